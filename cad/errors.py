@@ -1,0 +1,62 @@
+"""The one exception a user sees: what was found, which rule it broke, where, and the way out."""
+
+from __future__ import annotations
+
+
+class CadError(Exception):
+    """A problem with an input, a setting or a result that the user can act on.
+
+    Parameters
+    ----------
+    problem : str
+        The value found and the rule it broke, in one sentence.
+    hint : str, optional
+        The way out.
+    file, patient, roi : str, optional
+        What the problem concerns.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        hint: str = "",
+        file: object = "",
+        patient: object = "",
+        roi: object = "",
+    ) -> None:
+        self.problem = problem
+        self.hint = hint
+        self.file = str(file)
+        self.patient = str(patient)
+        self.roi = str(roi)
+        super().__init__(problem)
+
+    def __str__(self) -> str:
+        where = [
+            f"{name} {value}"
+            for name, value in (("patient", self.patient), ("ROI", self.roi), ("file", self.file))
+            if value
+        ]
+        text = f"{', '.join(where)}: {self.problem}" if where else self.problem
+        return f"{text} ({self.hint})" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments are lost by the default reduction, and errors cross processes.
+        return (_rebuild, (type(self), self.problem, self.hint, self.file, self.patient, self.roi))
+
+    def at(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
+        """Return the same error with the places filled in that it did not know itself."""
+        return type(self)(
+            self.problem,
+            hint=self.hint,
+            file=self.file or file,
+            patient=self.patient or patient,
+            roi=self.roi or roi,
+        )
+
+
+def _rebuild(
+    kind: type[CadError], problem: str, hint: str, file: str, patient: str, roi: str
+) -> CadError:
+    return kind(problem, hint=hint, file=file, patient=patient, roi=roi)

@@ -1,0 +1,59 @@
+"""A study in memory: the volumes, masks and regions of one patient's examination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cad.imaging.volume import Dynamic, Volume
+
+
+@dataclass(frozen=True)
+class Roi:
+    """One region of interest: its identifier and its integer in the label map."""
+
+    roi_id: str
+    label: int
+    zone: str = "n/a"
+
+
+@dataclass
+class Study:
+    """Everything that is measured of one study; a modality that is absent is None.
+
+    Parameters
+    ----------
+    study_id : str
+        ``sub-XXX``, or ``sub-XXX_ses-YY`` where a patient has several studies.
+    participant_id : str
+        ``sub-XXX``.
+    t2w, adc : Volume or None
+        T2-weighted image (arbitrary units) and ADC map (1e-6 mm2/s).
+    dce : Dynamic or None
+        Dynamic series.
+    vfa : list of (float, Volume)
+        Variable-flip-angle images with their flip angle in degrees.
+    vfa_repetition_time : float or None
+        Seconds.
+    diffusion : list of (float, Volume)
+        Diffusion-weighted images with their b-value in s/mm2.
+    roi_map : Volume or None
+        Label map; integers are those of ``rois``.
+    gland, vessel : Volume or None
+        Masks of the prostate and of an artery (for the arterial input function).
+    notes : list of str
+        What was missing, replaced or assumed; shown on the patient's page.
+    """
+
+    study_id: str
+    participant_id: str
+    t2w: Volume | None = None
+    adc: Volume | None = None
+    dce: Dynamic | None = None
+    vfa: list[tuple[float, Volume]] = field(default_factory=list)
+    vfa_repetition_time: float | None = None
+    diffusion: list[tuple[float, Volume]] = field(default_factory=list)
+    roi_map: Volume | None = None
+    rois: list[Roi] = field(default_factory=list)
+    gland: Volume | None = None
+    vessel: Volume | None = None
+    notes: list[str] = field(default_factory=list)

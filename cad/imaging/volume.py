@@ -1,0 +1,145 @@
+"""One volume type: voxels with their place in the patient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.errors import CadError
+
+GEOMETRY_TOLERANCE_MM = 0.1
+ORTHONORMAL_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """A 3-D image on an oblique grid.
+
+    Parameters
+    ----------
+    array : ndarray, shape (n_z, n_y, n_x)
+        Voxel values. Array axes run z, y, x as in SimpleITK and in a stack of DICOM slices.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+    origin : tuple of 3 floats
+        Centre of voxel (0, 0, 0) in the patient, LPS, mm.
+    direction : ndarray, shape (3, 3)
+        Columns are the unit vectors of the x, y and z voxel axes in LPS.
+    """
+
+    array: np.ndarray
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    direction: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.array.ndim != 3:
+            raise CadError(f"a volume has 3 axes (z, y, x), found shape {self.array.shape}")
+        if min(self.spacing) <= 0:
+            raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
+        direction = np.asarray(self.direction, float)
+        error = float(np.abs(direction.T @ direction - np.eye(3)).max())
+        if not error <= ORTHONORMAL_TOLERANCE:
+            raise CadError(
+                f"direction cosines are not orthonormal (largest error {error:.2g}, "
+                f"allowed {ORTHONORMAL_TOLERANCE:g})",
+                hint="re-export the series; sheared or gantry-tilted grids are not supported",
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Number of voxels along z, y, x."""
+        return self.array.shape  # type: ignore[return-value]
+
+    @property
+    def affine(self) -> np.ndarray:
+        """4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
+        matrix = np.eye(4)
+        matrix[:3, :3] = np.asarray(self.direction) * np.asarray(self.spacing)
+        matrix[:3, 3] = self.origin
+        return matrix
+
+    def with_array(self, array: np.ndarray) -> Volume:
+        """Other values on the same grid."""
+        return replace(self, array=array)
+
+    def same_grid(self, other: Volume) -> bool:
+        """Whether the eight corners of both grids coincide within a tenth of a mm."""
+        if self.shape != other.shape:
+            return False
+        corners = np.array(
+            [[x, y, z, 1] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float
+        ) * np.array([*(n - 1 for n in self.shape[::-1]), 1])
+        gap = np.abs((self.affine - other.affine) @ corners.T).max()
+        return bool(gap <= GEOMETRY_TOLERANCE_MM)
+
+    def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
+        """LPS mm of voxel indices, shape (..., 3) in x, y, z order."""
+        return np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
+
+    def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
+        """Continuous voxel indices (x, y, z) of LPS points in mm, shape (..., 3)."""
+        inverse = np.linalg.inv(self.affine)
+        return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
+
+    def to_sitk(self) -> sitk.Image:
+        """The same volume as a SimpleITK image (boolean masks become uint8)."""
+        array = self.array.astype(np.uint8) if self.array.dtype == bool else self.array
+        image = sitk.GetImageFromArray(np.ascontiguousarray(array))
+        image.SetSpacing([float(v) for v in self.spacing])
+        image.SetOrigin([float(v) for v in self.origin])
+        image.SetDirection([float(v) for v in np.asarray(self.direction).ravel()])
+        return image
+
+    @classmethod
+    def from_sitk(cls, image: sitk.Image) -> Volume:
+        """Volume from a 3-D SimpleITK image."""
+        return cls(
+            sitk.GetArrayFromImage(image),
+            tuple(image.GetSpacing()),
+            tuple(image.GetOrigin()),
+            np.array(image.GetDirection()).reshape(3, 3),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamic:
+    """A dynamic contrast-enhanced series: one grid, many times.
+
+    Parameters
+    ----------
+    frames : ndarray, shape (n_times, n_z, n_y, n_x)
+        Signal, arbitrary units.
+    grid : Volume
+        The first frame; it carries the geometry.
+    times : ndarray, shape (n_times,)
+        Seconds from the first frame, strictly increasing.
+    repetition_time : float or None
+        Seconds.
+    flip_angle : float or None
+        Degrees.
+    """
+
+    frames: np.ndarray
+    grid: Volume
+    times: np.ndarray
+    repetition_time: float | None = None
+    flip_angle: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.frames.ndim != 4 or self.frames.shape[1:] != self.grid.shape:
+            raise CadError(
+                f"dynamic frames have shape {self.frames.shape}, the grid {self.grid.shape}"
+            )
+        if len(self.times) != len(self.frames):
+            raise CadError(f"{len(self.frames)} dynamic frames but {len(self.times)} times")
+        steps = np.diff(self.times)
+        if steps.size and not (steps > 0).all():
+            at = int(np.argmin(steps > 0))
+            raise CadError(
+                f"dynamic times must increase; frame {at} is at {self.times[at]:g} s and "
+                f"frame {at + 1} at {self.times[at + 1]:g} s",
+                hint="check VolumeTiming in the JSON sidecar or the import rule's clock",
+            )

@@ -1,0 +1,237 @@
+"""Typed settings: everything that changes a result, and nothing about how a job is run.
+
+A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site's costs
+(``configs/decision/*.yaml``) are one :class:`DecisionSettings`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cad.errors import CadError
+
+
+class Section(BaseModel):
+    """Base of all settings: unknown keys are refused, values do not change after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+T = TypeVar("T", bound=Section)
+
+
+class ImageSettings(Section):
+    """How images are prepared before anything is measured on them."""
+
+    t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = Field(
+        "zscore", description="T2 intensity scale: per-patient z-score, reference tissue, or Nyul"
+    )
+    bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
+    registration: Literal["none", "rigid"] = Field(
+        "none", description="align ADC and DCE to T2 by rigid mutual information"
+    )
+    clock: Literal["sidecar", "uniform"] = Field(
+        "sidecar", description="times of the dynamic frames: as recorded, or evenly spaced"
+    )
+
+
+class PerfusionSettings(Section):
+    """From dynamic signal to kinetic parameters."""
+
+    t1: Literal["vfa", "fixed", "auto"] = Field(
+        "auto", description="tissue T1 from flip angles, fixed, or flip angles where there are any"
+    )
+    t1_tissue: float = Field(1.6, gt=0, description="fixed tissue T1, seconds (prostate, 3 T)")
+    t1_blood: float = Field(1.664, gt=0, description="blood T1, seconds (3 T)")
+    relaxivity: float = Field(4.5, gt=0, description="contrast agent r1, 1/(s mM)")
+    haematocrit: float = Field(0.42, ge=0, lt=1, description="haematocrit, 0 to 1")
+    arterial_input: Literal["parker", "measured", "auto"] = Field(
+        "auto", description="population input, vessel mask, or the mask where there is one"
+    )
+    models: tuple[Literal["tofts", "extended_tofts", "brix"], ...] = Field(
+        ("tofts", "extended_tofts", "brix"), description="kinetic models to fit"
+    )
+    refine: bool = Field(False, description="non-linear refinement after the linear estimate")
+
+
+class TextureSettings(Section):
+    """Grey-level discretisation and co-occurrence."""
+
+    bins: int | None = Field(32, ge=2, description="fixed bin number; null to use bin_width")
+    bin_width: float | None = Field(None, gt=0, description="fixed bin width, image units")
+    distance: int = Field(1, ge=1, description="co-occurrence distance, voxels (Chebyshev)")
+    dimension: Literal["2D", "3D"] = Field("3D", description="4 directions a slice, or 13")
+    aggregation: Literal["merged", "averaged"] = Field(
+        "merged", description="one merged matrix, or features averaged over directions"
+    )
+
+
+class FeatureSettings(Section):
+    """Which features are measured."""
+
+    modalities: tuple[Literal["t2w", "adc", "dce"], ...] = Field(
+        ("t2w", "adc", "dce"), description="images that features are taken from"
+    )
+    families: tuple[
+        Literal["intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"],
+        ...,
+    ] = Field(
+        ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"),
+        description="feature families",
+    )
+    radiomics: tuple[Literal["shape", "glrlm", "glszm", "gldm", "ngtdm"], ...] = Field(
+        (), description="further classes through pyradiomics (extra 'radiomics')"
+    )
+    exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
+    texture: TextureSettings = TextureSettings()
+    perfusion: PerfusionSettings = PerfusionSettings()
+
+
+class LabelSettings(Section):
+    """From readers' scores and histology to what the learner is told (METHODS 1)."""
+
+    readers: Literal["all", "expert"] | tuple[str, ...] = Field(
+        "all", description="whose scores count: all, the declared expert, or named readers"
+    )
+    eta: Literal["adaptive"] | float = Field(
+        "adaptive", description="disagreement: standard deviation over readers, or one constant"
+    )
+    eta_min: float = Field(0.125, ge=0, lt=0.5, description="reading precision, a floor for eta")
+    boundary: Literal["drop", "paper"] = Field("drop", description="rule at the ends of (0, 1)")
+    histology: Literal["ignore", "override"] = Field(
+        "ignore", description="whether known histology replaces the readers as a certain label"
+    )
+    isup_min: int = Field(1, ge=1, le=5, description="lowest ISUP grade that counts as malignant")
+    pirads_probability: dict[int, float] | None = Field(
+        None, description="probability of each PI-RADS category; needed for pirads scores"
+    )
+
+
+class LearnerSettings(Section):
+    """The learner and everything fitted in front of it."""
+
+    name: str = Field("ProbabilisticSVC", description="class in cad.learners")
+    params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
+    selection: Literal["none", "t-test", "mutual-information", "mrmr", "stability"] = Field(
+        "none", description="feature selection inside every fold"
+    )
+    n_features: int = Field(20, ge=1, description="features kept by selection")
+    grid: dict[str, list[Any]] = Field(
+        default_factory=dict, description="learner parameters to choose by nested validation"
+    )
+    criterion: Literal["cross-entropy", "auc", "kl", "brier"] = Field(
+        "cross-entropy", description="inner criterion for the grid"
+    )
+    inner_folds: int = Field(5, ge=2, description="inner folds, grouped by patient")
+    harmonisation: Literal["none", "combat"] = Field(
+        "none", description="site harmonisation inside every fold (extra 'harmonisation')"
+    )
+
+
+class ValidationSettings(Section):
+    """How the numbers are made."""
+
+    scheme: Literal["leave-one-patient-out", "leave-one-site-out", "none"] = Field(
+        "leave-one-patient-out", description="outer folds"
+    )
+    bootstraps: int = Field(1000, ge=0, description="patient bootstrap resamples for intervals")
+    permutations: int = Field(0, ge=0, description="permutations for the null of the whole loop")
+    seed: int = Field(0, ge=0, description="seed of every random draw in the validation")
+
+
+class DecisionSettings(Section):
+    """Costs of errors and of referring (rejecting); METHODS 3. Set by the site."""
+
+    false_positive: float = Field(1.0, gt=0, description="C_n")
+    false_negative: float = Field(4.0, gt=0, description="C_p")
+    refer_negative: float = Field(0.4, gt=0, description="R_n")
+    refer_positive: float = Field(0.4, gt=0, description="R_p")
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """P- and P+: below the first benign, above the second malignant, between refer.
+
+        Raises
+        ------
+        CadError
+            When the costs make referring useless (METHODS 3).
+        """
+        use = self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
+        if use >= 1:
+            raise CadError(
+                f"these costs make referring useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+                hint="lower refer_positive or refer_negative, or raise the costs of errors",
+            )
+        lower = self.refer_negative / (
+            self.false_negative - self.refer_positive + self.refer_negative
+        )
+        gain = self.false_positive - self.refer_negative
+        return lower, gain / (gain + self.refer_positive)
+
+
+class PipelineSettings(Section):
+    """One pipeline: images, features, labels, learner, validation, decision."""
+
+    name: str = Field(description="short name, shown on every page")
+    description: str = Field("", description="one sentence for the reader of a report")
+    images: ImageSettings = ImageSettings()
+    features: FeatureSettings = FeatureSettings()
+    labels: LabelSettings = LabelSettings()
+    learner: LearnerSettings = LearnerSettings()
+    validate_: ValidationSettings = Field(ValidationSettings(), alias="validate")
+    decision: DecisionSettings = DecisionSettings()
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def read_settings(kind: type[T], path: Path) -> T:
+    """Read one YAML file into typed settings.
+
+    Raises
+    ------
+    CadError
+        For a missing file, invalid YAML, an unknown key (with the nearest known one) or a
+        value outside its range; always with the key's full path.
+    """
+    if not path.is_file():
+        raise CadError("no such settings file", file=path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CadError(f"not valid YAML: {error}", file=path) from error
+    if not isinstance(content, dict):
+        raise CadError("settings are a mapping of keys to values", file=path)
+    return parse_settings(kind, content, path)
+
+
+def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") -> T:
+    """Typed settings from a mapping; errors as in :func:`read_settings`."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise CadError("; ".join(_explain(kind, e) for e in error.errors()), file=file) from error
+
+
+def _explain(kind: type[Section], error: Any) -> str:
+    path = [str(part) for part in error["loc"]]
+    where = ".".join(path)
+    if error["type"] != "extra_forbidden":
+        return f"{where}: {error['msg']}, found {error['input']!r}"
+    near = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
+    return f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
+        if field is None or not isinstance(field.annotation, type):
+            return []
+        if not issubclass(field.annotation, BaseModel):
+            return []
+        kind = field.annotation
+    return [field.alias or name for name, field in kind.model_fields.items()]
