@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,13 +36,13 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def counted() -> Iterator[Callable[[int, str], None]]:
+def counted() -> Callable[[int, str], None]:
     """Call with the number of reference values that a test compared, and their source."""
 
     def count(number: int, source: str) -> None:
         _checked[source] += number
 
-    yield count
+    return count
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
