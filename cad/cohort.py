@@ -1,0 +1,350 @@
+"""A cohort folder: who was examined, which regions, what the readers said, what histology found.
+
+A cohort is BIDS where BIDS speaks. Five tables carry everything that is not an image; this module
+reads them, checks every rule at the door and writes them back. A problem that concerns one patient
+excludes that patient and is kept in :attr:`Cohort.problems`; a problem of the whole is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from cad.errors import CadError
+from cad.files import write_atomic
+from cad.labels.scales import check_score
+
+ZONES = ("PZ", "TZ", "CZ", "AFS")
+HISTOLOGY = ("malignant", "benign")
+MISSING = "n/a"
+AWAITING = "awaiting ROI"
+
+_ROI_COLUMNS = ("participant_id", "roi_id", "label", "zone", "histology", "isup")
+_COLUMNS = {
+    "participants.tsv": ("participant_id",),
+    "readers.tsv": ("reader_id", "expert"),
+    "rois.tsv": _ROI_COLUMNS,
+    "scores.tsv": ("participant_id", "roi_id", "reader_id", "scale", "score"),
+}
+_PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
+_SESSION = re.compile(r"ses-[A-Za-z0-9]+")
+_DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
+# BIDS has no datatype for dynamic MRI and no region tables; its validator must skip them.
+_BIDSIGNORE = (
+    "*/perf/\n*/masks/\n*/ses-*/perf/\n*/ses-*/masks/\nrois.tsv\nscores.tsv\nreaders.tsv\n"
+)
+
+
+@dataclass(frozen=True)
+class StudyRef:
+    """Where one study's images lie and which regions belong to it.
+
+    Parameters
+    ----------
+    study_id : str
+        ``sub-XXX``, or ``sub-XXX_ses-YY`` where the patient has sessions.
+    participant_id : str
+        ``sub-XXX``.
+    session_id : str or None
+        ``ses-YY``.
+    folder : Path
+        Folder that holds ``anat``, ``dwi``, ``perf`` and ``masks``.
+    rois : DataFrame
+        The study's rows of ``rois.tsv``; empty while the study awaits its regions.
+    """
+
+    study_id: str
+    participant_id: str
+    session_id: str | None
+    folder: Path
+    rois: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The tables of a cohort, typed and checked.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    participants : DataFrame
+        ``participant_id``, ``site`` and whatever else the file holds.
+    readers : DataFrame
+        ``reader_id``, ``expert`` (bool).
+    rois : DataFrame
+        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a) and
+        ``session_id`` where there are sessions.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
+    problems : list of CadError
+        One for every broken rule that concerns a single patient.
+    """
+
+    root: Path
+    participants: pd.DataFrame
+    readers: pd.DataFrame
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+    problems: list[CadError] = field(default_factory=list)
+
+    def studies(self) -> list[StudyRef]:
+        """Studies of the patients without problems, in the order of ``participants.tsv``."""
+        excluded = {problem.patient for problem in self.problems}
+        ids = self.participants["participant_id"].drop_duplicates()
+        return [ref for patient in ids if patient not in excluded for ref in self._of(patient)]
+
+    def _of(self, patient: str) -> list[StudyRef]:
+        folder = self.root / patient
+        rois = self.rois[self.rois["participant_id"] == patient].reset_index(drop=True)
+        sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
+        if not sessions:
+            return [StudyRef(patient, patient, None, folder, rois)]
+        own = rois["session_id"] if "session_id" in rois else pd.Series(index=rois.index, dtype=str)
+        return [
+            StudyRef(
+                f"{patient}_{session}",
+                patient,
+                session,
+                folder / session,
+                rois[own == session].reset_index(drop=True),
+            )
+            for session in sessions
+        ]
+
+
+def read_cohort(root: Path) -> Cohort:
+    """Read and check the tables of a cohort folder.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder (DESIGN 4).
+
+    Returns
+    -------
+    Cohort
+        With per-patient problems in ``problems``.
+
+    Raises
+    ------
+    CadError
+        When a table is missing, unreadable, lacks a column, or a rule is broken that no single
+        patient can be blamed for.
+    """
+    if not root.is_dir():
+        raise CadError("no such cohort folder", file=root)
+    _read_description(root)
+    participants = _read(root, "participants.tsv")
+    readers = _typed_readers(root, _read(root, "readers.tsv"))
+    problems: list[CadError] = []
+    rois = _typed_rois(root, _read(root, "rois.tsv"), problems)
+    scores = _typed_scores(root, _read(root, "scores.tsv"), problems)
+    _check_participants(root, participants, problems)
+    known = set(participants["participant_id"])
+    _check_rois(root, rois, known, problems)
+    _check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
+    scores = scores.dropna(subset=["score"]).reset_index(drop=True)
+    return Cohort(root, participants, readers, rois, scores, problems)
+
+
+def check_cohort(root: Path) -> list[CadError]:
+    """Every problem of the tables; images are checked where they are read."""
+    try:
+        return read_cohort(root).problems
+    except CadError as error:
+        return [error]
+
+
+def write_tables(
+    root: Path,
+    *,
+    participants: pd.DataFrame,
+    readers: pd.DataFrame,
+    rois: pd.DataFrame,
+    scores: pd.DataFrame,
+    name: str = "cad cohort",
+) -> None:
+    """Write the tables and the BIDS description of a cohort; each file is whole or absent."""
+    root.mkdir(parents=True, exist_ok=True)
+    description = json.dumps({**_DESCRIPTION, "Name": name}, indent=2) + "\n"
+    write_atomic(root / "dataset_description.json", description.encode())
+    write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
+    tables = {
+        "participants.tsv": participants,
+        "readers.tsv": readers,
+        "rois.tsv": rois,
+        "scores.tsv": scores,
+    }
+    for filename, table in tables.items():
+        text = table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
+        write_atomic(root / filename, text.encode())
+
+
+def _read_description(root: Path) -> None:
+    path = root / "dataset_description.json"
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CadError(
+            "not a cohort folder: dataset_description.json is missing",
+            file=path,
+            hint="make one with `cad import` or `cad simulate`",
+        ) from None
+    except ValueError as error:
+        raise CadError(f"not valid JSON: {error}", file=path) from error
+
+
+def _read(root: Path, filename: str) -> pd.DataFrame:
+    path = root / filename
+    if not path.is_file():
+        raise CadError(f"the cohort has no {filename}", file=path)
+    try:
+        table = pd.read_csv(
+            path, sep="\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
+        )
+    except (ValueError, UnicodeDecodeError) as error:
+        raise CadError(f"not a tab-separated table: {error}", file=path) from error
+    absent = [column for column in _COLUMNS[filename] if column not in table.columns]
+    if absent:
+        raise CadError(
+            f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}",
+            file=path,
+            hint="columns are separated by tabs and named in the first line",
+        )
+    keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in _COLUMNS[filename]]
+    for key in keys:
+        if table[key].isna().any():
+            line = int(table[key].isna().to_numpy().argmax()) + 2
+            raise CadError(f"line {line} has no {key}", file=path)
+    return table
+
+
+def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
+    path = root / "readers.tsv"
+    repeated = table["reader_id"][table["reader_id"].duplicated()]
+    if len(repeated):
+        raise CadError(f"reader {repeated.iloc[0]} is listed twice", file=path)
+    words = table["expert"].str.lower().fillna("0")
+    unknown = words[~words.isin(["0", "1", "true", "false", "yes", "no"])]
+    if len(unknown):
+        raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
+    return table.assign(expert=words.isin(["1", "true", "yes"]))
+
+
+def _number(
+    table: pd.DataFrame, column: str, path: Path, problems: list[CadError], what: str
+) -> pd.Series:
+    """Column as floats; text that is no number becomes NaN and a problem of its patient."""
+    values = pd.to_numeric(table[column], errors="coerce").astype(float)
+    for i in table.index[values.isna() & table[column].notna()]:
+        problems.append(
+            CadError(
+                f"{column} {table.at[i, column]!r} is not {what}",
+                file=path,
+                patient=table.at[i, "participant_id"],
+                roi=table.at[i, "roi_id"],
+            )
+        )
+    return values
+
+
+def _typed_rois(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    path = root / "rois.tsv"
+    label = _number(table, "label", path, problems, "a positive integer")
+    isup = _number(table, "isup", path, problems, "a grade")
+    return table.assign(label=label, isup=isup)
+
+
+def _typed_scores(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    return table.assign(score=_number(table, "score", root / "scores.tsv", problems, "a number"))
+
+
+def _check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
+    path = root / "participants.tsv"
+    for patient in table["participant_id"]:
+        if not _PARTICIPANT.fullmatch(patient):
+            raise CadError(
+                f"participant_id {patient!r} is not sub- and letters or digits", file=path
+            )
+        if not (root / patient).is_dir():
+            problems.append(
+                CadError("the patient has no image folder", file=root / patient, patient=patient)
+            )
+    for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
+        problems.append(CadError("the patient is listed twice", file=path, patient=patient))
+
+
+def _check_rois(
+    root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]
+) -> None:
+    path = root / "rois.tsv"
+    session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
+    same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
+    same_id = rois.duplicated(["participant_id", "roi_id"])
+    for i, row in rois.iterrows():
+        found = []
+        if row["participant_id"] not in known:
+            found.append("the patient is not in participants.tsv")
+        if same_id[i]:
+            found.append("the ROI is listed twice")
+        elif same_label[i]:
+            found.append(f"label {row['label']:g} is used by two ROIs of this study")
+        if not (row["label"] >= 1 and row["label"] == int(row["label"])):
+            found.append(f"label must be a positive integer, found {row['label']}")
+        if pd.notna(row["zone"]) and row["zone"] not in ZONES:
+            found.append(f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a")
+        found += _histology_problems(row["histology"], row["isup"])
+        if pd.notna(session[i]) and session[i] and not _SESSION.fullmatch(session[i]):
+            found.append(f"session_id {session[i]!r} is not ses- and letters or digits")
+        for text in found:
+            problems.append(
+                CadError(text, file=path, patient=row["participant_id"], roi=row["roi_id"])
+            )
+
+
+def _histology_problems(histology: object, isup: float) -> list[str]:
+    found = []
+    if pd.notna(histology) and histology not in HISTOLOGY:
+        found.append(f"histology {histology!r} is none of malignant benign n/a")
+    if pd.notna(isup) and isup not in (0, 1, 2, 3, 4, 5):
+        found.append(f"isup must be 0 to 5, found {isup:g}")
+    if pd.notna(isup) and isup >= 1 and histology == "benign":
+        found.append(f"histology benign contradicts isup {isup:g}")
+    return found
+
+
+def _check_scores(
+    root: Path,
+    scores: pd.DataFrame,
+    rois: pd.DataFrame,
+    known: set[str],
+    readers: set[str],
+    problems: list[CadError],
+) -> None:
+    path = root / "scores.tsv"
+    regions = set(zip(rois["participant_id"], rois["roi_id"], strict=True))
+    repeated = scores.duplicated(["participant_id", "roi_id", "reader_id"])
+    for i, row in scores.iterrows():
+        place = {"file": path, "patient": row["participant_id"], "roi": row["roi_id"]}
+        if row["participant_id"] not in known:
+            problems.append(CadError("the patient is not in participants.tsv", **place))
+        elif (row["participant_id"], row["roi_id"]) not in regions:
+            problems.append(CadError("scores for a ROI that is not in rois.tsv", **place))
+        if row["reader_id"] not in readers:
+            problems.append(
+                CadError(f"reader {row['reader_id']} is not in readers.tsv", **place)
+            )
+        if repeated[i]:
+            problems.append(
+                CadError(f"reader {row['reader_id']} scored this ROI twice", **place)
+            )
+        if pd.notna(row["score"]):
+            try:
+                check_score(row["scale"], float(row["score"]))
+            except CadError as error:
+                problems.append(error.at(**place))
