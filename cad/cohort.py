@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
 _SESSION = re.compile(r"ses-[A-Za-z0-9]+")
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
 # BIDS has no datatype for dynamic MRI and no region tables; its validator must skip them.
+_Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 _BIDSIGNORE = (
     "*/perf/\n*/masks/\n*/ses-*/perf/\n*/ses-*/masks/\nrois.tsv\nscores.tsv\nreaders.tsv\n"
 )
@@ -279,43 +281,45 @@ def _check_participants(root: Path, table: pd.DataFrame, problems: list[CadError
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
 
 
-def _check_rois(
-    root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]
-) -> None:
-    path = root / "rois.tsv"
+def _check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
-    same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
+    session = session.fillna("")
+    label = rois["label"]
     same_id = rois.duplicated(["participant_id", "roi_id"])
-    for i, row in rois.iterrows():
-        found = []
-        if row["participant_id"] not in known:
-            found.append("the patient is not in participants.tsv")
-        if same_id[i]:
-            found.append("the ROI is listed twice")
-        elif same_label[i]:
-            found.append(f"label {row['label']:g} is used by two ROIs of this study")
-        if not (row["label"] >= 1 and row["label"] == int(row["label"])):
-            found.append(f"label must be a positive integer, found {row['label']}")
-        if pd.notna(row["zone"]) and row["zone"] not in ZONES:
-            found.append(f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a")
-        found += _histology_problems(row["histology"], row["isup"])
-        if pd.notna(session[i]) and session[i] and not _SESSION.fullmatch(session[i]):
-            found.append(f"session_id {session[i]!r} is not ses- and letters or digits")
-        for text in found:
-            problems.append(
-                CadError(text, file=path, patient=row["participant_id"], roi=row["roi_id"])
-            )
-
-
-def _histology_problems(histology: object, isup: float) -> list[str]:
-    found = []
-    if pd.notna(histology) and histology not in HISTOLOGY:
-        found.append(f"histology {histology!r} is none of malignant benign n/a")
-    if pd.notna(isup) and isup not in (0, 1, 2, 3, 4, 5):
-        found.append(f"isup must be 0 to 5, found {isup:g}")
-    if pd.notna(isup) and isup >= 1 and histology == "benign":
-        found.append(f"histology benign contradicts isup {isup:g}")
-    return found
+    same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
+    rules: list[_Rule] = [
+        (~rois["participant_id"].isin(known), lambda row: "the patient is not in participants.tsv"),
+        (same_id, lambda row: "the ROI is listed twice"),
+        (
+            same_label & ~same_id,
+            lambda row: f"label {row['label']:g} is used by two ROIs of this study",
+        ),
+        (
+            ~((label >= 1) & (label == label.round())),
+            lambda row: f"label must be a positive integer, found {row['label']}",
+        ),
+        (
+            rois["zone"].notna() & ~rois["zone"].isin(ZONES),
+            lambda row: f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a",
+        ),
+        (
+            rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
+            lambda row: f"histology {row['histology']!r} is none of malignant benign n/a",
+        ),
+        (
+            rois["isup"].notna() & ~rois["isup"].isin(range(6)),
+            lambda row: f"isup must be 0 to 5, found {row['isup']:g}",
+        ),
+        (
+            (rois["isup"] >= 1) & (rois["histology"] == "benign"),
+            lambda row: f"histology benign contradicts isup {row['isup']:g}",
+        ),
+        (
+            (session != "") & ~session.str.fullmatch(_SESSION.pattern),
+            lambda row: f"session_id {row['session_id']!r} is not ses- and letters or digits",
+        ),
+    ]
+    _apply(rules, rois, root / "rois.tsv", problems)
 
 
 def _check_scores(
@@ -326,25 +330,45 @@ def _check_scores(
     readers: set[str],
     problems: list[CadError],
 ) -> None:
-    path = root / "scores.tsv"
-    regions = set(zip(rois["participant_id"], rois["roi_id"], strict=True))
-    repeated = scores.duplicated(["participant_id", "roi_id", "reader_id"])
-    for i, row in scores.iterrows():
-        place = {"file": path, "patient": row["participant_id"], "roi": row["roi_id"]}
-        if row["participant_id"] not in known:
-            problems.append(CadError("the patient is not in participants.tsv", **place))
-        elif (row["participant_id"], row["roi_id"]) not in regions:
-            problems.append(CadError("scores for a ROI that is not in rois.tsv", **place))
-        if row["reader_id"] not in readers:
+    distinct = scores[["scale", "score"]].drop_duplicates()
+    wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]
+    scores = scores.merge(distinct.assign(wrong=wrong), how="left")
+    roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
+    regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
+    patient_known = scores["participant_id"].isin(known)
+    rules: list[_Rule] = [
+        (~patient_known, lambda row: "the patient is not in participants.tsv"),
+        (
+            patient_known & ~roi_of.isin(regions),
+            lambda row: "scores for a ROI that is not in rois.tsv",
+        ),
+        (
+            ~scores["reader_id"].isin(readers),
+            lambda row: f"reader {row['reader_id']} is not in readers.tsv",
+        ),
+        (
+            scores.duplicated(["participant_id", "roi_id", "reader_id"]),
+            lambda row: f"reader {row['reader_id']} scored this ROI twice",
+        ),
+        (scores["wrong"] != "", lambda row: row["wrong"]),
+    ]
+    _apply(rules, scores, root / "scores.tsv", problems)
+
+
+def _score_problem(scale: object, score: float) -> str:
+    if pd.isna(score):
+        return ""
+    try:
+        check_score(str(scale), score)
+    except CadError as error:
+        return str(error)
+    return ""
+
+
+def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
+    """Add one problem per row that breaks a rule; only those rows are visited."""
+    for broken, text in rules:
+        for _, row in table[broken].iterrows():
             problems.append(
-                CadError(f"reader {row['reader_id']} is not in readers.tsv", **place)
+                CadError(text(row), file=path, patient=row["participant_id"], roi=row["roi_id"])
             )
-        if repeated[i]:
-            problems.append(
-                CadError(f"reader {row['reader_id']} scored this ROI twice", **place)
-            )
-        if pd.notna(row["score"]):
-            try:
-                check_score(row["scale"], float(row["score"]))
-            except CadError as error:
-                problems.append(error.at(**place))

@@ -1,0 +1,240 @@
+"""The commands: parse, call one function, print. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cad.errors import CadError
+
+if TYPE_CHECKING:
+    from cad.pipeline import RunSummary
+    from cad.running import How
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Probability of malignancy for regions of interest in prostate multiparametric MRI. "
+    "For research use only.",
+)
+model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trained models.")
+app.add_typer(model_app, name="model")
+
+Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
+Model = Annotated[str, typer.Option("--model", help="Model folder, or a released model's name.")]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", help="Dask scheduler, tcp://HOST:PORT.")
+]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="Recompute every study.")]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed studies again.")]
+TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds allowed for one study.")]
+
+
+def main() -> None:
+    """Entry point: 0 all done, 1 some studies failed, 2 unusable arguments or settings."""
+    try:
+        app(standalone_mode=True)
+    except CadError as error:
+        typer.echo(f"cad: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        typer.echo(f"cad: {error}", err=True)
+        sys.exit(2)
+
+
+def _how(
+    jobs: int, scheduler: str | None, no_resume: bool, retry_failed: bool, time_limit: float
+) -> How:
+    from cad.running import How
+
+    return How(jobs, scheduler, not no_resume, retry_failed, time_limit)
+
+
+def _finish(summary: RunSummary, as_json: bool) -> None:
+    typer.echo(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+def _print(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:
+    typer.echo(json.dumps(result, indent=1) if as_json else text(result))
+
+
+@app.command()
+def demo(
+    out: Out = Path("out"),
+    jobs: Jobs = 2,
+    as_json: Json = False,
+) -> None:
+    """The main job on the simulated sample cohort: probabilities, reports and a table."""
+    from cad.pipeline import run_pipeline
+    from cad.share import shared
+
+    how = _how(jobs, None, False, False, 600.0)
+    _finish(run_pipeline("demo", shared("sample_data"), out, how), as_json)
+    if not as_json:
+        typer.echo(f"Open {out / 'report' / 'index.html'}")
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="Cohort folder to write.")],
+    patients: Annotated[int, typer.Option("--patients", min=1, help="Number of patients.")] = 49,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every random draw.")] = 0,
+) -> None:
+    """Write a simulated cohort of any size."""
+    from cad.phantom import simulate as simulate_cohort
+
+    simulate_cohort(out, patients=patients, seed=seed)
+    typer.echo(f"wrote {patients} simulated patients to {out}")
+
+
+@app.command("check")
+def check_command(
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")], as_json: Json = False
+) -> None:
+    """Validate a cohort and name every problem."""
+    from cad.pipeline import check
+
+    problems = [str(problem) for problem in check(cohort)]
+    _print(problems, as_json, lambda lines: "\n".join(lines) or f"{cohort}: no problem found")
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    scheduler: Scheduler = None,
+    no_resume: NoResume = False,
+    retry_failed: RetryFailed = False,
+    time_limit: TimeLimit = 600.0,
+    as_json: Json = False,
+) -> None:
+    """A whole pipeline: features, labels, learner, validation, report."""
+    from cad.pipeline import run_pipeline
+
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    _finish(run_pipeline(pipeline, cohort, out, how), as_json)
+
+
+@app.command()
+def train(
+    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    cohort: Cohort,
+    out: Out,
+    extend: Annotated[
+        str | None, typer.Option("--extend", help="Model whose training table is added.")
+    ] = None,
+    jobs: Jobs = 1,
+    scheduler: Scheduler = None,
+    no_resume: NoResume = False,
+    retry_failed: RetryFailed = False,
+    time_limit: TimeLimit = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Fit on all patients and write a model bundle with its validation."""
+    from cad.pipeline import train as train_model
+
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    _finish(train_model(pipeline, cohort, out, how, extend=extend), as_json)
+
+
+@app.command()
+def predict(
+    model: Model,
+    cohort: Cohort,
+    out: Out,
+    decision: Annotated[
+        str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
+    ] = None,
+    probability_map: Annotated[
+        bool, typer.Option("--map", help="Also map the probability over the gland.")
+    ] = False,
+    jobs: Jobs = 1,
+    scheduler: Scheduler = None,
+    no_resume: NoResume = False,
+    retry_failed: RetryFailed = False,
+    time_limit: TimeLimit = 600.0,
+    as_json: Json = False,
+) -> None:
+    """Probabilities per region and reports per patient for new studies."""
+    from cad.pipeline import predict as predict_cohort
+
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    summary = predict_cohort(
+        model, cohort, out, how, decision=decision, probability_map=probability_map
+    )
+    _finish(summary, as_json)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Argument(help="Run folder.")],
+) -> None:
+    """Rebuild the pages of a run."""
+    from cad.reports import write_report
+
+    typer.echo(f"wrote {write_report(out)}")
+
+
+@app.command("import")
+def import_command(
+    source: Annotated[Path, typer.Argument(help="Folder or archive of DICOM studies.")],
+    out: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    rules: Annotated[str, typer.Option("--rules", help="Rules file, or a name in configs/import.")],
+    as_json: Json = False,
+) -> None:
+    """DICOM to a cohort folder; adds what is new, leaves what is there."""
+    from cad.imaging.importer import import_source
+    from cad.share import find
+
+    summary = import_source(source, out, find("configs/import", rules, ".yaml"))
+    _print(summary.as_dict(), as_json, lambda _: summary.as_text())
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+@model_app.command("verify")
+def model_verify(
+    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
+) -> None:
+    """Check hashes and schema, and reproduce the reference predictions."""
+    from cad.bundle import verify_bundle
+    from cad.share import find
+
+    gap = verify_bundle(find("models", model))
+    _print(
+        {"model": model, "largest_difference": gap},
+        as_json,
+        lambda _: f"{model}: verified, predictions reproduce within {gap:.1g}",
+    )
+
+
+@model_app.command("show")
+def model_show(
+    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
+) -> None:
+    """Print a model's card."""
+    from cad.bundle import load_bundle
+    from cad.share import find
+
+    folder = find("models", model)
+    metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
+    _print(metadata, as_json, lambda _: (folder / "README.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A fitted estimator as plain arrays and a JSON structure, and back; nothing is executed.
+
+Only classes of a fixed list are ever constructed, and only with data as attributes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from cad.errors import CadError
+
+# Preprocessing classes a pipeline may hold; learners are added from cad.learners by their names.
+_KNOWN = {
+    "Pipeline": "sklearn.pipeline",
+    "SimpleImputer": "sklearn.impute",
+    "StandardScaler": "sklearn.preprocessing",
+    "VarianceThreshold": "sklearn.feature_selection",
+}
+# What a fit leaves behind for inspection only.
+_LEFT_OUT = ("solution_",)
+
+
+def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
+    """Structure (JSON-serialisable) and arrays of a fitted estimator.
+
+    Raises
+    ------
+    CadError
+        When an attribute is of a kind that cannot be stored (a callable kernel, for example).
+    """
+    arrays: dict[str, np.ndarray] = {}
+    return _dump(estimator, "", arrays), arrays
+
+
+def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The estimator that :func:`dump_state` took apart.
+
+    Raises
+    ------
+    CadError
+        For a class that is not on the list.
+    """
+    return _load(structure, arrays)
+
+
+def _classes() -> dict[str, str]:
+    from cad.evaluation.selection import SELECTORS
+    from cad.learners import LEARNERS
+
+    own = {cls.__name__: cls.__module__ for cls in (*LEARNERS.values(), *SELECTORS.values())}
+    return {**_KNOWN, **own}
+
+
+def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            return {"strings": [str(v) for v in value]}
+        arrays[path] = value
+        return {"array": path}
+    if isinstance(value, np.dtype):
+        return {"dtype": value.str}
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_dump(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {"dict": {k: _dump(v, f"{path}.{k}", arrays) for k, v in value.items()}}
+    name = type(value).__name__
+    if _classes().get(name) != _public_module(type(value), name):
+        raise CadError(
+            f"{path or 'the model'} is a {type(value).__module__}.{name}, which a bundle cannot "
+            "store as plain arrays",
+            hint="use a named kernel and the project's own pipeline steps",
+        )
+    state = {
+        key: _dump(item, f"{path}.{key}" if path else key, arrays)
+        for key, item in sorted(vars(value).items())
+        if key not in _LEFT_OUT and not key.startswith("__") and key != "_metadata_request"
+    }
+    return {"class": name, "state": state}
+
+
+def _public_module(cls: type, name: str) -> str:
+    """Module under which the list knows a class (scikit-learn defines them in private ones)."""
+    return (
+        _KNOWN[name] if name in _KNOWN and cls.__module__.startswith("sklearn.") else cls.__module__
+    )
+
+
+def _load(node: Any, arrays: dict[str, np.ndarray]) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if "class" in node:
+        module = _classes().get(node["class"])
+        if module is None:
+            raise CadError(f"the bundle names a class that is not allowed: {node['class']!r}")
+        cls = getattr(import_module(module), node["class"])
+        instance = cls.__new__(cls)
+        instance.__dict__.update({k: _load(v, arrays) for k, v in node["state"].items()})
+        return instance
+    ((kind, content),) = node.items()
+    if kind == "float":
+        return float.fromhex(content)
+    if kind == "array":
+        array = arrays[content]
+        return array[()] if array.ndim == 0 else array
+    if kind == "strings":
+        return np.array(content, dtype=object)
+    if kind == "dtype":
+        return np.dtype(content)
+    if kind == "dict":
+        return {key: _load(value, arrays) for key, value in content.items()}
+    if kind in ("list", "tuple"):
+        return (tuple if kind == "tuple" else list)(_load(value, arrays) for value in content)
+    raise CadError(f"the bundle's structure has an unknown part {kind!r}")

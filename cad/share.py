@@ -1,0 +1,54 @@
+"""Where the pipelines, configurations, released models and sample data lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cad.errors import CadError
+
+_PACKAGE = Path(__file__).resolve().parent
+FOLDERS = ("pipelines", "configs", "models", "sample_data")
+
+
+def shared(*parts: str) -> Path:
+    """Path of something that travels with the project.
+
+    Parameters
+    ----------
+    *parts : str
+        Below the project, e.g. ``"pipelines", "psvm.yaml"``.
+
+    Returns
+    -------
+    Path
+        In the installed wheel (``cad/share``) or, in a checkout, beside the package.
+
+    Raises
+    ------
+    CadError
+        When neither holds it.
+    """
+    installed = _PACKAGE / "share"
+    root = installed if installed.is_dir() else _PACKAGE.parent
+    path = root.joinpath(*parts)
+    if not path.exists():
+        raise CadError("this installation of cad lacks it; reinstall the project", file=path)
+    return path
+
+
+def find(folder: str, name: str, suffix: str = "") -> Path:
+    """A path the user gave, or the project's own ``folder/name`` when there is no such path.
+
+    Raises
+    ------
+    CadError
+        With the names that exist.
+    """
+    given = Path(name)
+    if given.exists():
+        return given
+    own = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
+    if given.name == name and own.exists():
+        return own
+    known = sorted(p.name.removesuffix(suffix) for p in shared(folder).glob(f"*{suffix}"))
+    raise CadError(f"no such path or name in {folder}: {name}", hint=f"known: {', '.join(known)}")
