@@ -1,0 +1,221 @@
+"""NIfTI files in and out: LPS volumes here, RAS on disk, the same bytes for the same voxels.
+
+NIfTI-1 files carry their place in ``sform`` or ``qform`` (RAS, mm); a dynamic series keeps its
+times, repetition time (seconds) and flip angle (degrees) in the BIDS sidecar beside it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from nibabel.filebasedimages import ImageFileError
+from nibabel.spatialimages import HeaderDataError
+
+from cad.errors import CadError
+from cad.files import write_atomic
+from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume
+
+RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+# Level 4 costs a third of the time of the default 9 for 3 % more bytes on MR images.
+COMPRESSION = 4
+_SCANNER = 1
+_MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
+_BROKEN = (ImageFileError, HeaderDataError, OSError, EOFError, zlib.error, ValueError)
+
+
+def read_volume(path: Path) -> Volume:
+    """Read a 3-D NIfTI file in its stored type.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii`` or ``.nii.gz``.
+
+    Returns
+    -------
+    Volume
+        Array (z, y, x), LPS geometry in mm.
+
+    Raises
+    ------
+    CadError
+        For a missing, damaged or non-NIfTI file, a file without 3 axes, a file that does not say
+        where it lies in the patient, and a direction that is not orthonormal.
+    """
+    array, affine = _load(path)
+    if array.ndim == 4 and array.shape[3] == 1:
+        array = array[..., 0]
+    if array.ndim != 3:
+        raise CadError(f"expected 3 axes, found shape {array.shape}", file=path)
+    return _volume(array.T, affine, path)
+
+
+def write_volume(path: Path, volume: Volume) -> None:
+    """Write a volume as NIfTI-1; masks become uint8. Equal volumes give equal files."""
+    _save(path, volume.array.T, volume)
+
+
+def read_dynamic(path: Path) -> Dynamic:
+    """Read a 4-D NIfTI file and the times, TR (seconds) and flip angle (degrees) of its sidecar.
+
+    Returns
+    -------
+    Dynamic
+        Frames (t, z, y, x) in their stored type, times in seconds from the first frame.
+
+    Raises
+    ------
+    CadError
+        As :func:`read_volume`; and without a sidecar, without times, with another number of
+        times than frames, or with times that do not increase.
+    """
+    array, affine = _load(path)
+    if array.ndim != 4:
+        raise CadError(f"expected 4 axes (x, y, z, time), found shape {array.shape}", file=path)
+    sidecar = read_sidecar(path)
+    if "VolumeTiming" not in sidecar:
+        raise CadError(
+            "a dynamic series without times: the sidecar has no VolumeTiming",
+            file=sidecar_path(path),
+            hint='add "VolumeTiming": [seconds of every frame]',
+        )
+    frames = array.T
+    try:
+        times = np.asarray(sidecar["VolumeTiming"], float)
+        grid = _volume(frames[0], affine, path)
+        return Dynamic(
+            frames,
+            grid,
+            times - times[0],
+            _number(sidecar, "RepetitionTime", path),
+            _number(sidecar, "FlipAngle", path),
+        )
+    except (TypeError, ValueError, IndexError) as error:
+        raise CadError(
+            f"VolumeTiming must be a list of seconds: {error}", file=sidecar_path(path)
+        ) from error
+    except CadError as error:
+        raise error.at(file=path) from error
+
+
+def write_dynamic(path: Path, dynamic: Dynamic, sidecar: dict[str, Any] | None = None) -> None:
+    """Write a dynamic series and its sidecar; ``sidecar`` adds further entries."""
+    entries: dict[str, Any] = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
+    if dynamic.repetition_time is not None:
+        entries["RepetitionTime"] = float(dynamic.repetition_time)
+    if dynamic.flip_angle is not None:
+        entries["FlipAngle"] = float(dynamic.flip_angle)
+    _save(path, dynamic.frames.T, dynamic.grid)
+    write_sidecar(path, {**(sidecar or {}), **entries})
+
+
+def sidecar_path(path: Path) -> Path:
+    """``X.json`` of ``X.nii.gz`` or ``X.nii``."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
+
+
+def read_sidecar(path: Path) -> dict[str, Any]:
+    """The sidecar of an image; empty when there is none."""
+    sidecar = sidecar_path(path)
+    try:
+        content = json.loads(sidecar.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise CadError(f"not valid JSON: {error}", file=sidecar) from error
+    if not isinstance(content, dict):
+        raise CadError("a sidecar is a JSON object", file=sidecar)
+    return content
+
+
+def write_sidecar(path: Path, entries: dict[str, Any]) -> None:
+    """Write the sidecar of an image."""
+    text = json.dumps(entries, indent=2, sort_keys=True) + "\n"
+    write_atomic(sidecar_path(path), text.encode())
+
+
+def _number(sidecar: dict[str, Any], key: str, path: Path) -> float | None:
+    value = sidecar.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not value > 0:
+        raise CadError(f"{key} must be a positive number, found {value!r}", file=sidecar_path(path))
+    return float(value)
+
+
+def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
+    if not path.is_file():
+        raise CadError("no such image file", file=path)
+    try:
+        image: Any = nibabel.load(path)
+        array = np.asanyarray(image.dataobj)
+    except _BROKEN as error:
+        raise CadError(
+            f"not a readable NIfTI file: {error}", file=path, hint="copy or export it again"
+        ) from error
+    header = image.header
+    if not isinstance(header, nibabel.Nifti1Header):
+        raise CadError(f"expected NIfTI, found {type(image).__name__}", file=path)
+    if not (int(header["sform_code"]) or int(header["qform_code"])):
+        raise CadError(
+            "the file does not say where it lies in the patient (sform_code = qform_code = 0)",
+            file=path,
+            hint="convert it again with a tool that keeps the geometry",
+        )
+    scale = _MM_PER_UNIT[header.get_xyzt_units()[0]]
+    affine = RAS_TO_LPS @ image.affine
+    affine[:3] *= scale
+    return array, affine
+
+
+def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
+    if 0 in array.shape:
+        raise CadError(f"the image has no voxels: shape {array.shape}", file=path)
+    spacing = np.linalg.norm(affine[:3, :3], axis=0)
+    if not (np.isfinite(affine).all() and (spacing > 0).all()):
+        raise CadError(f"impossible geometry: voxel size {spacing} mm", file=path)
+    try:
+        return Volume(
+            array,
+            (float(spacing[0]), float(spacing[1]), float(spacing[2])),
+            (float(affine[0, 3]), float(affine[1, 3]), float(affine[2, 3])),
+            affine[:3, :3] / spacing,
+        )
+    except CadError as error:
+        raise error.at(file=path) from error
+
+
+def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
+    image = nibabel.Nifti1Image(_storable(array_xyz), RAS_TO_LPS @ grid.affine)
+    image.set_sform(image.affine, code=_SCANNER)
+    image.set_qform(image.affine, code=_SCANNER)
+    image.header.set_xyzt_units("mm", "sec")
+    # qform is a rotation: it must not silently differ from the matrix that was asked for.
+    corner = np.array([*image.shape[:3], 1.0])
+    gap = np.abs((image.get_qform() - image.affine) @ corner).max()
+    if gap > GEOMETRY_TOLERANCE_MM:
+        image.set_qform(None, code=0)
+    content = image.to_bytes()
+    if path.name.endswith(".gz"):
+        content = gzip.compress(content, COMPRESSION, mtime=0)
+    write_atomic(path, content)
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    if array.dtype in (np.int64, np.uint64):
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        if low < -(2**31) or high >= 2**31:
+            raise CadError(f"integer values {low} to {high} do not fit a 32-bit image")
+        return array.astype(np.int32)
+    return array

@@ -1,0 +1,308 @@
+"""A study on disk: one folder of NIfTI files with BIDS names, read whole or refused with a reason.
+
+======================================  ==============================================
+``anat/<study>_T2w.nii.gz``             T2-weighted image
+``dwi/<study>_ADC.nii.gz``              ADC map, 1e-6 mm2/s
+``dwi/<study>_acq-b<b>_dwi.nii.gz``     diffusion-weighted images, b in s/mm2
+``perf/<study>_dce.nii.gz``             dynamic series, times in the sidecar
+``perf/<study>_flip-<i>_VFA.nii.gz``    variable flip angles, FlipAngle in the sidecar
+``masks/<study>_rois.nii.gz``           label map; ``_gland`` and ``_vessel`` are masks
+======================================  ==============================================
+
+``<study>`` is ``sub-XXX`` or ``sub-XXX_ses-YY``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.geometry import overlaps, roi_in_grid
+from cad.imaging.nifti import (
+    read_dynamic,
+    read_sidecar,
+    read_volume,
+    write_dynamic,
+    write_sidecar,
+    write_volume,
+)
+from cad.imaging.study import Roi, Study
+from cad.imaging.volume import Volume
+
+_DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
+_PLACES = {
+    "t2w": ("anat", "T2w"),
+    "adc": ("dwi", "ADC"),
+    "dce": ("perf", "dce"),
+    "rois": ("masks", "rois"),
+    "gland": ("masks", "gland"),
+    "vessel": ("masks", "vessel"),
+}
+
+
+def image_path(folder: Path, study_id: str, kind: str) -> Path:
+    """Where an image of a study lies; ``kind`` is t2w, adc, dce, rois, gland or vessel."""
+    place, suffix = _PLACES[kind]
+    return folder / place / f"{study_id}_{suffix}.nii.gz"
+
+
+def vfa_path(folder: Path, study_id: str, index: int) -> Path:
+    """Where the variable-flip-angle image number ``index`` (from 1) lies."""
+    return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
+
+
+def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
+    """Where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
+    return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
+
+
+def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    """Read every image of a study and refuse what cannot be measured.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``anat``, ``dwi``, ``perf`` and ``masks``.
+    study_id, participant_id : str
+        ``sub-XXX[_ses-YY]`` and ``sub-XXX``.
+    rois : list of Roi
+        The study's regions.
+
+    Returns
+    -------
+    Study
+        A modality that is absent is None and named in ``notes``.
+
+    Raises
+    ------
+    CadError
+        With file and patient: no image at all, a damaged file, NaN or constant images, impossible
+        geometry, different frames of reference, dynamic frames without valid times, an incomplete
+        set of flip angles, or regions without a label map. What concerns one region only (empty,
+        outside, too small) is raised by :func:`cad.imaging.geometry.roi_in_grid` when that region
+        is measured, so that it costs no other; :func:`check_study` lists both.
+    """
+    try:
+        return _read_study(folder, study_id, participant_id, rois)
+    except CadError as error:
+        raise error.at(patient=participant_id, file=folder) from error
+
+
+def check_study(study: Study) -> list[CadError]:
+    """Everything that will keep a region of this study from being measured."""
+    problems = []
+    grids = {"T2w": study.t2w, "ADC": study.adc, "dce": study.dce.grid if study.dce else None}
+    for roi in study.rois:
+        for name, grid in grids.items():
+            if grid is None:
+                continue
+            try:
+                roi_in_grid(study, roi, grid)
+            except CadError as error:
+                problems.append(
+                    CadError(
+                        f"{name}: {error.problem}",
+                        hint=error.hint,
+                        patient=study.participant_id,
+                        roi=roi.roi_id,
+                    )
+                )
+                if "empty" in error.problem:
+                    break
+    return problems
+
+
+def write_study(folder: Path, study: Study) -> None:
+    """Write a study's images, masks and sidecars; tables are :func:`cad.cohort.write_tables`'s."""
+    name = study.study_id
+    for kind in ("t2w", "adc", "gland", "vessel"):
+        volume: Volume | None = getattr(study, kind)
+        if volume is not None:
+            write_volume(image_path(folder, name, kind), volume)
+    if study.adc is not None:
+        write_sidecar(image_path(folder, name, "adc"), {"Units": "1e-6 mm2/s"})
+    if study.roi_map is not None:
+        write_volume(image_path(folder, name, "rois"), study.roi_map)
+    if study.dce is not None:
+        write_dynamic(image_path(folder, name, "dce"), study.dce)
+    for index, (flip_angle, volume) in enumerate(study.vfa, start=1):
+        path = vfa_path(folder, name, index)
+        write_volume(path, volume)
+        entries: dict[str, Any] = {"FlipAngle": float(flip_angle)}
+        if study.vfa_repetition_time is not None:
+            entries["RepetitionTime"] = float(study.vfa_repetition_time)
+        write_sidecar(path, entries)
+    for b_value, volume in study.diffusion:
+        path = diffusion_path(folder, name, b_value)
+        write_volume(path, volume)
+        write_sidecar(path, {"BValue": float(b_value)})
+
+
+def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
+    if not folder.is_dir():
+        raise CadError("the study has no image folder", file=folder)
+    study = Study(study_id, participant_id, rois=list(rois))
+    study.t2w = _image(image_path(folder, study_id, "t2w"))
+    study.adc = _image(image_path(folder, study_id, "adc"))
+    _read_dce(study, image_path(folder, study_id, "dce"))
+    _read_vfa(study, folder)
+    study.diffusion = [
+        (float(_DIFFUSION.search(path.name).group(1).replace("p", ".")), _required_image(path))  # type: ignore[union-attr]
+        for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
+        if _DIFFUSION.search(path.name)
+    ]
+    study.diffusion.sort(key=lambda pair: pair[0])
+    study.roi_map = _labels(image_path(folder, study_id, "rois"))
+    study.gland = _mask(image_path(folder, study_id, "gland"))
+    study.vessel = _mask(image_path(folder, study_id, "vessel"))
+    _check_complete(study, folder)
+    _check_frames(study, folder)
+    return study
+
+
+def _image(path: Path) -> Volume | None:
+    return _required_image(path) if path.is_file() else None
+
+
+def _required_image(path: Path) -> Volume:
+    volume = read_volume(path)
+    _check_values(volume.array, path)
+    return volume
+
+
+def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        count = int(np.size(array) - np.isfinite(array).sum())
+        raise CadError(
+            f"{where} has {count} voxels that are NaN or infinite",
+            file=path,
+            hint="export it again; a map's invalid voxels should be 0",
+        )
+    if array.min() == array.max():
+        raise CadError(
+            f"{where} is constant: every voxel is {array.flat[0]:g}",
+            file=path,
+            hint="the export is probably damaged",
+        )
+
+
+def _read_dce(study: Study, path: Path) -> None:
+    if not path.is_file():
+        return
+    study.dce = read_dynamic(path)
+    for number, frame in enumerate(study.dce.frames, start=1):
+        _check_values(frame, path, f"frame {number}")
+
+
+def _read_vfa(study: Study, folder: Path) -> None:
+    times = set()
+    for path in sorted((folder / "perf").glob(f"{study.study_id}_flip-*_VFA.nii.gz")):
+        sidecar = read_sidecar(path)
+        if "FlipAngle" not in sidecar:
+            raise CadError(
+                "a variable-flip-angle image without FlipAngle (degrees) in its sidecar", file=path
+            )
+        volume = _required_image(path)
+        if study.vfa and not volume.same_grid(study.vfa[0][1]):
+            raise CadError(
+                f"the flip-angle images lie on different grids: {volume.shape} and "
+                f"{study.vfa[0][1].shape}",
+                file=path,
+            )
+        study.vfa.append((float(sidecar["FlipAngle"]), volume))
+        times.add(sidecar.get("RepetitionTime"))
+    study.vfa.sort(key=lambda pair: pair[0])
+    if len(times) > 1:
+        raise CadError(
+            f"the flip-angle images differ in RepetitionTime: {sorted(map(str, times))} s",
+            file=folder / "perf",
+        )
+    if times:
+        value = times.pop()
+        study.vfa_repetition_time = None if value is None else float(value)
+
+
+def _labels(path: Path) -> Volume | None:
+    if not path.is_file():
+        return None
+    volume = read_volume(path)
+    array = volume.array
+    if array.dtype.kind == "f":
+        whole = np.round(array)
+        if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
+            raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
+        array = whole.astype(np.int32)
+    if array.min() < 0:
+        raise CadError(f"a label map has no negative labels, found {array.min()}", file=path)
+    return volume.with_array(array)
+
+
+def _mask(path: Path) -> Volume | None:
+    volume = _labels(path)
+    if volume is None:
+        return None
+    if not volume.array.any():
+        raise CadError("the mask is empty", file=path, hint="delete the file or draw the mask")
+    return volume.with_array(volume.array != 0)
+
+
+def _check_complete(study: Study, folder: Path) -> None:
+    absent = [
+        name
+        for name, image in (("T2w", study.t2w), ("ADC", study.adc), ("DCE", study.dce))
+        if image is None and not (name == "ADC" and study.diffusion)
+    ]
+    if len(absent) == 3:
+        raise CadError(
+            "the study has no T2w, no ADC and no DCE image",
+            file=folder,
+            hint=f"expected {folder.name}/anat/{study.study_id}_T2w.nii.gz and so on",
+        )
+    study.notes += [f"missing modality: {name}" for name in absent]
+    if study.rois and study.roi_map is None:
+        raise CadError(
+            f"rois.tsv names {len(study.rois)} ROIs but the study has no label map",
+            file=image_path(folder, study.study_id, "rois"),
+        )
+    if study.roi_map is not None:
+        found = {int(v) for v in np.unique(study.roi_map.array)} - {0}
+        extra = sorted(found - {roi.label for roi in study.rois})
+        if extra:
+            study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
+
+
+def _check_frames(study: Study, folder: Path) -> None:
+    """Masks and images must share one frame of reference: by name where known, and by overlap."""
+    images = {"t2w": study.t2w, "adc": study.adc, "dce": study.dce.grid if study.dce else None}
+    masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
+    uids = {
+        kind: read_sidecar(image_path(folder, study.study_id, kind)).get("FrameOfReferenceUID")
+        for kind in (*images, *masks)
+    }
+    for mask_kind, mask in masks.items():
+        for image_kind, image in images.items():
+            if mask is None or image is None:
+                continue
+            path = image_path(folder, study.study_id, mask_kind)
+            a, b = uids[mask_kind], uids[image_kind]
+            if a and b and a != b:
+                raise CadError(
+                    f"mask and {image_kind} are in different frames of reference: {a} and {b}",
+                    file=path,
+                    hint="register the image to the mask's frame, or leave it out",
+                )
+            if not overlaps(mask, image):
+                raise CadError(
+                    f"mask and {image_kind} do not overlap anywhere: they are in different frames "
+                    f"of reference (origins {_mm(mask)} and {_mm(image)} mm, LPS)",
+                    file=path,
+                    hint="draw the mask on this study's images",
+                )
+
+
+def _mm(volume: Volume) -> str:
+    return "(" + ", ".join(f"{v:.1f}" for v in volume.origin) + ")"
