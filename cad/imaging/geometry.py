@@ -121,9 +121,9 @@ def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
         )
     points = inside.index_to_patient(index_zyx[:, ::-1])
     index = grid.patient_to_index(points)
-    beyond: np.ndarray = (
-        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3)
-    ).any(axis=1)
+    beyond: np.ndarray = np.any(
+        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
+    )
     if beyond.all():
         raise CadError(
             f"the ROI lies outside the image: its centre is at "
