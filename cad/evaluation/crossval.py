@@ -1,0 +1,250 @@
+"""Out-of-fold probabilities: everything that is fitted is fitted without the left-out patient.
+
+Learners are seen through scikit-learn's interface only: an unfitted estimator or pipeline that is
+cloned for every fold. What ``fit`` declares by name is passed on: ``eta`` to learners, ``groups``
+to whatever splits patients inside the fold.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from cad.errors import CadError
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What one fold gave.
+
+    Parameters
+    ----------
+    name : str
+        The left-out patient or site.
+    rows : ndarray of int
+        Left-out rows.
+    n_train : int
+        Labelled rows that the fold was fitted on.
+    probability, decision : ndarray, shape (len(rows),)
+        NaN where the fold failed or the estimator has no such output.
+    selected : dict
+        Hyper-parameters that nested validation chose, empty without one.
+    features : list of int or None
+        Columns that feature selection kept; None without one.
+    warnings : list of str
+        What the fit warned about, each once.
+    error : str
+        Why the fold failed; empty when it did not.
+    estimator : object or None
+        The fitted estimator, when asked for.
+    """
+
+    name: str
+    rows: np.ndarray
+    n_train: int
+    probability: np.ndarray
+    decision: np.ndarray
+    selected: dict[str, Any] = field(default_factory=dict)
+    features: list[int] | None = None
+    warnings: list[str] = field(default_factory=list)
+    error: str = ""
+    estimator: Any = None
+
+
+@dataclass(frozen=True)
+class OutOfFold:
+    """Predictions for every row by the fold that did not see its patient.
+
+    Parameters
+    ----------
+    probability, decision : ndarray, shape (n,)
+        NaN where the row's fold failed.
+    folds : list of Fold
+        One per left-out patient (or site), in sorted order of their names.
+    """
+
+    probability: np.ndarray
+    decision: np.ndarray
+    folds: list[Fold]
+
+    def estimator_for(self, name: object) -> Any:
+        """Fitted estimator of the fold that left out ``name``; folds must have been kept."""
+        return next(fold.estimator for fold in self.folds if fold.name == str(name))
+
+
+def out_of_fold(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    groups: ArrayLike,
+    eta: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    n_jobs: int = 1,
+    keep_estimators: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> OutOfFold:
+    """Leave one group out, fit on the others, predict the one.
+
+    Parameters
+    ----------
+    estimator : scikit-learn estimator or pipeline
+        Unfitted; cloned for each fold. Selection, scaling, imputation and nested validation belong
+        inside it.
+    X : array or DataFrame, shape (n, d), or callable
+        Features. A callable gets the training rows and returns the features of all rows: the way
+        for a standardisation that is itself fitted on the training patients (METHODS 7).
+    y : array, shape (n,)
+        Labels, soft or hard. Rows with NaN are predicted but never trained on.
+    groups : array, shape (n,)
+        What is left out together: patients, or sites.
+    eta : array, shape (n,), or float, optional
+        Uncertainty of y, passed to every ``fit`` that takes it.
+    patients : array, shape (n,), optional
+        Patient of every row, for splits inside the fold; ``groups`` when not given.
+    n_jobs : int
+        Parallel folds; the result does not depend on it.
+    keep_estimators : bool
+        Keep every fold's fitted estimator.
+    progress : callable, optional
+        Called with (folds done, folds in all), in order.
+
+    Returns
+    -------
+    OutOfFold
+
+    Raises
+    ------
+    CadError
+        When there is only one group, shapes disagree, or every fold failed.
+    """
+    y = np.asarray(y, dtype=float)
+    group = np.asarray(groups).astype(str)
+    patient = group if patients is None else np.asarray(patients).astype(str)
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), y.shape)
+    names = np.unique(group)
+    if len(group) != len(y):
+        raise CadError(f"{len(y)} labels but {len(group)} groups")
+    if len(names) < 2:
+        raise CadError(
+            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
+            hint="a single patient can be trained on (scheme: none) but not validated",
+        )
+    work = (
+        delayed(_fit_fold)(estimator, X, y, spread, group, patient, name, keep_estimators)
+        for name in names
+    )
+    folds: list[Fold] = []
+    for fold in Parallel(n_jobs=n_jobs, return_as="generator")(work):
+        folds.append(fold)
+        if progress is not None:
+            progress(len(folds), len(names))
+    if all(fold.error for fold in folds):
+        raise CadError(f"every fold failed; fold {folds[0].name}: {folds[0].error}")
+    probability, decision = np.full(len(y), np.nan), np.full(len(y), np.nan)
+    for fold in folds:
+        probability[fold.rows] = fold.probability
+        decision[fold.rows] = fold.decision
+    return OutOfFold(probability, decision, folds)
+
+
+def fit_keywords(
+    estimator: Any, eta: np.ndarray | None, groups: np.ndarray | None
+) -> dict[str, Any]:
+    """Keywords for ``estimator.fit``: those of ``eta`` and ``groups`` that it declares.
+
+    For a pipeline every step that declares one gets it, as ``step__eta``.
+    """
+    known = {"eta": eta, "groups": groups}
+    given = {name: value for name, value in known.items() if value is not None}
+    if not isinstance(estimator, Pipeline):
+        return {name: value for name, value in given.items() if _takes(estimator, name)}
+    return {
+        f"{step}__{name}": value
+        for step, part in estimator.steps
+        if part is not None and part != "passthrough"
+        for name, value in given.items()
+        if _takes(part, name)
+    }
+
+
+def positive_probability(estimator: Any, X: Any) -> np.ndarray:
+    """Probability of malignancy, shape (n,), of a fitted estimator; NaN where it has none."""
+    if not hasattr(estimator, "predict_proba"):
+        return np.full(_n_rows(X), np.nan)
+    return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
+
+
+def decision_value(estimator: Any, X: Any) -> np.ndarray:
+    """Decision value, shape (n,), of a fitted estimator; NaN where it has none."""
+    if not hasattr(estimator, "decision_function"):
+        return np.full(_n_rows(X), np.nan)
+    return np.asarray(estimator.decision_function(X), dtype=float).ravel()
+
+
+def _fit_fold(
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    eta: np.ndarray | None,
+    group: np.ndarray,
+    patient: np.ndarray,
+    name: str,
+    keep: bool,
+) -> Fold:
+    rows = np.flatnonzero(group == name)
+    train = np.flatnonzero((group != name) & ~np.isnan(y))
+    nothing = np.full(len(rows), np.nan)
+    table = X(train) if callable(X) else X
+    fitted = clone(estimator)
+    keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fitted.fit(_safe_indexing(table, train), y[train], **keywords)
+            test = _safe_indexing(table, rows)
+            probability, decision = positive_probability(fitted, test), decision_value(fitted, test)
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError) as error:
+            return Fold(name, rows, len(train), nothing, nothing, error=str(error))
+    return Fold(
+        name,
+        rows,
+        len(train),
+        probability,
+        decision,
+        selected=_plain(getattr(fitted, "best_params_", {})),
+        features=_kept_features(fitted),
+        warnings=sorted({str(w.message) for w in caught}),
+        estimator=fitted if keep else None,
+    )
+
+
+def _takes(estimator: Any, name: str) -> bool:
+    return name in inspect.signature(estimator.fit).parameters
+
+
+def _kept_features(fitted: Any) -> list[int] | None:
+    best = getattr(fitted, "best_estimator_", fitted)
+    steps = [part for _, part in best.steps] if isinstance(best, Pipeline) else [best]
+    for part in steps:
+        if hasattr(part, "get_support"):
+            return [int(i) for i in part.get_support(indices=True)]
+    return None
+
+
+def _plain(params: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
+
+
+def _n_rows(X: Any) -> int:
+    return int(np.shape(X)[0])

@@ -1,0 +1,336 @@
+"""Measures of discrimination and of probability, each a pure function (METHODS 6).
+
+Arrays are one value per ROI. ``truth`` is 0 or 1; ``target`` is a probability in [0, 1] (what
+readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, logit, xlogy
+from scipy.stats import rankdata
+
+CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
+
+
+def auc(truth: ArrayLike, score: ArrayLike) -> float:
+    """Area under the ROC curve, ties counted one half; NaN where a class is absent."""
+    y, s = _binary(truth, score)
+    positives = int(y.sum())
+    negatives = len(y) - positives
+    if positives == 0 or negatives == 0:
+        return float("nan")
+    ranks = rankdata(s)
+    return float((ranks[y].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def roc_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """False and true positive rates at every threshold, from (0, 0) to (1, 1).
+
+    Returns
+    -------
+    fpr, tpr, threshold : ndarray, shape (n_distinct + 1,)
+        A ROI is called positive when its score is at or above the threshold; the first threshold
+        is infinite. Rates are NaN where their class is absent.
+    """
+    threshold, true, false, positives, negatives = _cumulative(truth, score)
+    with np.errstate(invalid="ignore"):
+        return false / negatives, true / positives, threshold
+
+
+def precision_recall_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and recall at every threshold, from the highest down; precision starts at 1."""
+    _, true, false, positives, _ = _cumulative(truth, score)
+    called = true + false
+    precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
+    with np.errstate(invalid="ignore"):
+        return precision, true / positives
+
+
+def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
+    """Sum of precision times the step in recall; NaN without positives."""
+    precision, recall = precision_recall_curve(truth, score)
+    return float(np.sum(np.diff(recall) * precision[1:]))
+
+
+def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
+    """Area left of ``max_fpr``, standardised so that chance is .5 and perfect is 1 (McClish 1989).
+
+    Raises
+    ------
+    ValueError
+        When ``max_fpr`` is not in (0, 1].
+    """
+    if not 0 < max_fpr <= 1:
+        raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
+    fpr, tpr, _ = roc_curve(truth, score)
+    if not (np.isfinite(fpr).all() and np.isfinite(tpr).all()):
+        return float("nan")
+    x = np.append(fpr[fpr < max_fpr], max_fpr)
+    y = np.append(tpr[fpr < max_fpr], np.interp(max_fpr, fpr, tpr))
+    area = float(np.trapezoid(y, x))
+    chance = max_fpr**2 / 2
+    return 0.5 * (1 + (area - chance) / (max_fpr - chance))
+
+
+def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
+    """Threshold a consensus: above is positive, a tie is negative.
+
+    Returns
+    -------
+    truth : ndarray of float
+        1, 0, or NaN where ``p`` is NaN.
+    ties : int
+        How many values lie on the threshold (within 1e-9).
+    """
+    p = np.asarray(p, dtype=float)
+    tie = np.abs(p - threshold) <= 1e-9
+    truth = ((p > threshold) & ~tie).astype(float)
+    return np.where(np.isnan(p), np.nan, truth), int(tie.sum())
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A two-by-two table and the rates it gives; a rate without cases is NaN."""
+
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+
+    @property
+    def sensitivity(self) -> float:
+        """Share of the malignant that are called malignant."""
+        return _ratio(self.tp, self.tp + self.fn)
+
+    @property
+    def specificity(self) -> float:
+        """Share of the benign that are called benign."""
+        return _ratio(self.tn, self.tn + self.fp)
+
+    @property
+    def ppv(self) -> float:
+        """Share of malignant among those called malignant."""
+        return _ratio(self.tp, self.tp + self.fp)
+
+    @property
+    def npv(self) -> float:
+        """Share of benign among those called benign."""
+        return _ratio(self.tn, self.tn + self.fn)
+
+    @property
+    def accuracy(self) -> float:
+        """Share called as they are."""
+        return _ratio(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
+
+
+def counts(truth: ArrayLike, probability: ArrayLike, threshold: float = 0.5) -> Counts:
+    """Two-by-two table when ROIs above the threshold are called malignant."""
+    y, q = _binary(truth, probability)
+    called = q > threshold
+    return Counts(
+        tp=int(np.sum(called & y)),
+        fp=int(np.sum(called & ~y)),
+        tn=int(np.sum(~called & ~y)),
+        fn=int(np.sum(~called & y)),
+    )
+
+
+def accuracy(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Share of ROIs on their own side of .5."""
+    return counts(truth, probability).accuracy
+
+
+def kl(target: ArrayLike, probability: ArrayLike) -> float:
+    """Two-sided binary Kullback-Leibler distance, a sum over ROIs, in nats; both clipped."""
+    p, q = _clipped(target), _clipped(probability)
+    return float(np.sum(xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))))
+
+
+def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
+    """[N14] App. C as printed: sum of P ln(P/Q). Can be negative, and Q = 1 games it.
+
+    Only for standing beside the paper's numbers, never a criterion.
+    """
+    p, q = _clipped(target), _clipped(probability)
+    return float(np.sum(xlogy(p, p / q)))
+
+
+def alignment_error(target: ArrayLike, probability: ArrayLike) -> float:
+    """1 - <P, Q> / (|P| |Q|), in [0, 1], blind to scale; NaN for an all-zero vector. [N14] C."""
+    p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+    size = np.linalg.norm(p) * np.linalg.norm(q)
+    return float(1 - p @ q / size) if size > 0 else float("nan")
+
+
+def cross_entropy(target: ArrayLike, probability: ArrayLike) -> float:
+    """Mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
+    p, q = np.asarray(target, dtype=float), _clipped(probability)
+    return float(-np.mean(p * np.log(q) + (1 - p) * np.log(1 - q))) if len(p) else float("nan")
+
+
+def brier(target: ArrayLike, probability: ArrayLike) -> float:
+    """Mean squared difference."""
+    p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+    return float(np.mean((p - q) ** 2)) if len(p) else float("nan")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Weak calibration: logit P(malignant) = intercept + slope * logit Q.
+
+    Parameters
+    ----------
+    intercept : float
+        Calibration in the large: the intercept when the slope is held at 1; 0 is right.
+    slope : float
+        1 is right, below 1 means too extreme probabilities.
+    """
+
+    intercept: float
+    slope: float
+
+
+def calibration(truth: ArrayLike, probability: ArrayLike) -> Calibration:
+    """Calibration intercept (slope held at 1) and slope, by maximum likelihood.
+
+    NaN where a class is absent, where all probabilities are equal (slope) or where the classes
+    are separated by the probability, which has no finite slope.
+    """
+    y, q = _binary(truth, probability)
+    if len(y) == 0 or y.all() or not y.any():
+        return Calibration(float("nan"), float("nan"))
+    x = logit(_clipped(q))
+    intercept = _logistic_fit(np.ones((len(y), 1)), x, y)[0]
+    separated = x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min()
+    if separated or np.ptp(x) < 1e-12:
+        return Calibration(float(intercept), float("nan"))
+    design = np.column_stack([np.ones(len(y)), x])
+    return Calibration(float(intercept), float(_logistic_fit(design, np.zeros(len(y)), y)[1]))
+
+
+def calibration_curve(
+    truth: ArrayLike, probability: ArrayLike, bins: int = 10
+) -> dict[str, list[float]]:
+    """Observed share of malignant in groups of equal size, ordered by probability.
+
+    Returns
+    -------
+    dict
+        ``predicted`` (mean probability), ``observed``, ``lower`` and ``upper`` (Wilson 95 %,
+        which takes ROIs as independent) and ``n`` per group. ROIs of equal probability stay in
+        one group, so there may be fewer groups than asked for.
+    """
+    y, q = _binary(truth, probability)
+    curve: dict[str, list[float]] = {
+        k: [] for k in ("predicted", "observed", "lower", "upper", "n")
+    }
+    if len(y) == 0:
+        return curve
+    edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
+    group = np.searchsorted(edges, q, side="left")
+    for g in np.unique(group):
+        inside = group == g
+        n, k = int(inside.sum()), int(y[inside].sum())
+        lower, upper = wilson(k, n)
+        values = (float(q[inside].mean()), k / n, lower, upper, float(n))
+        for name, value in zip(curve, values, strict=True):
+            curve[name].append(value)
+    return curve
+
+
+def decision_curve(
+    truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
+) -> dict[str, list[float]]:
+    """Net benefit over threshold probabilities (Vickers & Elkin 2006).
+
+    Returns
+    -------
+    dict
+        ``threshold``, ``model`` (TP/N - FP/N * t/(1 - t) when ROIs at or above t are treated),
+        ``all`` (everyone treated), ``none`` (0).
+    """
+    y, q = _binary(truth, probability)
+    t = np.linspace(0.01, 0.99, 99) if thresholds is None else np.asarray(thresholds, dtype=float)
+    if len(y) == 0:
+        return {"threshold": [], "model": [], "all": [], "none": []}
+    odds = t / (1 - t)
+    called = q[None, :] >= t[:, None]
+    model = np.mean(called & y, axis=1) - np.mean(called & ~y, axis=1) * odds
+    everyone = y.mean() - (~y).mean() * odds
+    return {
+        "threshold": t.tolist(),
+        "model": model.tolist(),
+        "all": everyone.tolist(),
+        "none": np.zeros(len(t)).tolist(),
+    }
+
+
+def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Wilson score interval of a proportion; NaN for n = 0."""
+    if n == 0:
+        return float("nan"), float("nan")
+    share = successes / n
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
+
+
+def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
+    if y.shape != s.shape or y.ndim != 1:
+        raise ValueError(f"truth {y.shape} and score {s.shape} must be two equal one-dim. arrays")
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
+    if np.isnan(s).any():
+        raise ValueError("scores must be known; leave out ROIs without one")
+    return y == 1, s
+
+
+def _cumulative(
+    truth: ArrayLike, score: ArrayLike
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
+    """Thresholds from infinity down, and true and false positives at or above each."""
+    y, s = _binary(truth, score)
+    order = np.argsort(-s, kind="stable")
+    y, s = y[order], s[order]
+    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
+    true = np.concatenate([[0.0], np.cumsum(y)[last]])
+    false = np.concatenate([[0.0], np.cumsum(~y)[last]])
+    threshold = np.concatenate([[np.inf], s[last]])
+    return threshold, true, false, float(y.sum()), float((~y).sum())
+
+
+def _clipped(values: ArrayLike) -> np.ndarray:
+    return np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
+
+
+def _logistic_fit(design: np.ndarray, offset: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Maximum likelihood by Newton with halved steps; the problem is convex."""
+    beta = np.zeros(design.shape[1])
+
+    def loss(b: np.ndarray) -> float:
+        z = offset + design @ b
+        return float(np.sum(np.logaddexp(0, z) - y * z))
+
+    current = loss(beta)
+    for _ in range(100):
+        mean = expit(offset + design @ beta)
+        gradient = design.T @ (mean - y)
+        hessian = design.T @ (design * (mean * (1 - mean))[:, None])
+        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+        length = 1.0
+        while loss(beta - length * step) > current and length > 1e-8:
+            length /= 2
+        beta = beta - length * step
+        previous, current = current, loss(beta)
+        if previous - current <= 1e-12 * max(1.0, abs(current)):
+            break
+    return beta

@@ -1,0 +1,215 @@
+"""From several readers' scores and histology to one label per region (METHODS 1)."""
+
+from __future__ import annotations
+
+import difflib
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.labels.scales import score_probability
+from cad.settings import LabelSettings
+
+ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
+
+_KEY = ["participant_id", "roi_id"]
+
+
+def reader_labels(
+    scores: pd.DataFrame, rois: pd.DataFrame, readers: pd.DataFrame, settings: LabelSettings
+) -> pd.DataFrame:
+    """One label per ROI: what its readers believed, how much they disagreed, what is certain.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score``; a missing score is NaN or no row.
+    rois : DataFrame
+        ``participant_id, roi_id, histology, isup``.
+    readers : DataFrame
+        ``reader_id, expert`` (bool).
+    settings : LabelSettings
+        Whose scores count, eta, and what histology does.
+
+    Returns
+    -------
+    DataFrame
+        One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
+        ``p``, the mean probability over the readers, and ``eta``, its uncertainty (NaN without a
+        reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN; ``y``, what
+        a learner is told: ``certain`` where known, else ``p``.
+
+    Raises
+    ------
+    CadError
+        For a score off its scale, a reader who is unknown or scored a ROI twice, scores of a ROI
+        that does not exist, and when an expert is asked for but none is declared.
+
+    Notes
+    -----
+    ``eta`` is the standard deviation of the readers' probabilities (ddof 1), never below
+    ``eta_min``; a single reader gets :data:`ETA0`, half a step of the five-point scale. A constant
+    ``settings.eta`` is taken as stated, without the floor. [N14] V-B.
+    """
+    known = reader_probabilities(scores, rois, settings)
+    counting = chosen_readers(readers, settings.readers)
+    known = known[known["reader_id"].isin(counting)]
+    grouped = known.groupby(_KEY, sort=False)["probability"]
+    summary = grouped.agg(n_readers="size", p="mean", spread="std").reset_index()
+    labels = rois[_KEY].merge(summary, on=_KEY, how="left", validate="one_to_one")
+    labels["n_readers"] = labels["n_readers"].fillna(0).astype(int)
+    labels["eta"] = _uncertainty(labels, settings)
+    labels["certain"] = np.nan
+    if settings.histology == "override":
+        labels["certain"] = malignant(rois, settings.isup_min)
+    labels["y"] = labels["certain"].where(labels["certain"].notna(), labels["p"])
+    return labels.drop(columns="spread")
+
+
+def reader_probabilities(
+    scores: pd.DataFrame, rois: pd.DataFrame, settings: LabelSettings
+) -> pd.DataFrame:
+    """Every reader's score as a probability.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, roi_id, reader_id, probability``, one row per score that is there.
+
+    Raises
+    ------
+    CadError
+        As :func:`reader_labels`, with patient, ROI and reader.
+    """
+    given = scores[scores["score"].notna()].reset_index(drop=True)
+    _refuse_inconsistent(given, rois)
+    table = settings.pirads_probability
+    distinct = given[["scale", "score"]].drop_duplicates()
+    value: dict[tuple[str, float], float] = {}
+    for scale, score in distinct.itertuples(index=False):
+        try:
+            value[scale, score] = score_probability(scale, score, table)
+        except CadError as error:
+            row = given[(given["scale"] == scale) & (given["score"] == score)].iloc[0]
+            raise CadError(
+                f"reader {row['reader_id']}: {error.problem}",
+                hint=error.hint,
+                patient=row["participant_id"],
+                roi=row["roi_id"],
+            ) from error
+    pairs = zip(given["scale"], given["score"], strict=True)
+    return given[[*_KEY, "reader_id"]].assign(
+        probability=np.array([value[pair] for pair in pairs], dtype=float)
+    )
+
+
+def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list[str]:
+    """Ids of the readers whose scores count.
+
+    Parameters
+    ----------
+    readers : DataFrame
+        ``reader_id, expert``.
+    choice : "all", "expert" or tuple of str
+        The expert is declared in ``readers.tsv`` and never chosen by performance.
+
+    Raises
+    ------
+    CadError
+        When nobody is declared an expert, or a named reader does not exist.
+    """
+    ids = [str(reader) for reader in readers["reader_id"]]
+    if choice == "all":
+        return ids
+    if choice == "expert":
+        experts = [str(r) for r in readers.loc[readers["expert"].astype(bool), "reader_id"]]
+        if not experts:
+            raise CadError(
+                "labels.readers is 'expert' but readers.tsv declares none",
+                hint="set expert to 1 for one reader",
+            )
+        return experts
+    for name in choice:
+        if name not in ids:
+            near = difflib.get_close_matches(name, ids, n=1)
+            raise CadError(
+                f"labels.readers names {name!r}, the readers are {', '.join(ids)}",
+                hint=f"did you mean {near[0]!r}?" if near else "",
+            )
+    return list(choice)
+
+
+def malignant(rois: pd.DataFrame, isup_min: int = 1) -> np.ndarray:
+    """Histological truth of every ROI.
+
+    Parameters
+    ----------
+    rois : DataFrame
+        ``histology`` (malignant, benign or missing) and ``isup`` (grade or missing).
+    isup_min : int
+        Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer.
+
+    Returns
+    -------
+    ndarray, shape (n_rois,)
+        1, 0, or NaN where histology does not tell: no histology, or a malignant ROI without a
+        grade when ``isup_min`` is above 1.
+
+    Raises
+    ------
+    CadError
+        When histology and grade contradict each other.
+    """
+    finding = rois["histology"].to_numpy(dtype=object)
+    grade = pd.to_numeric(rois["isup"]).to_numpy(dtype=float)
+    truth = np.full(len(rois), np.nan)
+    cancer = finding == "malignant"
+    contradictions = (
+        (cancer & (grade == 0), "malignant"),
+        ((finding == "benign") & (grade > 0), "benign"),
+    )
+    for wrong, word in contradictions:
+        if wrong.any():
+            row = rois.iloc[int(np.argmax(wrong))]
+            raise CadError(
+                f"histology {word} contradicts isup {row['isup']:g}",
+                patient=row["participant_id"],
+                roi=row["roi_id"],
+            )
+    truth[(finding == "benign") | (grade == 0)] = 0.0
+    graded = grade >= 1
+    truth[graded] = (grade[graded] >= isup_min).astype(float)
+    if isup_min == 1:
+        truth[cancer] = 1.0
+    return truth
+
+
+def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:
+    known = labels["n_readers"].to_numpy() > 0
+    if settings.eta != "adaptive":
+        return np.where(known, float(settings.eta), np.nan)
+    spread = np.maximum(labels["spread"].to_numpy(dtype=float), settings.eta_min)
+    eta = np.where(labels["n_readers"] == 1, max(ETA0, settings.eta_min), spread)
+    return np.where(known, eta, np.nan)
+
+
+def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:
+    for table, key, text in (
+        (rois, _KEY, "the ROI is listed twice"),
+        (scores, [*_KEY, "reader_id"], "the same reader scored this ROI twice"),
+    ):
+        repeated = table.duplicated(key).to_numpy()
+        if repeated.any():
+            row = table.iloc[int(np.argmax(repeated))]
+            reader = f" (reader {row['reader_id']})" if "reader_id" in key else ""
+            raise CadError(text + reader, patient=row["participant_id"], roi=row["roi_id"])
+    known = pd.MultiIndex.from_frame(rois[_KEY])
+    stray = ~pd.MultiIndex.from_frame(scores[_KEY]).isin(known)
+    if stray.any():
+        row = scores.iloc[int(np.argmax(stray))]
+        raise CadError(
+            f"reader {row['reader_id']} scored a ROI that does not exist",
+            patient=row["participant_id"],
+            roi=row["roi_id"],
+        )
