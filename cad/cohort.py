@@ -22,7 +22,7 @@ from cad.labels.scales import check_score
 ZONES = ("PZ", "TZ", "CZ", "AFS")
 HISTOLOGY = ("malignant", "benign")
 MISSING = "n/a"
-AWAITING = "awaiting ROI"
+SIMULATOR = "cad simulate"
 
 _ROI_COLUMNS = ("participant_id", "roi_id", "label", "zone", "histology", "isup")
 _COLUMNS = {
@@ -85,6 +85,8 @@ class Cohort:
         ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
     problems : list of CadError
         One for every broken rule that concerns a single patient.
+    simulated : bool
+        Whether the patients are simulated.
     """
 
     root: Path
@@ -93,6 +95,7 @@ class Cohort:
     rois: pd.DataFrame
     scores: pd.DataFrame
     problems: list[CadError] = field(default_factory=list)
+    simulated: bool = False
 
     def studies(self) -> list[StudyRef]:
         """Studies of the patients without problems, in the order of ``participants.tsv``."""
@@ -140,7 +143,7 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
-    _read_description(root)
+    simulated = _is_simulated(_read_description(root))
     participants = _read(root, "participants.tsv")
     readers = _typed_readers(root, _read(root, "readers.tsv"))
     problems: list[CadError] = []
@@ -151,7 +154,7 @@ def read_cohort(root: Path) -> Cohort:
     _check_rois(root, rois, known, problems)
     _check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
-    return Cohort(root, participants, readers, rois, scores, problems)
+    return Cohort(root, participants, readers, rois, scores, problems, simulated)
 
 
 def check_cohort(root: Path) -> list[CadError]:
@@ -170,10 +173,16 @@ def write_tables(
     rois: pd.DataFrame,
     scores: pd.DataFrame,
     name: str = "cad cohort",
+    simulated: bool = False,
 ) -> None:
-    """Write the tables and the BIDS description of a cohort; each file is whole or absent."""
+    """Write the tables and the BIDS description of a cohort; each file is whole or absent.
+
+    ``simulated`` is recorded in ``dataset_description.json`` and follows every number of the
+    cohort to its pages.
+    """
     root.mkdir(parents=True, exist_ok=True)
-    description = json.dumps({**_DESCRIPTION, "Name": name}, indent=2) + "\n"
+    made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}
+    description = json.dumps({**_DESCRIPTION, "Name": name, **made}, indent=2) + "\n"
     write_atomic(root / "dataset_description.json", description.encode())
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
     tables = {
@@ -187,10 +196,15 @@ def write_tables(
         write_atomic(root / filename, text.encode())
 
 
-def _read_description(root: Path) -> None:
+def _is_simulated(description: dict[str, object]) -> bool:
+    made = description.get("GeneratedBy")
+    return isinstance(made, list) and {"Name": SIMULATOR} in made
+
+
+def _read_description(root: Path) -> dict[str, object]:
     path = root / "dataset_description.json"
     try:
-        json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CadError(
             "not a cohort folder: dataset_description.json is missing",
@@ -199,6 +213,9 @@ def _read_description(root: Path) -> None:
         ) from None
     except ValueError as error:
         raise CadError(f"not valid JSON: {error}", file=path) from error
+    if not isinstance(content, dict):
+        raise CadError("a dataset description is a JSON object", file=path)
+    return content
 
 
 def _read(root: Path, filename: str) -> pd.DataFrame:

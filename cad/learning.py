@@ -1,0 +1,187 @@
+"""From feature rows and labels to a fitted model, and from a model to decisions and reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.errors import CadError
+from cad.evaluation.selection import SELECTORS
+from cad.learners import LEARNERS
+from cad.learners.soft_labels import KIND_NAMES, constraint_kinds
+from cad.settings import DecisionSettings, LabelSettings, LearnerSettings, PipelineSettings
+
+KEYS = ["participant_id", "study_id", "roi_id"]
+ETA_0 = 0.125
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that learners see.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id``, one row per ROI.
+    X : DataFrame, shape (n, n_features)
+        Features in a stable order; NaN where a modality is missing.
+    y : ndarray, shape (n,)
+        Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
+    eta : ndarray, shape (n,)
+        Half-width of the readers' interval.
+    """
+
+    keys: pd.DataFrame
+    X: pd.DataFrame
+    y: np.ndarray
+    eta: np.ndarray
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Patient of every row."""
+        return self.keys["participant_id"].to_numpy(dtype=str)
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Which rows a learner can be trained on."""
+        return np.isfinite(self.y)
+
+
+def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
+    """Feature rows with their labels; rows stay in the order of the features."""
+    merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
+    certain = merged["certain"].to_numpy(float)
+    y = np.where(np.isfinite(certain), certain, merged["p"].to_numpy(float))
+    eta = np.where(np.isfinite(certain), 0.0, merged["eta"].to_numpy(float))
+    names = [c for c in features.columns if c not in KEYS]
+    return Table(features[KEYS].reset_index(drop=True), features[names], y, np.nan_to_num(eta))
+
+
+def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
+    """What every ROI tells the learner: certain, two-sided, one-sided or nothing (METHODS 1)."""
+    kinds = pd.Series("unlabelled", index=labels.index, dtype=object)
+    p = labels["p"].to_numpy(float)
+    known = np.isfinite(p)
+    codes = constraint_kinds(
+        p[known], labels["eta"].to_numpy(float)[known], settings.boundary, ETA_0
+    )
+    kinds[known] = [KIND_NAMES[code] for code in codes]
+    certain = labels["certain"].to_numpy(float)
+    kinds[certain == 1] = "certain_positive"
+    kinds[certain == 0] = "certain_negative"
+    return kinds
+
+
+def make_estimator(settings: PipelineSettings) -> Pipeline:
+    """Unfitted pipeline: imputation, scaling, selection and the learner, in one estimator.
+
+    Raises
+    ------
+    CadError
+        For an unknown learner or one of its parameters that does not exist.
+    """
+    learner = _learner(settings.learner, settings.labels)
+    steps: list[tuple[str, Any]] = [
+        ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
+        ("constant", VarianceThreshold()),
+        ("scale", StandardScaler()),
+    ]
+    if settings.learner.selection != "none":
+        selector = SELECTORS[settings.learner.selection]
+        steps.append(("select", selector(n_features=settings.learner.n_features)))
+    return Pipeline([*steps, ("learner", learner)])
+
+
+def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
+    if settings.name not in LEARNERS:
+        raise CadError(
+            f"unknown learner {settings.name!r}", hint=f"known: {', '.join(sorted(LEARNERS))}"
+        )
+    learner = LEARNERS[settings.name]()
+    known = learner.get_params()
+    for name in (*settings.params, *settings.grid):
+        if name not in known:
+            raise CadError(
+                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
+            )
+    params = dict(settings.params)
+    if "boundary" in known:
+        params.setdefault("boundary", labels.boundary)
+    return learner.set_params(**params)
+
+
+def decide(probability: np.ndarray, costs: DecisionSettings) -> np.ndarray:
+    """Decision per region: benign, refer or malignant (METHODS 3)."""
+    lower, upper = costs.thresholds
+    return np.where(
+        probability > upper, "malignant", np.where(probability < lower, "benign", "refer")
+    )
+
+
+def explain(
+    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 5
+) -> list[list[dict[str, Any]]]:
+    """The features that moved each region's decision value most.
+
+    A feature's part is the change of the decision value when it goes from the training median to
+    the region's value, all others kept.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted estimator with ``decision_function``.
+    training : ndarray, shape (n_training, n_features)
+        Rows it was fitted on.
+    rows : ndarray, shape (n, n_features)
+        Regions to explain.
+    names : list of str
+        Feature names.
+    top : int
+        Features kept per region.
+
+    Returns
+    -------
+    list of list of dict
+        Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
+    """
+    with np.errstate(all="ignore"):
+        median = np.nan_to_num(np.array([_nanmedian(column) for column in training.T]))
+    explained = []
+    for row in rows:
+        changed = np.tile(row, (len(row) + 1, 1))
+        changed[np.arange(len(row)), np.arange(len(row))] = median
+        values = np.asarray(estimator.decision_function(changed), float)
+        delta = values[-1] - values[:-1]
+        order = np.argsort(-np.abs(delta), kind="stable")[:top]
+        explained.append(
+            [
+                {
+                    "rank": rank,
+                    "feature": names[j],
+                    "value": float(row[j]),
+                    "delta": float(delta[j]),
+                    "percentile": _percentile(training[:, j], row[j]),
+                }
+                for rank, j in enumerate(order, start=1)
+            ]
+        )
+    return explained
+
+
+def _nanmedian(column: np.ndarray) -> float:
+    finite = column[np.isfinite(column)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
+def _percentile(column: np.ndarray, value: float) -> float:
+    finite = column[np.isfinite(column)]
+    if not finite.size or not np.isfinite(value):
+        return float("nan")
+    return float(100 * ((finite < value).mean() + 0.5 * (finite == value).mean()))

@@ -1,0 +1,207 @@
+"""From a cohort folder to a run folder, a model, or predictions; a table of contents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cad.bundle import load_bundle
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.extraction import Failure
+from cad.run import Run
+from cad.running import How
+from cad.settings import DecisionSettings, PipelineSettings, parse_settings, read_settings
+from cad.share import find
+
+
+@dataclass
+class RunSummary:
+    """What a command prints at its end.
+
+    Parameters
+    ----------
+    out : Path
+        Run folder.
+    studies, regions : int
+        Studies and regions with a probability.
+    failures : list of Failure
+        Rows of ``failures.csv``.
+    table : list of (str, str)
+        Measures by name, as text.
+    """
+
+    out: Path
+    studies: int = 0
+    regions: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    table: list[tuple[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-serialisable content."""
+        return {
+            "out": str(self.out),
+            "studies": self.studies,
+            "regions": self.regions,
+            "failures": [asdict(f) for f in self.failures],
+            "table": dict(self.table),
+        }
+
+    def as_text(self) -> str:
+        """Lines for a terminal."""
+        width = max((len(name) for name, _ in self.table), default=0)
+        lines = [f"{name:<{width}}  {value}" for name, value in self.table]
+        lines.append(f"{self.regions} regions of {self.studies} studies scored; wrote {self.out}")
+        for f in self.failures:
+            roi = f" ROI {f.roi_id}" if f.roi_id else ""
+            lines.append(f"failed: {f.study_id}{roi} ({f.stage}): {f.reason}")
+        return "\n".join(lines)
+
+
+def check(root: Path) -> list[CadError]:
+    """Every problem of a cohort: its tables, its images, its regions on every measured grid."""
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import check_study, read_study
+
+    try:
+        cohort = read_cohort(root)
+    except CadError as error:
+        return [error]
+    problems = list(cohort.problems)
+    for ref in cohort.studies():
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+        try:
+            problems += check_study(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
+        except CadError as error:
+            problems.append(error)
+    return problems
+
+
+def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:
+    """Measure, label, validate and report a cohort.
+
+    Parameters
+    ----------
+    pipeline : str
+        Path of a pipeline file, or a name in ``pipelines/``.
+    root : Path
+        Cohort folder.
+    out : Path
+        Run folder; made when absent, resumed when present.
+    how : How
+        How the job is run; changes no result.
+
+    Raises
+    ------
+    CadError
+        For unusable settings, or a cohort that cannot be read or learned from.
+    """
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    run = Run(settings, read_cohort(root), out, how, kind="run")
+    run.measure()
+    run.label()
+    run.validate()
+    run.write()
+    return _summary(run)
+
+
+def train(
+    pipeline: str, root: Path, out: Path, how: How, *, extend: str | None = None
+) -> RunSummary:
+    """Validate as :func:`run_pipeline` does, fit on all patients and write a model bundle.
+
+    The bundle goes to ``out``, its validation run to ``<out>.validation`` beside it.
+
+    Parameters
+    ----------
+    extend : str, optional
+        A model whose training table is added to this cohort's; feature settings must match.
+    """
+    settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    validation = out.with_name(out.name + ".validation")
+    run = Run(settings, read_cohort(root), validation, how, kind="train")
+    run.measure()
+    run.label()
+    if extend is not None:
+        run.extend(load_bundle(find("models", extend)))
+    run.validate()
+    run.write()
+    run.fit(out)
+    return _summary(run)
+
+
+def predict(
+    model: str,
+    root: Path,
+    out: Path,
+    how: How,
+    *,
+    decision: str | None = None,
+    probability_map: bool = False,
+) -> RunSummary:
+    """Score a cohort with a trained model, with measures where histology is known.
+
+    Parameters
+    ----------
+    model : str
+        Model folder, or the name of a released one.
+    decision : str, optional
+        Costs other than those the model was trained with.
+    probability_map : bool
+        Also map the probability over the gland.
+    """
+    bundle = load_bundle(find("models", model))
+    settings = parse_settings(PipelineSettings, bundle.metadata["pipeline"], model)
+    if decision is not None:
+        costs = read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))
+        settings = settings.model_copy(update={"decision": costs})
+    run = Run(settings, read_cohort(root), out, how, kind="predict")
+    run.measure()
+    run.label()
+    run.score(bundle)
+    if probability_map:
+        run.map(bundle)
+    run.write()
+    return _summary(run)
+
+
+def _summary(run: Run) -> RunSummary:
+    scored = run.results.dropna(subset=["probability"])
+    return RunSummary(
+        run.out, scored["study_id"].nunique(), len(scored), run.failures, _table(run.metrics)
+    )
+
+
+def _table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """The lines that a command prints."""
+    lines = [(f"labels: {kind}", str(n)) for kind, n in (metrics.get("label_kinds") or {}).items()]
+    for name, title in (("histology", "against histology"), ("consensus", "against readers")):
+        part = metrics.get(name)
+        if part is None:
+            continue
+        counts = f"{part['positive']} of {part['n']} regions positive, {part['patients']} patients"
+        lines.append((title, counts))
+        lines.append(("  AUC (patients resampled as clusters)", _interval(part["auc"])))
+        for measure in ("accuracy", "kl", "alignment_error", "brier"):
+            lines.append((f"  {_MEASURE_NAMES[measure]}", _interval(part["measures"][measure])))
+    for reader, part in (metrics.get("readers") or {}).items():
+        lines.append((f"reader {reader}: AUC", _interval(part["auc"])))
+    return [*lines, *(("warning", text) for text in metrics.get("warnings") or [])]
+
+
+_MEASURE_NAMES = {
+    "accuracy": "accuracy at .5",
+    "kl": "two-sided KL (sum)",
+    "alignment_error": "alignment error",
+    "brier": "Brier score",
+}
+
+
+def _interval(part: dict[str, Any] | None) -> str:
+    if part is None or part["value"] is None:
+        return "not defined"
+    text = f"{part['value']:.3f}"
+    if part["lower"] is not None and part["upper"] is not None:
+        text += f" [{part['lower']:.3f}, {part['upper']:.3f}]"
+    return text
