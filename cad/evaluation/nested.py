@@ -1,0 +1,238 @@
+"""Hyper-parameters chosen inside a fold, by inner folds that keep patients whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.model_selection import GroupKFold
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from cad.errors import CadError
+from cad.evaluation import metrics
+from cad.evaluation.crossval import decision_value, fit_keywords, positive_probability
+
+_Loss = Callable[[np.ndarray, np.ndarray], float]
+
+
+def _auc_loss(y: np.ndarray, q: np.ndarray) -> float:
+    return 1 - metrics.auc(metrics.consensus_truth(y)[0], q)
+
+
+CRITERIA: dict[str, _Loss] = {
+    "cross-entropy": metrics.cross_entropy,
+    "brier": metrics.brier,
+    "kl": lambda y, q: metrics.kl(y, q) / len(y),
+    "auc": _auc_loss,
+}
+
+
+class PatientGridSearch(ClassifierMixin, BaseEstimator):
+    """Grid search whose folds leave out whole patients and whose criterion suits probabilities.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Unfitted.
+    grid : dict of str to list
+        Parameters of the estimator; for a pipeline those of its last step (or ``step__name``).
+        Among equally good points the first in grid order is kept, so list simple ones first.
+    criterion : {"cross-entropy", "auc", "kl", "brier"}
+        Cross-entropy, two-sided KL and Brier measure the probability against the soft label;
+        ``auc`` the ranking against the label thresholded at .5. Averaged over the inner folds,
+        never pooled: scores of different folds need not share a scale.
+    n_folds : int
+        Inner folds, grouped by patient.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The chosen point.
+    best_estimator_ : estimator
+        Fitted with it on all rows.
+    losses_ : ndarray, shape (n_points,)
+        Mean inner loss (1 - AUC for ``auc``); infinite where a fit failed.
+    points_ : list of dict
+        Grid points in the order of ``losses_``.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        grid: dict[str, list[Any]],
+        criterion: str = "cross-entropy",
+        n_folds: int = 5,
+    ) -> None:
+        self.estimator = estimator
+        self.grid = grid
+        self.criterion = criterion
+        self.n_folds = n_folds
+
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> PatientGridSearch:
+        """Choose on inner folds and refit on all rows.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Labels in [0, 1].
+        eta : array, shape (n,), or float, optional
+            Passed to every ``fit`` that takes it.
+        groups : array, shape (n,), optional
+            Patient of every row; every row its own when not given.
+
+        Raises
+        ------
+        ValueError
+            For an unknown criterion, fewer patients than two, or when no grid point could be
+            fitted.
+        """
+        if self.criterion not in CRITERIA:
+            raise ValueError(f"criterion {self.criterion!r} is none of {', '.join(CRITERIA)}")
+        labels = np.asarray(y, dtype=float)
+        spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+        owner = np.arange(len(labels)) if groups is None else np.asarray(groups)
+        n_patients = len(np.unique(owner))
+        if n_patients < 2:
+            raise ValueError("nested validation needs at least two patients to train on")
+        self.points_ = [
+            dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
+        ]
+        splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
+        losses = [
+            _fold_losses(self, X, labels, spread, owner, train, test) for train, test in splits
+        ]
+        table = np.array(losses)
+        # A fold that cannot be measured (AUC of one class) says nothing about any point.
+        table = table[~np.isnan(table).any(axis=1)]
+        if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
+            raise ValueError(
+                "no grid point could be fitted and measured in the inner folds: "
+                f"{len(self.points_)} points tried"
+            )
+        self.losses_ = table.mean(axis=0)
+        self.best_params_ = self.points_[int(np.argmin(self.losses_))]
+        self.best_estimator_ = with_params(self.estimator, self.best_params_)
+        self.best_estimator_.fit(X, labels, **fit_keywords(self.best_estimator_, spread, owner))
+        self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
+        return self
+
+    @available_if(lambda self: self._has("predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Of the chosen estimator, shape (n, 2)."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict_proba(X)
+
+    @available_if(lambda self: self._has("decision_function"))
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Of the chosen estimator, shape (n,)."""
+        check_is_fitted(self)
+        return self.best_estimator_.decision_function(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Of the chosen estimator, shape (n,)."""
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
+
+    def _has(self, method: str) -> bool:
+        return hasattr(getattr(self, "best_estimator_", self.estimator), method)
+
+
+def with_params(estimator: Any, params: dict[str, Any]) -> Any:
+    """Clone with parameters set; bare names go to a pipeline's last step."""
+    new = clone(estimator)
+    if isinstance(new, Pipeline):
+        last = new.steps[-1][0]
+        params = {k if "__" in k else f"{last}__{k}": v for k, v in params.items()}
+    return new.set_params(**params)
+
+
+def _fold_losses(
+    search: PatientGridSearch,
+    X: Any,
+    y: np.ndarray,
+    eta: np.ndarray | None,
+    owner: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+) -> list[float]:
+    """Loss of every grid point in one inner fold; what the grid does not touch is fitted once."""
+    X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
+    inner_eta = None if eta is None else eta[train]
+    loss = CRITERIA[search.criterion]
+    learner, points = search.estimator, search.points_
+    try:
+        if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
+            front = clone(learner[:-1])
+            keywords = fit_keywords(front, inner_eta, owner[train])
+            X_train = front.fit_transform(X_train, y[train], **keywords)
+            X_test = front.transform(X_test)
+            learner = learner.steps[-1][1]
+            prefix = f"{search.estimator.steps[-1][0]}__"
+            points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
+    except (ValueError, CadError):
+        return [float("inf")] * len(points)
+    kernels = _SharedKernels(X_train, X_test)
+    out = []
+    for point in points:
+        fitted, K_train, K_test = kernels.prepared(with_params(learner, point))
+        try:
+            fitted.fit(K_train, y[train], **fit_keywords(fitted, inner_eta, owner[train]))
+            q = positive_probability(fitted, K_test)
+            if np.isnan(q).all() and search.criterion == "auc":
+                q = decision_value(fitted, K_test)
+            out.append(loss(y[test], q))
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError):
+            out.append(float("inf"))
+    return out
+
+
+def _only_last(pipeline: Pipeline, points: list[dict[str, Any]]) -> bool:
+    prefix = f"{pipeline.steps[-1][0]}__"
+    return all("__" not in name or name.startswith(prefix) for name in points[0])
+
+
+class _SharedKernels:
+    """Squared distances of one inner fold, computed once for all widths of a Gaussian kernel.
+
+    An estimator with ``kernel="rbf"`` and a numeric ``gamma`` is given ``kernel="precomputed"``
+    and the same kernel; anything else is left as it is.
+    """
+
+    def __init__(self, X_train: Any, X_test: Any) -> None:
+        self.X_train, self.X_test = X_train, X_test
+        self._distances: tuple[np.ndarray, np.ndarray] | None = None
+        self._gamma = float("nan")
+        self._kernels: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty(0))
+
+    def prepared(self, estimator: Any) -> tuple[Any, Any, Any]:
+        params = estimator.get_params(deep=False)
+        gamma = params.get("gamma")
+        if params.get("kernel") != "rbf" or not isinstance(gamma, int | float):
+            return estimator, self.X_train, self.X_test
+        if self._distances is None:
+            train = np.asarray(self.X_train, dtype=float)
+            test = np.asarray(self.X_test, dtype=float)
+            self._distances = (
+                euclidean_distances(train, train, squared=True),
+                euclidean_distances(test, train, squared=True),
+            )
+        if gamma != self._gamma:
+            near, far = self._distances
+            self._kernels, self._gamma = (np.exp(-gamma * near), np.exp(-gamma * far)), gamma
+        return estimator.set_params(kernel="precomputed"), *self._kernels
