@@ -2,7 +2,8 @@
 
 A bundle is a folder: ``weights.npz`` (every fitted array), ``metadata.json`` (what the model is,
 how it was trained and validated, and the fitted object's structure), ``reference.npz`` (inputs and
-the predictions they gave), ``README.md`` (the card) and ``hashes.json`` (SHA-256 of the others).
+the predictions they gave), ``training.parquet`` (feature rows and labels, for retraining),
+``README.md`` (the card) and ``hashes.json`` (SHA-256 of the others).
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.model_state import dump_state, load_state
 
 SCHEMA_VERSION = 1
-FILES = ("weights.npz", "metadata.json", "reference.npz", "README.md")
+FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
 MAX_FILE_BYTES = 512 * 2**20
@@ -41,6 +43,8 @@ class Bundle:
         Content of ``metadata.json``.
     reference_X, reference_probability : ndarray
         Stored inputs, shape (n, n_features), and the probabilities they gave, shape (n,).
+    training : DataFrame
+        Keys, labels (``p, eta, certain, truth, label_kind``) and features of the training regions.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Bundle:
     metadata: dict[str, Any]
     reference_X: np.ndarray
     reference_probability: np.ndarray
+    training: pd.DataFrame
 
     @property
     def features(self) -> list[str]:
@@ -61,6 +66,7 @@ def save_bundle(
     metadata: dict[str, Any],
     card: str,
     reference_X: np.ndarray,
+    training: pd.DataFrame,
 ) -> None:
     """Write a bundle; its files are byte-identical whenever the content is the same.
 
@@ -76,6 +82,8 @@ def save_bundle(
         Markdown text for people.
     reference_X : ndarray, shape (n, n_features)
         Inputs whose predictions are stored and reproduced by :func:`verify_bundle`.
+    training : DataFrame
+        Training regions, see :class:`Bundle`.
     """
     structure, arrays = dump_state(estimator)
     probability = estimator.predict_proba(reference_X)[:, 1]
@@ -89,6 +97,7 @@ def save_bundle(
         "weights.npz": _npz(arrays),
         "metadata.json": text.encode() + b"\n",
         "reference.npz": _npz({"X": reference_X, "probability": probability}),
+        "training.parquet": _parquet(training),
         "README.md": card.encode(),
     }
     for name, content in contents.items():
@@ -123,8 +132,9 @@ def load_bundle(folder: Path) -> Bundle:
             metadata,
             reference["X"],
             reference["probability"],
+            pd.read_parquet(io.BytesIO(contents["training.parquet"])),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         raise CadError(f"the bundle's content is not a model: {error!r}", file=folder) from error
 
 
@@ -188,6 +198,12 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
     """Arrays as npz bytes; numpy stamps every member 1980, so equal arrays give equal bytes."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    stream = io.BytesIO()
+    table.to_parquet(stream, index=False)
     return stream.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,29 @@ class Table:
         Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
     eta : ndarray, shape (n,)
         Half-width of the readers' interval.
+    labels : DataFrame
+        Keys and everything known of the labels, row by row.
     """
 
     keys: pd.DataFrame
     X: pd.DataFrame
     y: np.ndarray
     eta: np.ndarray
+    labels: pd.DataFrame
+
+    def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
+        """This table followed by other training rows; a feature one of them lacks is NaN there."""
+        names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
+        X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
+        labels = pd.concat([self.labels, rows.drop(columns=features)], ignore_index=True)
+        return replace(
+            self,
+            keys=labels[KEYS],
+            X=X,
+            y=labels["y"].to_numpy(float),
+            eta=labels["eta"].fillna(0.0).to_numpy(float),
+            labels=labels,
+        )
 
     @property
     def groups(self) -> np.ndarray:
@@ -57,16 +74,19 @@ class Table:
 def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     """Feature rows with their labels; rows stay in the order of the features."""
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
-    certain = merged["certain"].to_numpy(float)
-    y = np.where(np.isfinite(certain), certain, merged["p"].to_numpy(float))
-    eta = np.where(np.isfinite(certain), 0.0, merged["eta"].to_numpy(float))
     names = [c for c in features.columns if c not in KEYS]
-    return Table(features[KEYS].reset_index(drop=True), features[names], y, np.nan_to_num(eta))
+    return Table(
+        features[KEYS].reset_index(drop=True),
+        features[names],
+        merged["y"].to_numpy(float),
+        merged["eta"].fillna(0.0).to_numpy(float),
+        merged,
+    )
 
 
 def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
     """What every ROI tells the learner: certain, two-sided, one-sided or nothing (METHODS 1)."""
-    kinds = pd.Series("unlabelled", index=labels.index, dtype=object)
+    kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
     codes = constraint_kinds(
@@ -76,7 +96,7 @@ def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
     certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
-    return kinds
+    return pd.Series(kinds, index=labels.index)
 
 
 def make_estimator(settings: PipelineSettings) -> Pipeline:
@@ -185,3 +205,21 @@ def _percentile(column: np.ndarray, value: float) -> float:
     if not finite.size or not np.isfinite(value):
         return float("nan")
     return float(100 * ((finite < value).mean() + 0.5 * (finite == value).mean()))
+
+
+def feature_distance(estimator: Any, rows: np.ndarray) -> np.ndarray:
+    """How unlike the training cohort each region is, in standard deviations.
+
+    Root mean square over the features that the learner sees, each standardised with the training
+    cohort's mean and standard deviation; shape (n,). About 1 for a typical region.
+    """
+    seen = estimator[:-1].transform(rows)
+    return np.sqrt(np.mean(np.square(seen), axis=1))
+
+
+def outlier_limit(estimator: Any, training: np.ndarray) -> dict[str, Any]:
+    """The distance that 99 % of the training regions do not exceed, and how it is made."""
+    return {
+        "method": "root mean square of standardised features, 99th percentile of training regions",
+        "limit": float(np.quantile(feature_distance(estimator, training), 0.99)),
+    }

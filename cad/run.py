@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +16,28 @@ from cad import __version__
 from cad.bundle import Bundle, save_bundle
 from cad.cohort import Cohort
 from cad.errors import CadError
-from cad.evaluation import evaluate
-from cad.evaluation.crossval import OutOfFold, decision_value, fit_keywords, out_of_fold
-from cad.evaluation.crossval import positive_probability
+from cad.evaluation.crossval import (
+    OutOfFold,
+    decision_value,
+    fit_keywords,
+    out_of_fold,
+    positive_probability,
+)
+from cad.evaluation.summary import evaluate, json_safe
 from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, process_study, read_result
+from cad.features.registry import feature_units
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
-from cad.learning import KEYS, decide, explain, join, label_kinds, make_estimator
+from cad.learning import (
+    KEYS,
+    decide,
+    explain,
+    feature_distance,
+    join,
+    label_kinds,
+    make_estimator,
+    outlier_limit,
+)
+from cad.model_card import card, metadata
 from cad.reports import write_report
 from cad.run_folder import (
     EXPLANATION_COLUMNS,
@@ -36,6 +52,7 @@ from cad.running import How, each
 from cad.settings import PipelineSettings
 
 _VERSIONS = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas", "cvxopt")
+REFERENCE_ROWS = 16
 
 
 class Run:
@@ -72,6 +89,8 @@ class Run:
         self.model: dict[str, Any] | None = None
         self.folds: OutOfFold | None = None
         self.explanations: list[dict[str, Any]] = []
+        self.parents: list[str] = []
+        self.simulated = cohort.simulated
 
     def measure(self) -> None:
         """Features of every study, one result file each."""
@@ -137,11 +156,109 @@ class Run:
         self._collect(self.folds.probability, self.folds.decision)
         self.timings["validate"] = time.perf_counter() - start
 
+    def extend(self, bundle: Bundle) -> None:
+        """Add the training regions of an earlier model; its measurements must be the same kind."""
+        old, new = bundle.metadata["pipeline"], self.settings.model_dump(mode="json", by_alias=True)
+        for part in ("images", "features"):
+            if old[part] != new[part]:
+                changed = [key for key in new[part] if new[part][key] != old[part].get(key)]
+                raise CadError(
+                    f"{part} settings differ from those of {bundle.name}: {', '.join(changed)}",
+                    hint="measure the new cohort as the old one was measured",
+                )
+        old_rows = bundle.training
+        keys = ["participant_id", "roi_id"]
+        both = old_rows[keys].merge(self.features[keys])
+        if len(both):
+            raise CadError(
+                f"the region is in the training table of {bundle.name} already, "
+                f"as are {len(both) - 1} others",
+                patient=both["participant_id"].iloc[0],
+                roi=both["roi_id"].iloc[0],
+                hint="patients of different cohorts need different ids",
+            )
+        self.parents = [bundle.name]
+        self.simulated |= bundle.metadata["training"]["simulated"]
+        self.table = self.table.with_rows(old_rows, bundle.features)
+
     def fit(self, out: Path) -> None:
         """The model that all patients make, written as a bundle."""
+        table = self.table
+        rows, use = table.X.to_numpy(float), table.labelled
+        estimator = make_estimator(self.settings)
+        keywords = fit_keywords(estimator, table.eta[use], table.groups[use])
+        estimator.fit(rows[use], table.y[use], **keywords)
+        estimator = getattr(estimator, "best_estimator_", estimator)
+        labels = table.labels.loc[use].reset_index(drop=True)
+        training = pd.concat([labels, table.X[use].reset_index(drop=True)], axis=1)
+        people = self.cohort.participants
+        meta = metadata(
+            settings=self.settings,
+            features=table.X[use],
+            units=feature_units(list(table.X.columns)),
+            labels=labels,
+            participants=people[people["participant_id"].isin(set(table.groups[use]))],
+            simulated=self.simulated,
+            metrics=self.metrics,
+            outlier=outlier_limit(estimator, rows[use]),
+            versions={name: version(name) for name in _VERSIONS},
+            parents=self.parents,
+        )
+        save_bundle(
+            out, estimator, json_safe(meta), card(meta), rows[use][:REFERENCE_ROWS], training
+        )
 
     def score(self, bundle: Bundle) -> None:
         """Probabilities from a trained model; a study without a needed modality is refused."""
+        start = time.perf_counter()
+        self.model = {
+            "name": bundle.name,
+            "training": bundle.metadata["training"],
+            "cad_version": bundle.metadata["cad_version"],
+        }
+        X = self.features.reindex(columns=bundle.features)
+        lacking = np.zeros(len(X), bool)
+        for modality in bundle.metadata["modalities"]:
+            columns = [c for c in bundle.features if c.startswith(f"{modality}_")]
+            empty = X[columns].isna().all(axis=1).to_numpy()
+            lacking |= empty
+            for study in self.features.loc[empty, "study_id"].unique():
+                self._refuse(study, modality, bundle.name)
+        rows = X.to_numpy(float)
+        probability, decision = np.full(len(X), np.nan), np.full(len(X), np.nan)
+        use = np.flatnonzero(~lacking)
+        if not len(use):
+            raise CadError(
+                f"no study has what {bundle.name} needs: {', '.join(bundle.metadata['modalities'])}"
+            )
+        probability[use] = positive_probability(bundle.estimator, rows[use])
+        decision[use] = decision_value(bundle.estimator, rows[use])
+        self.table = replace(self.table, X=X)
+        self._explain(bundle.estimator, bundle.training[bundle.features].to_numpy(float), use)
+        self._collect(probability, decision)
+        self._mark_outliers(bundle, rows, use)
+        self.timings["score"] = time.perf_counter() - start
+
+    def _refuse(self, study: str, modality: str, model: str) -> None:
+        patient = study.split("_", 1)[0]
+        self.failures.append(
+            Failure(
+                patient,
+                study,
+                "",
+                "score",
+                f"model {model} needs {modality} features and this study has none",
+                "add the images, or use a model that was trained without them",
+            )
+        )
+
+    def _mark_outliers(self, bundle: Bundle, rows: np.ndarray, use: np.ndarray) -> None:
+        limit = bundle.metadata["outlier"]["limit"]
+        distance = feature_distance(bundle.estimator, rows[use])
+        text = f"outside the training distribution: {{:.2g}} standard deviations, limit {limit:.2g}"
+        for i, value in zip(use, distance, strict=True):
+            if value > limit:
+                self.results.loc[i, "warnings"] = text.format(value)
 
     def write(self) -> None:
         """Every file of the run folder, pages last."""
@@ -165,14 +282,15 @@ class Run:
             .merge(scores_text(self.scores), on=["participant_id", "roi_id"], how="left")
         )
         results["label"] = results["label"].astype(int)
-        results["probability"], results["decision_value"] = probability, decision
+        own = slice(0, len(results))  # rows of an earlier model's table come after the cohort's
+        results["probability"], results["decision_value"] = probability[own], decision[own]
         results["decision"] = np.where(
-            np.isfinite(probability), decide(probability, self.settings.decision), ""
+            results["probability"].notna(), decide(probability[own], self.settings.decision), ""
         )
         results["warnings"] = ""
         self.results = results
         self.metrics = evaluate(
-            results,
+            self.table.labels.assign(probability=probability, decision_value=decision),
             reader_scores=reader_probabilities(self.scores, self.rois, self.settings.labels),
             thresholds=self.thresholds,
             folds=self.folds,
@@ -223,5 +341,5 @@ class Run:
                 "regions": len(self.results),
             },
             "warnings": self.metrics.get("warnings", []),
-            "simulated": self.cohort.simulated,
+            "simulated": self.simulated or bool(self.model and self.model["training"]["simulated"]),
         }

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from cad.evaluation.summary import json_safe
 from cad.extraction import Failure
 from cad.files import write_atomic
 
@@ -63,7 +62,7 @@ def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """JSON without NaN: what is not a number is null."""
-    text = json.dumps(plain(content), indent=1, sort_keys=True, allow_nan=False)
+    text = json.dumps(json_safe(content), indent=1, sort_keys=True, allow_nan=False)
     write_atomic(path, text.encode() + b"\n")
 
 
@@ -77,18 +76,3 @@ def scores_text(scores: pd.DataFrame) -> pd.DataFrame:
     given = scores.assign(scores=[f"{r.reader_id}={r.score:g}" for r in scores.itertuples()])
     grouped = given.groupby(["participant_id", "roi_id"], sort=False)["scores"].agg("; ".join)
     return grouped.reset_index()
-
-
-def plain(content: Any) -> Any:
-    """The same content in JSON's own types; NaN and infinities become None."""
-    if isinstance(content, dict):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple)):
-        return [plain(value) for value in content]
-    if isinstance(content, np.ndarray):
-        return plain(content.tolist())
-    if isinstance(content, np.generic):
-        return plain(content.item())
-    if isinstance(content, float):
-        return content if math.isfinite(content) else None
-    return content
