@@ -1,0 +1,1 @@
+"""Perfusion: from dynamic signal to kinetic parameters."""

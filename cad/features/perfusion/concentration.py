@@ -1,0 +1,156 @@
+"""Signal and contrast-agent concentration, by the spoiled gradient-echo equation.
+
+With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)); contrast agent adds
+to the relaxation rate, R1 = R10 + r1 C. Echo-time decay (T2*) is neglected, as in the references.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cad.errors import CadError
+
+
+def check_sequence(repetition_time: float | None, flip_angle: float | None) -> tuple[float, float]:
+    """TR (s) and flip angle (degrees) of a dynamic series, both present and possible.
+
+    Raises
+    ------
+    CadError
+        For a missing value, or one that no spoiled gradient echo has (a TR above 1 s is nearly
+        always one in milliseconds).
+    """
+    if repetition_time is None:
+        raise CadError(
+            "the repetition time of the dynamic series is missing",
+            hint="add RepetitionTime (seconds) to its JSON sidecar",
+        )
+    if flip_angle is None:
+        raise CadError(
+            "the flip angle of the dynamic series is missing",
+            hint="add FlipAngle (degrees) to its JSON sidecar",
+        )
+    if not 0 < repetition_time < 1:
+        raise CadError(
+            f"a spoiled gradient echo has a repetition time between 0 and 1 s, found "
+            f"{repetition_time:g} s",
+            hint="sidecars are in seconds, DICOM headers in milliseconds",
+        )
+    if not 0 < flip_angle < 180:
+        raise CadError(f"a flip angle lies between 0 and 180 degrees, found {flip_angle:g}")
+    return float(repetition_time), float(flip_angle)
+
+
+def spgr_signal(
+    r1: np.ndarray, s0: np.ndarray, repetition_time: float, flip_angle: float
+) -> np.ndarray:
+    """Signal of a spoiled gradient echo.
+
+    Parameters
+    ----------
+    r1 : ndarray
+        Longitudinal relaxation rate, 1/s.
+    s0 : ndarray, broadcastable to ``r1``
+        Signal scale (equilibrium magnetisation times receiver gain).
+    repetition_time : float
+        Seconds.
+    flip_angle : float
+        Degrees.
+    """
+    angle = np.deg2rad(flip_angle)
+    e1 = np.exp(-repetition_time * np.asarray(r1, float))
+    return np.asarray(s0) * np.sin(angle) * (1 - e1) / (1 - e1 * np.cos(angle))
+
+
+def signal_from_concentration(
+    concentration: np.ndarray,
+    baseline: np.ndarray,
+    t1: np.ndarray,
+    repetition_time: float,
+    flip_angle: float,
+    relaxivity: float,
+) -> np.ndarray:
+    """Signal of a tissue with contrast agent; the exact inverse of the next function.
+
+    Parameters
+    ----------
+    concentration : ndarray, shape (..., n_times)
+        mM.
+    baseline, t1 : ndarray, shape (...)
+        Signal and T1 (s) before contrast.
+    repetition_time, flip_angle, relaxivity : float
+        Seconds, degrees, 1/(s mM).
+    """
+    r10 = 1.0 / np.asarray(t1, float)[..., None]
+    before = spgr_signal(r10, np.ones_like(r10), repetition_time, flip_angle)
+    r1 = r10 + relaxivity * np.asarray(concentration, float)
+    s0 = np.asarray(baseline, float)[..., None] / before
+    return spgr_signal(r1, s0, repetition_time, flip_angle)
+
+
+def concentration_from_signal(
+    signal: np.ndarray,
+    baseline: np.ndarray,
+    t1: np.ndarray,
+    repetition_time: float,
+    flip_angle: float,
+    relaxivity: float,
+) -> np.ndarray:
+    """Concentration by exact inversion of the spoiled gradient-echo equation.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (..., n_times)
+        Arbitrary units.
+    baseline : ndarray, shape (...)
+        Signal before contrast.
+    t1 : ndarray, shape (...)
+        T1 before contrast, s.
+    repetition_time, flip_angle, relaxivity : float
+        Seconds, degrees, 1/(s mM).
+
+    Returns
+    -------
+    ndarray, shape of ``signal``
+        mM. Noise may make it negative: nothing is clipped. NaN where no concentration gives the
+        signal (at or above the signal of fully relaxed spins) and where baseline or T1 is not
+        positive.
+    """
+    angle = np.deg2rad(flip_angle)
+    baseline = np.asarray(baseline, float)
+    t1 = np.asarray(t1, float)
+    known = (baseline > 0) & (t1 > 0)
+    r10 = 1.0 / np.where(known, t1, np.nan)
+    e10 = np.exp(-repetition_time * r10)
+    # 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
+    scale = (1 - e10) / ((1 - e10 * np.cos(angle)) * np.where(known, baseline, np.nan))
+    x = np.asarray(signal, float) * scale[..., None]
+    x = np.where(x < 1, x, np.nan)
+    e1 = (1 - x) / (1 - x * np.cos(angle))
+    rate = -np.log(e1) / repetition_time
+    return (rate - r10[..., None]) / relaxivity
+
+
+def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
+    """Mean of the frames ``skip`` .. ``n_baseline - 1``.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (..., n_times)
+        Arbitrary units.
+    n_baseline : int
+        Number of frames before the bolus, those skipped included.
+    skip : int
+        Frames at the start that have not reached the steady state.
+
+    Raises
+    ------
+    CadError
+        When no frame is left.
+    """
+    if n_baseline - skip < 1:
+        raise CadError(
+            f"no frame before the bolus: {n_baseline} baseline frames, {skip} of them skipped",
+            hint="the series must start before the injection arrives",
+        )
+    return np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float)

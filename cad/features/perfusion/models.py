@@ -1,0 +1,352 @@
+"""Kinetic models: Tofts, extended Tofts (from concentration) and Brix (from signal).
+
+Each model has its curve (exact for an input that is linear between its samples), a linear
+least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858) and a bounded
+non-linear refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep in 1/min, ve and
+vp as fractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.features.perfusion import kernels
+from cad.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction, sampled_input
+
+ModelName = Literal["tofts", "extended_tofts", "brix"]
+
+PARAMETERS: dict[ModelName, tuple[str, ...]] = {
+    "tofts": ("ktrans", "ve"),
+    "extended_tofts": ("ktrans", "ve", "vp"),
+    "brix": ("amplitude", "kep", "kel"),
+}
+# Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1; ve stays off zero (infinite kep).
+KTRANS_MAX = 5.0
+VE_MIN = 1e-3
+LOWER: dict[ModelName, tuple[float, float, float]] = {
+    "tofts": (0.0, VE_MIN, 0.0),
+    "extended_tofts": (0.0, VE_MIN, 0.0),
+    "brix": (0.0, 1e-3, 0.0),
+}
+UPPER: dict[ModelName, tuple[float, float, float]] = {
+    "tofts": (KTRANS_MAX, 1.0, 0.0),
+    "extended_tofts": (KTRANS_MAX, 1.0, 1.0),
+    "brix": (100.0, 100.0, 10.0),
+}
+_CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
+_EDGE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class KineticFit:
+    """Parameters of many curves, and how far to believe them.
+
+    Parameters
+    ----------
+    model : str
+        ``tofts``, ``extended_tofts`` or ``brix``.
+    parameters : dict of str to ndarray, shape (n_curves,)
+        See ``PARAMETERS``; kep = Ktrans / ve is among them for the Tofts models. NaN where the
+        curve itself is not a number.
+    r2 : ndarray, shape (n_curves,)
+        Coefficient of determination; 0 for a constant curve.
+    residual : ndarray, shape (n_curves,)
+        Root mean square of curve minus model, unit of the curve.
+    failed : ndarray of bool, shape (n_curves,)
+        Did not fit: not a number, singular, a parameter on its bound, or not converged.
+    fitted : ndarray, shape (n_curves, n_times)
+        Model curves.
+    """
+
+    model: ModelName
+    parameters: dict[str, np.ndarray]
+    r2: np.ndarray
+    residual: np.ndarray
+    failed: np.ndarray
+    fitted: np.ndarray
+
+
+def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
+    """Tissue concentration (mM) at the frames, standard Tofts model.
+
+    C(t) = Ktrans int cp(u) exp(-(Ktrans / ve)(t - u)) du; OSIPI TM.
+    """
+    return extended_tofts(ktrans, ve, 0.0, inlet)
+
+
+def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) -> np.ndarray:
+    """Tissue concentration (mM) at the frames: Tofts plus vp cp(t), OSIPI ETM."""
+    if not ve > 0:
+        raise CadError(f"ve must be positive, found {ve:g}")
+    return _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
+
+
+def brix(
+    amplitude: float, kep: float, kel: float, times: np.ndarray, arrival: float = 0.0
+) -> np.ndarray:
+    """Relative enhancement S / S_baseline - 1 of the Brix model.
+
+    A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), t from the bolus arrival.
+
+    Parameters
+    ----------
+    amplitude : float
+        A, relative to the baseline signal.
+    kep, kel : float
+        Exchange and elimination rate, 1/min.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    arrival : float
+        Seconds.
+
+    References
+    ----------
+    Brix et al., J Comput Assist Tomogr 15 (1991) 621; bolus form as in Hoffmann et al., Magn Reson
+    Med 33 (1995) 506.
+    """
+    grid = _brix_grid(times, arrival)
+    return _curves("brix", np.array([[amplitude, kep, kel]]), grid)[0]
+
+
+def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) -> KineticFit:
+    """Fit the standard Tofts model to concentrations.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+    refine : bool
+        Bounded least squares of the curve itself after the linear estimate.
+    """
+    return _fit("tofts", curves, _grid(inlet), refine)
+
+
+def fit_extended_tofts(
+    curves: np.ndarray, inlet: InputFunction, refine: bool = False
+) -> KineticFit:
+    """Fit the extended Tofts model; parameters as in :func:`fit_tofts`."""
+    return _fit("extended_tofts", curves, _grid(inlet), refine)
+
+
+def fit_brix(
+    curves: np.ndarray, times: np.ndarray, arrival: float, refine: bool = False
+) -> KineticFit:
+    """Fit the Brix model to relative enhancement.
+
+    Parameters
+    ----------
+    curves : ndarray, shape (n_curves, n_times)
+        S / S_baseline - 1.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    arrival : float
+        Bolus arrival, seconds on the same clock.
+    refine : bool
+        Bounded least squares of the curve itself after the linear estimate.
+    """
+    return _fit("brix", curves, _brix_grid(times, arrival), refine)
+
+
+def fit_delay(
+    curve: np.ndarray,
+    times: np.ndarray,
+    plasma: np.ndarray,
+    model: Literal["tofts", "extended_tofts"] = "tofts",
+    bounds: tuple[float, float] = (-10.0, 10.0),
+) -> tuple[float, KineticFit]:
+    """Delay between the input function and one tissue curve, with the fit at that delay.
+
+    Every whole second between the bounds is tried with the linear estimate and refinement; golden
+    section narrows the best one to 0.02 s.
+
+    Parameters
+    ----------
+    curve : ndarray, shape (n_times,)
+        mM.
+    times : ndarray, shape (n_times,)
+        Seconds.
+    plasma : ndarray, shape (n_times,)
+        mM in plasma, at the same times.
+    model : str
+        ``tofts`` or ``extended_tofts``.
+    bounds : tuple of 2 floats
+        Seconds; positive = the tissue is later than the input.
+    """
+
+    def at(delay: float) -> KineticFit:
+        grid = _grid(sampled_input(times, plasma, delay))
+        return _fit(model, curve[None], grid, refine=True)
+
+    candidates = np.arange(bounds[0], bounds[1] + 0.5)
+    misfit = [float(at(d).residual[0]) for d in candidates]
+    best = float(candidates[int(np.argmin(misfit))])
+    delay = _golden(lambda d: float(at(d).residual[0]), best - 1.0, best + 1.0, bounds)
+    return delay, at(delay)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """What the kernels need of the times: all in minutes."""
+
+    times: np.ndarray
+    dt: np.ndarray
+    plasma: np.ndarray
+    at: np.ndarray
+
+
+def _grid(inlet: InputFunction) -> _Grid:
+    minutes = inlet.times / SECONDS_PER_MINUTE
+    dt = np.diff(minutes)
+    # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
+    dt = np.round(dt, 12)
+    return _Grid(
+        minutes[inlet.at_frames], dt, np.ascontiguousarray(inlet.plasma, float), inlet.at_frames
+    )
+
+
+def _brix_grid(times: np.ndarray, arrival: float) -> _Grid:
+    minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
+    return _Grid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+
+
+def _curves(model: ModelName, parameters: np.ndarray, grid: _Grid) -> np.ndarray:
+    out = np.zeros((len(parameters), len(grid.at)))
+    kernels.curve_rows(
+        _CODE[model], parameters, grid.times, grid.dt, grid.plasma, grid.at, VE_MIN, out
+    )
+    return out
+
+
+def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> KineticFit:
+    curves = np.ascontiguousarray(curves, float)
+    if curves.ndim != 2 or curves.shape[1] != len(grid.at):
+        raise CadError(
+            f"curves of shape {curves.shape} do not match {len(grid.at)} frames of the input"
+        )
+    usable = np.isfinite(curves).all(axis=1)
+    data = curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+    estimate = _estimate_brix if model == "brix" else _estimate_tofts
+    parameters, failed = estimate(model, data, grid)
+    if refine:
+        converged = np.zeros(len(data), np.uint8)
+        lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
+        kernels.refine_rows(
+            _CODE[model],
+            data,
+            parameters,
+            lower,
+            upper,
+            grid.times,
+            grid.dt,
+            grid.plasma,
+            grid.at,
+            converged,
+        )
+        n = len(PARAMETERS[model])
+        on_upper = (parameters[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+        failed = (converged == 0) | on_upper | (parameters[:, 0] <= _EDGE)
+    return _judge(model, data, parameters, failed | ~usable, usable, grid)
+
+
+def _estimate_tofts(
+    model: ModelName, data: np.ndarray, grid: _Grid
+) -> tuple[np.ndarray, np.ndarray]:
+    extended = model == "extended_tofts"
+    area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
+        grid.at
+    ]
+    design = np.stack([grid.plasma[grid.at], area]) if extended else area[None]
+    coefficients = np.zeros((len(data), 3))
+    kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
+    parameters = np.zeros((len(data), 3))
+    clipped = np.zeros(len(data), np.uint8)
+    kernels.fit_tofts_rows(
+        coefficients,
+        data,
+        extended,
+        VE_MIN,
+        KTRANS_MAX,
+        grid.dt,
+        grid.plasma,
+        grid.at,
+        parameters,
+        clipped,
+    )
+    return parameters, clipped.astype(bool)
+
+
+def _estimate_brix(
+    model: ModelName, data: np.ndarray, grid: _Grid
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rates are the roots of k^2 - sum k + product from the twice integrated equation."""
+    after = np.clip(grid.times, 0.0, None)
+    # Only what follows the arrival obeys the equation: the noise before it is set to zero.
+    late = np.where(grid.times > 0, data, 0.0)
+    coefficients = np.zeros((len(data), 3))
+    kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
+    singular = ~np.isfinite(coefficients).all(axis=1)
+    coefficients[singular] = 0.0
+    total, product = -coefficients[:, 1], -coefficients[:, 2]
+    root = np.sqrt(np.clip(total**2 / 4 - product, 0.0, None))
+    lower, upper = np.array(LOWER["brix"]), np.array(UPPER["brix"])
+    rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
+    clipped = np.clip(rates, lower[1:], upper[1:])
+    at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
+    # The amplitude is the least squares of the true curve at those rates.
+    unit = _curves("brix", np.column_stack([np.ones(len(data)), clipped]), grid)
+    power = (unit**2).sum(axis=1)
+    amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
+    amplitude = np.clip(amount, lower[0], upper[0])
+    failed = singular | at_edge | (amplitude != amount)
+    return np.column_stack([amplitude, clipped]), failed
+
+
+def _judge(
+    model: ModelName,
+    data: np.ndarray,
+    parameters: np.ndarray,
+    failed: np.ndarray,
+    usable: np.ndarray,
+    grid: _Grid,
+) -> KineticFit:
+    fitted = _curves(model, parameters, grid)
+    misfit = ((data - fitted) ** 2).sum(axis=1)
+    spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
+    known = np.where(usable, 1.0, np.nan)
+    named = {name: parameters[:, i] * known for i, name in enumerate(PARAMETERS[model])}
+    if model != "brix":
+        named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
+    return KineticFit(
+        model,
+        named,
+        r2 * known,
+        np.sqrt(misfit / data.shape[1]) * known,
+        failed,
+        fitted * known[:, None],
+    )
+
+
+def _golden(
+    cost: object, low: float, high: float, bounds: tuple[float, float], width: float = 0.02
+) -> float:
+    low, high = max(low, bounds[0]), min(high, bounds[1])
+    ratio = (np.sqrt(5.0) - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = cost(a), cost(b)  # type: ignore[operator]
+    while high - low > width:
+        if fa <= fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = cost(a)  # type: ignore[operator]
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = cost(b)  # type: ignore[operator]
+    return float((low + high) / 2)

@@ -1,0 +1,282 @@
+"""T2 has no absolute scale: what makes the intensities of different patients comparable.
+
+Per patient: none, z-score, reference tissue. Across patients: Nyul's piecewise-linear histogram
+mapping, fitted on training patients only. It needs of every patient only the percentiles that
+:func:`landmarks` gives, so a fold's fit is a mean over rows, and its ``key`` names the fold's
+features in a cache (METHODS 7). The bias field of the coil is removed before by N4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.errors import CadError
+from cad.imaging.geometry import resample_mask
+from cad.imaging.study import Study
+from cad.imaging.volume import Volume
+from cad.settings import ImageSettings
+
+# Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: deciles between the cut-off percentiles.
+PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
+# Foreground: above this share of the image's 99th percentile; air and cortical bone lie below.
+_FOREGROUND = 0.1
+_N4_SHRINK_MM = 4.0
+_N4_ITERATIONS = (30, 30, 20)
+_HISTOGRAM_BINS = 128
+
+
+@dataclass(frozen=True, eq=False)
+class NyulScale:
+    """Standard histogram of a set of training patients.
+
+    Parameters
+    ----------
+    landmarks : ndarray, shape (11,)
+        Standard intensities of ``PERCENTILES``; the first is 0, the last 1.
+    """
+
+    landmarks: np.ndarray
+
+    @classmethod
+    def fit(cls, patients: np.ndarray) -> NyulScale:
+        """Standard scale from the training patients' landmarks.
+
+        Parameters
+        ----------
+        patients : ndarray, shape (n_patients, 11)
+            One row of :func:`landmarks` per training patient.
+
+        Raises
+        ------
+        CadError
+            Without patients, or for a patient whose landmarks do not increase.
+        """
+        rows = np.atleast_2d(np.asarray(patients, float))
+        if not rows.size or rows.shape[1] != len(PERCENTILES):
+            raise CadError(
+                f"Nyul landmarks have shape (n_patients, {len(PERCENTILES)}), found {rows.shape}"
+            )
+        for row in rows:
+            _check_landmarks(row)
+        span = rows[:, -1:] - rows[:, :1]
+        return cls(((rows - rows[:, :1]) / span).mean(axis=0))
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the landmarks: what features standardised by this scale are cached under."""
+        return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
+
+    def transform(self, image: Volume, mask: np.ndarray | None = None) -> Volume:
+        """Map an image to the standard scale by its own landmarks.
+
+        Linear between landmarks; beyond the first and the last the outer segment goes on.
+
+        Parameters
+        ----------
+        image : Volume
+            T2-weighted image.
+        mask : ndarray of bool, optional
+            Where its landmarks are taken; must be chosen as for the training patients.
+        """
+        own = landmarks(image, mask)
+        values = image.array.astype(float)
+        out = np.interp(values, own, self.landmarks)
+        for end, inner in ((0, 1), (-1, -2)):
+            slope = (self.landmarks[end] - self.landmarks[inner]) / (own[end] - own[inner])
+            beyond = values < own[0] if end == 0 else values > own[-1]
+            out[beyond] = self.landmarks[end] + slope * (values[beyond] - own[end])
+        return image.with_array(out.astype(np.float32))
+
+
+def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
+    """Percentiles of an image that Nyul's method needs.
+
+    Parameters
+    ----------
+    image : Volume
+        T2-weighted image.
+    mask : ndarray of bool, optional
+        Where; the image's foreground by default.
+
+    Returns
+    -------
+    ndarray, shape (11,)
+        Intensities at ``PERCENTILES``.
+    """
+    found = np.percentile(image.array[foreground(image) if mask is None else mask], PERCENTILES)
+    _check_landmarks(found)
+    return found
+
+
+def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | None = None) -> Volume:
+    """The study's T2 image, bias-corrected and standardised as the settings say.
+
+    Parameters
+    ----------
+    study : Study
+        With ``t2w``; the gland mask is where scale factors are taken when there is one.
+    settings : ImageSettings
+        ``t2_standardisation`` and ``bias_correction``.
+    scale : NyulScale, optional
+        Needed for ``nyul``: fitted on the training patients.
+
+    Returns
+    -------
+    Volume
+        float32, on the grid of ``t2w``.
+
+    Raises
+    ------
+    CadError
+        Naming the patient: no T2 image, a constant image, no Nyul scale.
+    """
+    try:
+        image = prepared_t2(study, settings)
+        gland = gland_mask(study, image)
+        if settings.t2_standardisation == "none":
+            return image
+        if settings.t2_standardisation == "zscore":
+            return zscore(image, gland)
+        if settings.t2_standardisation == "reference":
+            return reference_tissue(image)
+        if scale is None:
+            raise CadError(
+                "Nyul standardisation needs a scale fitted on training patients",
+                hint="fit NyulScale on their landmarks, or choose zscore",
+            )
+        return scale.transform(image)
+    except CadError as error:
+        raise error.at(patient=study.participant_id) from None
+
+
+def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
+    """T2 image as float32, bias-corrected if asked for; what Nyul's landmarks are taken from."""
+    if study.t2w is None:
+        raise CadError("the study has no T2 image", patient=study.participant_id)
+    image = study.t2w.with_array(study.t2w.array.astype(np.float32))
+    return correct_bias(image)[0] if settings.bias_correction else image
+
+
+def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
+    """The gland on the image's grid, or None when there is no usable mask."""
+    if study.gland is None:
+        return None
+    inside = np.asarray(resample_mask(study.gland, image).array, bool)
+    return inside if inside.any() else None
+
+
+def zscore(image: Volume, mask: np.ndarray | None = None) -> Volume:
+    """Subtract mean and divide by standard deviation over the mask (default: the foreground)."""
+    inside = foreground(image) if mask is None else mask
+    values = image.array[inside].astype(float)
+    spread = values.std()
+    if not spread > 0:
+        raise CadError(
+            f"the image is constant ({values.mean():g}) where its scale is taken",
+            hint="check the series; a constant image has no z-score",
+        )
+    return image.with_array(((image.array - values.mean()) / spread).astype(np.float32))
+
+
+def reference_tissue(image: Volume, reference: np.ndarray | None = None) -> Volume:
+    """Divide by the intensity of a reference tissue.
+
+    Parameters
+    ----------
+    image : Volume
+        T2-weighted image.
+    reference : ndarray of bool, optional
+        Mask of the tissue, whose median counts. By default muscle, found as the lowest clear
+        maximum of the foreground's histogram: on T2 nothing as large is darker.
+    """
+    if reference is not None:
+        level = float(np.median(image.array[reference]))
+    else:
+        level = muscle_level(image)
+    if not level > 0:
+        raise CadError(f"the reference tissue has intensity {level:g}; it must be positive")
+    return image.with_array((image.array / level).astype(np.float32))
+
+
+def muscle_level(image: Volume) -> float:
+    """Intensity of the lowest clear maximum of the foreground's smoothed histogram."""
+    values = image.array[foreground(image)].astype(float)
+    top = np.percentile(values, 99)
+    counts, edges = np.histogram(values, bins=_HISTOGRAM_BINS, range=(0.0, top))
+    kernel = np.exp(-0.5 * (np.arange(-9, 10) / 3.0) ** 2)
+    smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
+    centres = (edges[:-1] + edges[1:]) / 2
+    rising = np.r_[True, smooth[1:] > smooth[:-1]]
+    falling = np.r_[smooth[:-1] >= smooth[1:], True]
+    # The first and last bins are cut by the foreground's threshold and by the percentile.
+    peak = rising & falling & (smooth >= 0.25 * smooth.max())
+    peak[:2] = peak[-2:] = False
+    if not peak.any():
+        return float(np.median(values))
+    return float(centres[np.flatnonzero(peak)[0]])
+
+
+def foreground(image: Volume) -> np.ndarray:
+    """Voxels of the body: finite and above a tenth of the image's 99th percentile."""
+    finite = np.isfinite(image.array)
+    if not finite.any():
+        raise CadError("the image holds no number")
+    top = float(np.percentile(image.array[finite], 99))
+    inside = finite & (image.array > _FOREGROUND * top)
+    if not inside.any():
+        raise CadError(f"the image has no foreground (99th percentile {top:g})")
+    return inside
+
+
+def correct_bias(image: Volume, mask: np.ndarray | None = None) -> tuple[Volume, Volume]:
+    """Remove the coil's smooth intensity field by N4.
+
+    Parameters
+    ----------
+    image : Volume
+        Positive intensities.
+    mask : ndarray of bool, optional
+        Where the field is fitted; the foreground by default.
+
+    Returns
+    -------
+    corrected, field : Volume
+        float32; corrected = image / field, and the field's geometric mean over the mask is 1.
+
+    References
+    ----------
+    Tustison et al., IEEE Trans Med Imaging 29 (2010) 1310.
+    """
+    inside = foreground(image) if mask is None else mask
+    full = image.with_array(image.array.astype(np.float32)).to_sitk()
+    where = image.with_array(inside).to_sitk()
+    # The field is smooth: it is fitted on voxels of about 4 mm and evaluated on all.
+    factors = [
+        int(max(1, min(round(_N4_SHRINK_MM / s), n // 4)))
+        for s, n in zip(image.spacing, image.shape[::-1], strict=True)
+    ]
+    n4 = sitk.N4BiasFieldCorrectionImageFilter()
+    n4.SetMaximumNumberOfIterations(list(_N4_ITERATIONS))
+    n4.SetNumberOfThreads(1)
+    n4.Execute(sitk.Shrink(full, factors), sitk.Shrink(where, factors))
+    log_field = sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(full)).astype(float)
+    log_field -= log_field[inside].mean()
+    bias = np.exp(log_field)
+    return (
+        image.with_array((image.array / bias).astype(np.float32)),
+        image.with_array(bias.astype(np.float32)),
+    )
+
+
+def _check_landmarks(row: np.ndarray) -> None:
+    if not (np.isfinite(row).all() and (np.diff(row) > 0).all()):
+        raise CadError(
+            "the image's percentiles do not increase: "
+            + ", ".join(f"{v:g}" for v in row)
+            + "; Nyul's mapping needs 11 different intensities",
+            hint="check for a constant or clipped image",
+        )
