@@ -1,0 +1,267 @@
+"""The cohort's tables while studies are added: rows are appended, never rewritten."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cad.cohort import MISSING, write_tables
+from cad.errors import CadError
+from cad.imaging.conversion import RoiRow
+from cad.imaging.import_rules import ImportRules
+from cad.imaging.patients import Place
+from cad.labels.scales import check_score
+
+COMPLETE = "complete"
+AWAITING = "awaiting ROI"
+_FIRST_READER = "r1"
+_COLUMNS = {
+    "participants": ["participant_id", "site", "status"],
+    "readers": ["reader_id", "expert"],
+    "rois": ["participant_id", "roi_id", "label", "zone", "histology", "isup"],
+    "scores": ["participant_id", "roi_id", "reader_id", "scale", "score"],
+}
+_SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The four tables as text, missing values as ``n/a``."""
+
+    participants: pd.DataFrame
+    readers: pd.DataFrame
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+
+    @classmethod
+    def read(cls, root: Path) -> Tables:
+        """The tables of a cohort; empty ones where there are none yet."""
+        return cls(*(_read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()))
+
+    def write(self, root: Path, name: str) -> None:
+        """Write all tables; each file is whole or absent."""
+        write_tables(
+            root,
+            participants=self.participants,
+            readers=self.readers,
+            rois=self.rois,
+            scores=self.scores,
+            name=name,
+        )
+
+    def same(self, other: Tables) -> bool:
+        """Whether every row of every table is equal."""
+        return all(getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
+
+    def knows(self, participant: str) -> bool:
+        """Whether the patient has a row."""
+        return bool((self.participants["participant_id"] == participant).any())
+
+    def regions(self, place: Place) -> list[str]:
+        """ROI ids of a study."""
+        own = self.rois[self.rois["participant_id"] == place.participant_id]
+        if place.session_id and "session_id" in own:
+            own = own[own["session_id"] == place.session_id]
+        return [str(roi) for roi in own["roi_id"]]
+
+    def with_session(self, participant: str) -> Tables:
+        """The patient's rows now belong to ``ses-01``."""
+        rois = self.rois.copy()
+        if "session_id" not in rois:
+            rois["session_id"] = MISSING
+        own = (rois["participant_id"] == participant) & (rois["session_id"] == MISSING)
+        rois.loc[own, "session_id"] = "ses-01"
+        return replace(self, rois=rois)
+
+    def with_study(
+        self, place: Place, rows: list[RoiRow], scores: list[dict[str, str]], rules: ImportRules
+    ) -> Tables:
+        """Add a study's patient, regions, readers and scores; what is there stays.
+
+        Parameters
+        ----------
+        place : Place
+            The study.
+        rows : list of RoiRow
+            New regions.
+        scores : list of dict
+            Rows of the source's score file for this patient, with the source's ROI ids.
+        rules : ImportRules
+            Site, readers and scale.
+
+        Raises
+        ------
+        CadError
+            For a score of a ROI that does not exist, outside its scale, or given twice.
+        """
+        new_ids = self._free_ids(place, rows)
+        tables = self._with_regions(place, rows, new_ids)
+        known = set(tables.regions(place))
+        records = [_score(place, row, new_ids, known) for row in scores]
+        _refuse_repeats(records)
+        tables = tables._with_scores(place, records, rules)
+        return tables._with_patient(place, rules)
+
+    def _free_ids(self, place: Place, rows: list[RoiRow]) -> dict[str, str]:
+        """ROI ids are unique in a patient: one that another session has gets the session first."""
+        own = self.rois["participant_id"] == place.participant_id
+        taken = set(self.rois["roi_id"][own])
+        return {
+            row.roi_id: f"{place.session_id}.{row.roi_id}" if row.roi_id in taken else row.roi_id
+            for row in rows
+        }
+
+    def _with_regions(self, place: Place, rows: list[RoiRow], ids: dict[str, str]) -> Tables:
+        if not rows:
+            return self
+        added = pd.DataFrame(
+            {
+                "participant_id": place.participant_id,
+                "roi_id": [ids[row.roi_id] for row in rows],
+                "label": [str(row.label) for row in rows],
+                "zone": [row.zone or MISSING for row in rows],
+                "histology": [row.histology or MISSING for row in rows],
+                "isup": [MISSING if row.isup is None else str(row.isup) for row in rows],
+            }
+        )
+        if place.session_id:
+            added["session_id"] = place.session_id
+        return replace(self, rois=_append(self.rois, added))
+
+    def _with_scores(
+        self, place: Place, records: list[dict[str, str]], rules: ImportRules
+    ) -> Tables:
+        scores = self.scores
+        key = ["participant_id", "roi_id", "reader_id"]
+        given = scores[scores["score"] != MISSING]
+        have = set(zip(*(given[column] for column in key), strict=True))
+        added = [r for r in records if tuple(r[column] for column in key) not in have]
+        # A template row gives way to the scores it asked for.
+        answered = {(r["participant_id"], r["roi_id"]) for r in added}
+        pairs = list(zip(scores["participant_id"], scores["roi_id"], strict=True))
+        keep = [
+            score != MISSING or pair not in answered
+            for score, pair in zip(scores["score"], pairs, strict=True)
+        ]
+        scores = _append(
+            scores.loc[np.array(keep, bool)], pd.DataFrame(added, columns=_COLUMNS["scores"])
+        )
+        readers = self._with_readers([r["reader_id"] for r in added], rules)
+        template_readers = list(rules.readers) or list(readers["reader_id"]) or [_FIRST_READER]
+        scored = set(zip(scores["participant_id"], scores["roi_id"], strict=True))
+        template = [
+            (place.participant_id, roi, reader, rules.scale, MISSING)
+            for roi in self.regions(place)
+            if (place.participant_id, roi) not in scored
+            for reader in template_readers
+        ]
+        scores = _append(scores, pd.DataFrame(template, columns=_COLUMNS["scores"]))
+        named = replace(self, readers=readers)._with_readers([row[2] for row in template], rules)
+        return replace(self, scores=scores, readers=named)
+
+    def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
+        known = set(self.readers["reader_id"])
+        new = [name for name in dict.fromkeys(names) if name not in known]
+        added = pd.DataFrame(
+            {"reader_id": new, "expert": ["1" if name in rules.experts else "0" for name in new]}
+        )
+        return _append(self.readers, added)
+
+    def _with_patient(self, place: Place, rules: ImportRules) -> Tables:
+        participants = self.participants.copy()
+        if not self.knows(place.participant_id):
+            row = {"participant_id": place.participant_id, "site": rules.site}
+            participants = _append(participants, pd.DataFrame([row]))
+        if "status" not in participants:
+            participants["status"] = MISSING
+        own = participants["participant_id"] == place.participant_id
+        participants.loc[own, "status"] = COMPLETE if self.regions(place) else AWAITING
+        return replace(self, participants=participants)
+
+
+def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str, str]]:
+    """Rows of a score file that name this patient, by source id or by BIDS label.
+
+    Raises
+    ------
+    CadError
+        When a column is missing or the file is not a table.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            absent = [c for c in _SCORE_COLUMNS if c not in (reader.fieldnames or [])]
+            if absent:
+                raise CadError(
+                    f"missing column(s) {', '.join(absent)}; expected {','.join(_SCORE_COLUMNS)}",
+                    file=path,
+                )
+            rows = [{k: (row[k] or "").strip() for k in _SCORE_COLUMNS} for row in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CadError(f"not a readable table: {error}", file=path) from error
+    names = {patient_id, participant, participant.removeprefix("sub-")}
+    return [row for row in rows if row["patient_id"] in names]
+
+
+def _read(path: Path, columns: list[str]) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
+    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    absent = [c for c in columns if c not in table.columns and c not in ("site", "status")]
+    if absent:
+        raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
+    return table
+
+
+def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    if rows.empty:
+        return table.reset_index(drop=True)
+    return pd.concat([table.astype(object), rows.astype(object)], ignore_index=True).fillna(MISSING)
+
+
+def _score(
+    place: Place, row: dict[str, str], new_ids: dict[str, str], known: set[str]
+) -> dict[str, str]:
+    roi = new_ids.get(row["roi_id"], row["roi_id"])
+    session_roi = f"{place.session_id}.{row['roi_id']}"
+    roi = session_roi if session_roi in known else roi
+    if roi not in known:
+        raise CadError(
+            "scores for a ROI that does not exist",
+            patient=place.participant_id,
+            roi=roi,
+            hint=f"the study has {', '.join(sorted(known)) or 'no ROI'}",
+        )
+    if row["score"] not in ("", MISSING):
+        try:
+            check_score(row["scale"], float(row["score"]))
+        except ValueError as error:
+            raise CadError(
+                f"score {row['score']!r} is no number", patient=place.participant_id, roi=roi
+            ) from error
+        except CadError as error:
+            raise error.at(patient=place.participant_id, roi=roi) from None
+    return {
+        "participant_id": place.participant_id,
+        "roi_id": roi,
+        "reader_id": row["reader_id"],
+        "scale": row["scale"],
+        "score": row["score"] or MISSING,
+    }
+
+
+def _refuse_repeats(records: list[dict[str, str]]) -> None:
+    seen = set()
+    for record in records:
+        key = (record["roi_id"], record["reader_id"])
+        if key in seen:
+            raise CadError(
+                f"reader {record['reader_id']} scored this ROI twice",
+                patient=record["participant_id"],
+                roi=record["roi_id"],
+            )
+        seen.add(key)

@@ -1,0 +1,223 @@
+"""DICOM folders and archives become a cohort folder: what is new is added, what is there stays.
+
+Each study is built in a temporary folder, read back with every check of
+:func:`cad.imaging.study_files.read_study`, and only then renamed into place; a study that fails
+costs no other and leaves nothing behind. Headers give the images their times (seconds), angles
+(degrees) and the UIDs by which DICOM output refers to them; names, dates and free text stay out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from cad.errors import CadError
+from cad.imaging.conversion import Converted, convert
+from cad.imaging.import_rules import ImportRules
+from cad.imaging.import_tables import Tables, read_scores
+from cad.imaging.patients import Patients, Place
+from cad.imaging.sources import SourceStudy, find_studies
+from cad.imaging.study import Roi
+from cad.imaging.study_files import read_study
+from cad.settings import read_settings
+
+
+@dataclass
+class ImportSummary:
+    """What an import did, by study.
+
+    Parameters
+    ----------
+    added, updated, unchanged, awaiting : list of str
+        Study ids: new; got images, regions or scores; as before; without regions yet.
+    failures : list of CadError
+        What could not be imported, and why.
+    notes : list of str
+        What was chosen or missing.
+    """
+
+    added: list[str] = field(default_factory=list)
+    updated: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    awaiting: list[str] = field(default_factory=list)
+    failures: list[CadError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """For ``--json``."""
+        return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
+        lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
+        lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"failed: {failure}" for failure in self.failures]
+        return "\n".join(lines)
+
+
+def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
+    """Import every study under a folder or in a zip archive.
+
+    Parameters
+    ----------
+    source : Path
+        Folder (zip archives inside it are opened too) or zip archive.
+    out : Path
+        Cohort folder, made when absent.
+    rules : Path
+        Rules file (:class:`cad.imaging.import_rules.ImportRules`).
+
+    Returns
+    -------
+    ImportSummary
+        One study's failure is listed there and costs no other.
+
+    Raises
+    ------
+    CadError
+        When the source does not exist, holds no DICOM image, or the rules are not valid.
+    """
+    settings = read_settings(ImportRules, rules)
+    if not source.exists():
+        raise CadError("no such folder or archive", file=source)
+    summary = ImportSummary()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as scratch:
+        studies = find_studies(source, Path(scratch), summary.failures)
+        if not studies and not summary.failures:
+            raise CadError("no DICOM image found", file=source)
+        _Import(studies, out, settings, Path(scratch), summary).run()
+    return summary
+
+
+class _Import:
+    """One import: the cohort's tables and places, and what happened so far."""
+
+    def __init__(
+        self,
+        studies: list[SourceStudy],
+        out: Path,
+        rules: ImportRules,
+        scratch: Path,
+        summary: ImportSummary,
+    ) -> None:
+        self.studies, self.out, self.rules = studies, out, rules
+        self.scratch, self.summary = scratch, summary
+        self.patients = Patients(out, rules.labels)
+        self.tables = Tables.read(out)
+        self.count = Counter(study.patient_id for study in studies)
+
+    def run(self) -> None:
+        """Import every study; failures are collected."""
+        for study in self.studies:
+            participant = ""
+            try:
+                participant = self.patients.participant(study.patient_id)
+                self._one(study, participant)
+            except CadError as error:
+                self.summary.failures.append(error.at(patient=participant, file=study.top))
+            except OSError as error:
+                self.summary.failures.append(
+                    CadError(str(error.strerror), file=error.filename, patient=participant)
+                )
+            except Exception as error:  # damaged input may break anything; it costs one study only
+                self.summary.failures.append(
+                    CadError(
+                        f"could not be converted: {type(error).__name__}: {error}",
+                        file=study.top,
+                        patient=participant,
+                    )
+                )
+
+    def _one(self, study: SourceStudy, participant: str) -> None:
+        place = self.patients.studies.get(study.uid)
+        known = place is not None and self.tables.knows(participant)
+        if place is None or not known:
+            self._add(study, participant)
+        else:
+            self._update(study, place)
+
+    def _add(self, study: SourceStudy, participant: str) -> None:
+        place = self.patients.place(participant, self.count[study.patient_id] > 1)
+        build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
+        build.chmod(0o755)
+        converted = convert(study, place.study_id, build, None, self.rules)
+        tables = self.tables.with_session(participant) if place.session_id else self.tables
+        tables = tables.with_study(place, converted.rois, self._scores(study, place), self.rules)
+        self._check(place, build, tables, study)
+        if place.session_id:
+            self.patients.give_session(participant, self.scratch)
+        self.patients.settle(place, build, study.uid, study.patient_id)
+        self._commit(place, tables, converted, self.summary.added)
+
+    def _update(self, study: SourceStudy, place: Place) -> None:
+        build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
+        converted = convert(study, place.study_id, build, place.folder, self.rules)
+        tables = self.tables.with_study(
+            place, converted.rois, self._scores(study, place), self.rules
+        )
+        new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
+        if not new and tables.same(self.tables):
+            self._commit(place, self.tables, converted, self.summary.unchanged)
+            return
+        if new:
+            shutil.copytree(place.folder, build, copy_function=_keep, dirs_exist_ok=True)
+            self._check(place, build, tables, study)
+            for path in new:
+                (place.folder / path).parent.mkdir(exist_ok=True)
+                os.replace(build / path, place.folder / path)
+        self._commit(place, tables, converted, self.summary.updated)
+
+    def _check(self, place: Place, build: Path, tables: Tables, study: SourceStudy) -> None:
+        """Read the study back as every later step will; problems show here or never."""
+        rows = tables.rois[tables.rois["participant_id"] == place.participant_id]
+        if place.session_id:
+            rows = rows[rows["session_id"] == place.session_id]
+        rois = [Roi(r, int(n)) for r, n in zip(rows["roi_id"], rows["label"], strict=True)]
+        try:
+            found = read_study(build, place.study_id, place.participant_id, rois)
+        except CadError as error:
+            # The temporary folder means nothing to the user.
+            raise CadError(
+                f"{Path(error.file).name}: {error.problem}",
+                hint=error.hint,
+                file=study.top,
+                patient=place.participant_id,
+                roi=error.roi,
+            ) from error
+        self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
+
+    def _scores(self, study: SourceStudy, place: Place) -> list[dict[str, str]]:
+        """Rows of the score file beside the study, else of the one at the top of the source."""
+        path = study.beside(self.rules.scores)
+        top = study.top / self.rules.scores
+        if path is None and top.is_file() and self.count[study.patient_id] == 1:
+            path = top
+        if path is None:
+            return []
+        rows = read_scores(path, study.patient_id, place.participant_id)
+        if not rows:
+            self.summary.notes.append(f"{place.study_id}: {path.name} has no row for this patient")
+        return rows
+
+    def _commit(
+        self, place: Place, tables: Tables, converted: Converted, outcome: list[str]
+    ) -> None:
+        if tables is not self.tables:
+            tables.write(self.out, self.rules.name)
+            self.tables = tables
+        outcome.append(place.study_id)
+        if not tables.regions(place):
+            self.summary.awaiting.append(place.study_id)
+        self.summary.notes += [f"{place.study_id}: {note}" for note in converted.notes]
+
+
+def _keep(source: str, target: str) -> None:
+    if not os.path.exists(target):
+        os.link(source, target)

@@ -1,0 +1,133 @@
+"""Source ids to BIDS labels, and which study of a cohort lies where."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from cad.errors import CadError
+from cad.files import write_atomic
+
+KEY_FILE = "sourcedata/pseudonym.key"
+_HEX = 10
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study lies: ``sub-XXX`` or ``sub-XXX/ses-YY``."""
+
+    participant_id: str
+    session_id: str | None
+    folder: Path
+
+    @property
+    def study_id(self) -> str:
+        """``sub-XXX[_ses-YY]``."""
+        return self.participant_id + (f"_{self.session_id}" if self.session_id else "")
+
+
+class Patients:
+    """The imported studies of a cohort, by StudyInstanceUID, read from the images' sidecars."""
+
+    def __init__(self, root: Path, labels: Literal["id", "pseudonym"]) -> None:
+        self.root, self.labels = root, labels
+        self.studies: dict[str, Place] = {}
+        self.sources: dict[str, str | None] = {}
+        for folder in sorted(p for p in root.glob("sub-*") if p.is_dir()):
+            self.sources[folder.name] = None
+            for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
+                self._remember(folder.name, home)
+
+    def _remember(self, participant: str, home: Path) -> None:
+        for sidecar in sorted(home.glob("*/*.json")):
+            try:
+                entries = json.loads(sidecar.read_text(encoding="utf-8"))
+            except ValueError:
+                continue
+            if "StudyInstanceUID" in entries:
+                session = home.name if home.name.startswith("ses-") else None
+                self.studies[entries["StudyInstanceUID"]] = Place(participant, session, home)
+                self.sources[participant] = entries.get("SourcePatientID")
+                return
+
+    def participant(self, patient_id: str) -> str:
+        """BIDS label of a source id.
+
+        Raises
+        ------
+        CadError
+            For an empty id, an id without any letter or digit, and two ids with one label.
+        """
+        if not patient_id.strip():
+            raise CadError("the source has no PatientID", hint="give the study one")
+        if self.labels == "pseudonym":
+            digest = hmac.new(self._key(), patient_id.encode(), hashlib.sha256).hexdigest()
+            return f"sub-P{digest[:_HEX]}"
+        label = "sub-" + re.sub(r"[^A-Za-z0-9]", "", patient_id)
+        if label == "sub-":
+            raise CadError(f"PatientID {patient_id!r} has no letter or digit for a label")
+        known = self.sources.get(label, patient_id)
+        if known != patient_id:
+            raise CadError(
+                f"two source patients would both be {label}: PatientID {patient_id!r} and "
+                f"{'one of unknown source' if known is None else repr(known)}",
+                hint="set labels: pseudonym in the rules, or import into another cohort",
+            )
+        return label
+
+    def place(self, participant: str, several: bool) -> Place:
+        """Where the next study of a patient goes; ``several`` when more come in the same import."""
+        home = self.root / participant
+        taken = [p for p in self.studies.values() if p.participant_id == participant]
+        if not taken and not several:
+            return Place(participant, None, home)
+        numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
+        number = max(numbers, default=1 if taken else 0) + 1
+        session = f"ses-{number:02d}"
+        return Place(participant, session, home / session)
+
+    def settle(self, place: Place, build: Path, uid: str, patient_id: str) -> None:
+        """Move a finished study into its place; leftovers of a broken import give way."""
+        place.folder.parent.mkdir(parents=True, exist_ok=True)
+        if place.folder.exists():
+            shutil.rmtree(place.folder)
+        os.replace(build, place.folder)
+        self.studies[uid] = place
+        self.sources[place.participant_id] = patient_id if self.labels == "id" else None
+
+    def give_session(self, participant: str, scratch: Path) -> None:
+        """Turn a patient's only study into ``ses-01`` because a second one has come."""
+        alone = [
+            (uid, p)
+            for uid, p in self.studies.items()
+            if p.participant_id == participant and p.session_id is None
+        ]
+        if not alone:
+            return
+        uid, old = alone[0]
+        new = scratch / f"{participant}-sessions"
+        for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
+            name = path.name.replace(participant, f"{participant}_ses-01", 1)
+            target = new / "ses-01" / path.relative_to(old.folder).with_name(name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, target)
+        aside = scratch / f"{participant}-before"
+        os.replace(old.folder, aside)
+        os.replace(new, old.folder)
+        self.studies[uid] = Place(participant, "ses-01", old.folder / "ses-01")
+
+    def _key(self) -> bytes:
+        """The cohort's own secret: without it a pseudonym cannot be traced to an id."""
+        path = self.root / KEY_FILE
+        if not path.is_file():
+            write_atomic(path, secrets.token_hex(16).encode())
+            path.chmod(0o600)
+        return path.read_bytes()
