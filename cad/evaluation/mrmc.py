@@ -1,0 +1,259 @@
+"""Several readers, several cases: Obuchowski & Rockette (1995) with jackknifed patients.
+
+Degrees of freedom after Hillis, Stat. Med. 26 (2007) 596. Readers and patients are both random:
+the answer holds for other readers and other patients like these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import f as f_distribution
+from scipy.stats import t as t_distribution
+
+from cad.errors import CadError
+from cad.evaluation.metrics import auc
+
+
+@dataclass(frozen=True)
+class MRMC:
+    """Treatments (with and without CAD, say) read by the same readers on the same cases.
+
+    Parameters
+    ----------
+    aucs : ndarray, shape (treatments, readers)
+        Empirical AUCs.
+    treatment_aucs : ndarray, shape (treatments,)
+        Means over readers.
+    f, df1, df2, p : float
+        Test that all treatments are equal; p is NaN where there is no variation at all.
+    difference, lower, upper : float
+        Last treatment less first, with its 95 % interval.
+    cov1, cov2, cov3 : float
+        Jackknife covariances: same reader and other treatment, same treatment and other reader,
+        both other.
+    variance : float
+        Mean jackknife variance of one AUC.
+    ms_treatment, ms_interaction : float
+        Mean squares of the AUCs' two-way table.
+    n, omitted : int
+        Cases used, and cases without a rating by everyone, which are left out.
+    """
+
+    aucs: np.ndarray
+    treatment_aucs: np.ndarray
+    f: float
+    df1: float
+    df2: float
+    p: float
+    difference: float
+    lower: float
+    upper: float
+    variance: float
+    cov1: float
+    cov2: float
+    cov3: float
+    ms_treatment: float
+    ms_interaction: float
+    n: int
+    omitted: int
+
+
+@dataclass(frozen=True)
+class AgainstReaders:
+    """One CAD system beside several readers of the same cases.
+
+    Parameters
+    ----------
+    cad_auc : float
+        AUC of the system.
+    reader_aucs : ndarray, shape (readers,)
+        AUC of every reader.
+    difference, lower, upper : float
+        CAD less the readers' mean, with its 95 % interval.
+    t, df, p : float
+        Test that the difference is zero.
+    n, omitted : int
+        As in :class:`MRMC`.
+    """
+
+    cad_auc: float
+    reader_aucs: np.ndarray
+    difference: float
+    lower: float
+    upper: float
+    t: float
+    df: float
+    p: float
+    n: int
+    omitted: int
+
+
+def obuchowski_rockette(
+    truth: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
+) -> MRMC:
+    """Compare treatments over readers and patients.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0, 1, or NaN (left out).
+    ratings : array, shape (treatments, readers, n)
+        Higher is more suspicious; NaN where a reader gave none.
+    groups : array, shape (n,), optional
+        Patient of every case (ROI); every case its own patient when not given. The jackknife
+        leaves out whole patients.
+
+    Raises
+    ------
+    CadError
+        For fewer than two treatments or readers, or when the cases that everyone rated lack a
+        class.
+    """
+    table = np.asarray(ratings, dtype=float)
+    if table.ndim != 3 or min(table.shape[:2]) < 2:
+        raise CadError(
+            "a multi-reader comparison needs two treatments and two readers or more, "
+            f"found {table.shape[:2] if table.ndim == 3 else table.shape}"
+        )
+    y, flat, group, omitted = _complete(truth, table.reshape(-1, table.shape[2]), groups)
+    t, r = table.shape[:2]
+    aucs = _aucs(y, flat).reshape(t, r)
+    cov = _jackknife_covariance(y, flat, group).reshape(t, r, t, r)
+    variance, cov1, cov2, cov3 = _components(cov)
+    treatment, reader = aucs.mean(axis=1), aucs.mean(axis=0)
+    ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
+    residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
+    ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
+    denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
+    f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
+    difference = float(treatment[-1] - treatment[0])
+    half = float(t_distribution.ppf(0.975, df2) * np.sqrt(2 / r * denominator))
+    return MRMC(
+        aucs=aucs,
+        treatment_aucs=treatment,
+        f=f,
+        df1=float(t - 1),
+        df2=df2,
+        p=p,
+        difference=difference,
+        lower=difference - half,
+        upper=difference + half,
+        variance=variance,
+        cov1=cov1,
+        cov2=cov2,
+        cov3=cov3,
+        ms_treatment=ms_treatment,
+        ms_interaction=ms_interaction,
+        n=len(y),
+        omitted=omitted,
+    )
+
+
+def against_readers(
+    truth: ArrayLike, cad: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
+) -> AgainstReaders:
+    """Compare one CAD system with readers, readers and patients random.
+
+    The reader-wise differences CAD - reader are one treatment whose mean is tested against zero
+    (Hillis, Obuchowski & Berbaum 2011; used for stand-alone CAD by Hupse et al. 2013).
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0, 1, or NaN (left out).
+    cad : array, shape (n,)
+        Score of the system.
+    ratings : array, shape (readers, n)
+        NaN where a reader gave none.
+    groups : array, shape (n,), optional
+        Patient of every case.
+
+    Raises
+    ------
+    CadError
+        For fewer than two readers, or when the complete cases lack a class.
+    """
+    table = np.asarray(ratings, dtype=float)
+    if table.ndim != 2 or len(table) < 2:
+        raise CadError(f"a comparison with readers needs two or more, found {len(table)}")
+    rows = np.vstack([np.asarray(cad, dtype=float), table])
+    y, flat, group, omitted = _complete(truth, rows, groups)
+    aucs = _aucs(y, flat)
+    r = len(table)
+    contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
+    psi = contrast @ aucs
+    cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
+    cov2 = float((cov.sum() - np.trace(cov)) / (r * (r - 1)))
+    ms_reader = float(np.var(psi, ddof=1))
+    denominator = ms_reader + r * max(cov2, 0.0)
+    difference = float(psi.mean())
+    error = float(np.sqrt(denominator / r))
+    df = float("inf") if ms_reader == 0 else (denominator / ms_reader) ** 2 * (r - 1)
+    statistic = difference / error if error > 0 else float("nan")
+    half = float(t_distribution.ppf(0.975, df) * error)
+    return AgainstReaders(
+        cad_auc=float(aucs[0]),
+        reader_aucs=aucs[1:],
+        difference=difference,
+        lower=difference - half,
+        upper=difference + half,
+        t=statistic,
+        df=df,
+        p=float(2 * t_distribution.sf(abs(statistic), df)),
+        n=len(y),
+        omitted=omitted,
+    )
+
+
+def _complete(
+    truth: ArrayLike, scores: np.ndarray, groups: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    y = np.asarray(truth, dtype=float)
+    group = np.arange(len(y)) if groups is None else np.asarray(groups)
+    usable = np.isfinite(y) & np.isfinite(scores).all(axis=0)
+    y, scores, group = y[usable], scores[:, usable], group[usable]
+    if not ((y == 1).any() and (y == 0).any()):
+        raise CadError(
+            f"the {len(y)} cases that everyone rated and whose truth is known lack a class"
+        )
+    for value, name in ((1, "malignant"), (0, "benign")):
+        if len(np.unique(group[y == value])) < 2:
+            raise CadError(f"only one patient has {name} cases: the jackknife needs two")
+    return y, scores, group, int((~usable).sum())
+
+
+def _aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    return np.array([auc(y, row) for row in scores])
+
+
+def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> np.ndarray:
+    names = np.unique(group)
+    left_out = np.array([_aucs(y[group != g], scores[:, group != g]) for g in names])
+    n = len(names)
+    return np.atleast_2d(np.cov(left_out.T, ddof=1)) * (n - 1) ** 2 / n
+
+
+def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
+    """Mean covariance by kind of pair, from cov of shape (t, r, t, r)."""
+    t, r = cov.shape[:2]
+    same_t = np.eye(t, dtype=bool)[:, None, :, None]
+    same_r = np.eye(r, dtype=bool)[None, :, None, :]
+    kinds = (same_t & same_r, ~same_t & same_r, same_t & ~same_r, ~same_t & ~same_r)
+    means = [float(cov[np.broadcast_to(kind, cov.shape)].mean()) for kind in kinds]
+    return means[0], means[1], means[2], means[3]
+
+
+def _f_test(
+    ms_treatment: float, ms_interaction: float, denominator: float, t: int, r: int
+) -> tuple[float, float, float]:
+    if denominator <= 0:
+        return float("nan"), float("nan"), float("nan")
+    if ms_interaction == 0:
+        df2 = float("inf")
+    else:
+        df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
+    f = ms_treatment / denominator
+    return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))
