@@ -35,9 +35,6 @@ class ImageSettings(Section):
     registration: Literal["none", "rigid"] = Field(
         "none", description="align ADC and DCE to T2 by rigid mutual information"
     )
-    clock: Literal["sidecar", "uniform"] = Field(
-        "sidecar", description="times of the dynamic frames: as recorded, or evenly spaced"
-    )
 
 
 class PerfusionSettings(Section):
@@ -235,3 +232,51 @@ def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
             return []
         kind = field.annotation
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Rows of a Markdown table: every key with its path, type, default and meaning."""
+    rows = []
+    for name, field in kind.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            rows += settings_table(field.annotation, f"{key}.")
+            continue
+        values = str(field.annotation).replace("typing.", "").replace("|", "or")
+        if isinstance(field.annotation, type):
+            values = field.annotation.__name__
+        default = (
+            "required"
+            if field.is_required()
+            else f"`{field.get_default(call_default_factory=True)!r}`"
+        )
+        rows.append(f"| `{key}` | {values} | {default} | {field.description} |")
+    return rows
+
+
+def settings_page() -> str:
+    """``docs/settings.md``: every settings key, generated from the types."""
+    head = "| key | values | default | meaning |\n|---|---|---|---|"
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Generated from `cad/settings.py`: `uv run python -m cad.settings > docs/settings.md`.",
+            "What is not written in a file takes the default. Unknown keys are refused.",
+            "",
+            "## A pipeline (`pipelines/*.yaml`)",
+            "",
+            head,
+            *settings_table(PipelineSettings),
+            "",
+            "## A site's costs (`configs/decision/*.yaml`)",
+            "",
+            head,
+            *settings_table(DecisionSettings),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")
