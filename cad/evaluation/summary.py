@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.errors import CadError
 from cad.evaluation import metrics
+from cad.evaluation.conformal import conformal_summary
 from cad.evaluation.crossval import OutOfFold
 from cad.evaluation.intervals import Interval, bootstrap, clustered_auc, delong_auc
+from cad.evaluation.mrmc import against_readers
+from cad.evaluation.readers import agreement
+from cad.evaluation.reject import decide, reject_curve, reject_point
+from cad.settings import DecisionSettings
+
+DEFAULT_DECISION = DecisionSettings()
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
 
@@ -19,7 +27,7 @@ def evaluate(
     frame: pd.DataFrame,
     *,
     reader_scores: pd.DataFrame | None = None,
-    thresholds: tuple[float, float] = (0.1, 0.6),
+    decision: DecisionSettings = DEFAULT_DECISION,
     folds: OutOfFold | None = None,
     feature_names: list[str] | None = None,
     null: dict[str, Any] | None = None,
@@ -38,8 +46,8 @@ def evaluate(
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score
         (:func:`cad.labels.consensus.reader_probabilities`).
-    thresholds : (float, float)
-        P- and P+ of the decision settings.
+    decision : DecisionSettings
+        Costs of errors and of referring; P- and P+ follow from them.
     folds : OutOfFold, optional
         For what each fold selected, warned about, or why it failed.
     feature_names : list of str, optional
@@ -66,7 +74,19 @@ def evaluate(
             readers      {reader_id: {n, auc: INTERVAL, roc, consensus_of_others: {n, ties,
                          auc: INTERVAL}}}, each against histology, and CAD beside it on the same
                          ROIs as cad_auc: INTERVAL
+            agreement    {kappa: [{a, b, n, value}], icc: {n, single, average, consistency},
+                         krippendorff_alpha: {n, interval, ordinal}} or null
+            cad_vs_readers  {cad_auc, reader_aucs, difference, lower, upper, t, df, p, n, omitted}
+                         (Obuchowski-Rockette, readers and patients random), or null, with the
+                         reason in ``cad_vs_readers_note``
             decisions    {benign|refer|malignant: {n, malignant, benign, unknown}}
+            reject       {point: POINT at P- and P+, curve: {scale, lower, upper, reject_rate,
+                         error_rate, cost, sensitivity, ppv, error_reject_ratio}} against
+                         histology (readers' consensus where there is none), or null; ``against``
+                         says which
+            conformal    {levels: [{error, coverage_malignant, coverage_benign,
+                         coverage_malignant_roi, coverage_benign_roi, empty, single, both}],
+                         p_benign, p_malignant (one per row of ``frame``)} or null
             folds        [{name, n_train, n_test, selected, features, warnings, error}]
             null         see cad.evaluation.null, or null
 
@@ -89,6 +109,7 @@ def evaluate(
     truth = frame["truth"].to_numpy(dtype=float)
     consensus = frame["p"].to_numpy(dtype=float)
     patients = frame["participant_id"].astype(str).to_numpy()
+    thresholds = decision.thresholds
     options = _Options((thresholds[0], 0.5, thresholds[1]), bootstraps, seed)
     result: dict[str, Any] = {
         "n": {
@@ -104,8 +125,10 @@ def evaluate(
         "thresholds": {"lower": thresholds[0], "upper": thresholds[1]},
         "histology": _comparison(truth, truth, score, patients, options),
         "consensus": _against_consensus(consensus, score, patients, options),
-        "readers": _readers(frame, score, reader_scores),
+        **_readers(frame, score, reader_scores),
         "decisions": _decisions(score, truth, thresholds),
+        **_reject(truth, consensus, score, decision),
+        "conformal": _conformal(truth, score, patients),
         "folds": _folds(folds, feature_names),
         "null": null,
     }
@@ -149,7 +172,7 @@ def _comparison(
     if not usable.any():
         return None
     y, t, q, group = (v[usable] for v in (truth, target, probability, patients))
-    is_probability = bool(((q >= 0) & (q <= 1)).all())
+    is_probability = _is_probability(q)
     ends = bootstrap(
         lambda rows: _values(y[rows], t[rows], q[rows], options.thresholds, is_probability),
         group,
@@ -260,17 +283,28 @@ def _against_consensus(
 def _readers(
     frame: pd.DataFrame, score: np.ndarray, reader_scores: pd.DataFrame | None
 ) -> dict[str, Any]:
+    nothing: dict[str, Any] = {"readers": {}, "agreement": None, "cad_vs_readers": None}
     if reader_scores is None or len(reader_scores) == 0:
-        return {}
+        return {**nothing, "cad_vs_readers_note": "no readers"}
     key = ["participant_id", "roi_id"]
     wide = reader_scores.pivot(index=key, columns="reader_id", values="probability")
     wide = wide.reindex(pd.MultiIndex.from_frame(frame[key]))
     table = wide.to_numpy(dtype=float)
     truth = frame["truth"].to_numpy(dtype=float)
     patients = frame["participant_id"].astype(str).to_numpy()
+    names = [str(reader) for reader in wide.columns]
+    note, beside = "", None
+    try:
+        beside = against_readers(truth, score, table.T, patients)
+    except CadError as error:
+        note = str(error)
     return {
-        str(reader): _one_reader(j, table, truth, score, patients)
-        for j, reader in enumerate(wide.columns)
+        "readers": {
+            name: _one_reader(j, table, truth, score, patients) for j, name in enumerate(names)
+        },
+        "agreement": agreement(table.T, names) if len(names) > 1 else None,
+        "cad_vs_readers": beside,
+        "cad_vs_readers_note": note,
     }
 
 
@@ -315,6 +349,31 @@ def _decisions(
         }
         for name, rows in groups.items()
     }
+
+
+def _reject(
+    truth: np.ndarray, consensus: np.ndarray, score: np.ndarray, decision: DecisionSettings
+) -> dict[str, Any]:
+    against = "histology" if np.isfinite(truth).any() else "readers"
+    y = truth if against == "histology" else metrics.consensus_truth(consensus)[0]
+    usable = np.isfinite(y) & np.isfinite(score)
+    if not usable.any() or not _is_probability(score[usable]):
+        return {"reject": None}
+    y, q = y[usable], score[usable]
+    point = reject_point(y, decide(q, *decision.thresholds), decision)
+    return {
+        "reject": {"against": against, "point": point, "curve": reject_curve(y, q, decision)},
+    }
+
+
+def _conformal(truth: np.ndarray, score: np.ndarray, patients: np.ndarray) -> dict[str, Any] | None:
+    usable = np.isfinite(truth) & np.isfinite(score)
+    both = (truth[usable] == 1).any() and (truth[usable] == 0).any()
+    return conformal_summary(truth, score, patients) if both else None
+
+
+def _is_probability(q: np.ndarray) -> bool:
+    return bool(((q >= 0) & (q <= 1)).all())
 
 
 def _folds(folds: OutOfFold | None, names: list[str] | None) -> list[dict[str, Any]]:

@@ -1,0 +1,151 @@
+"""How readers agree with each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
+    """Every agreement measure of a set of readers.
+
+    Parameters
+    ----------
+    ratings : array, shape (readers, n)
+        Scores as probabilities (or on any one interval scale); NaN where there is none.
+    names : list of str
+        Reader ids.
+
+    Returns
+    -------
+    dict
+        ``kappa``: list of ``{a, b, n, value}``, quadratic weights, on the ROIs both scored;
+        ``icc``: ``{n, single, average, consistency}`` on the ROIs that all scored;
+        ``krippendorff_alpha``: ``{n, interval, ordinal}`` on ROIs with two scores or more.
+        NaN where it cannot be had.
+    """
+    table = np.asarray(ratings, dtype=float)
+    pairs = []
+    for i, j in combinations(range(len(table)), 2):
+        both = np.isfinite(table[i]) & np.isfinite(table[j])
+        value = weighted_kappa(table[i, both], table[j, both])
+        pairs.append({"a": names[i], "b": names[j], "n": int(both.sum()), "value": value})
+    complete = np.isfinite(table).all(axis=0)
+    scored_twice = np.isfinite(table).sum(axis=0) >= 2
+    icc = intraclass(table[:, complete])
+    return {
+        "kappa": pairs,
+        "icc": {
+            "n": int(complete.sum()),
+            "single": icc.single,
+            "average": icc.average,
+            "consistency": icc.consistency,
+        },
+        "krippendorff_alpha": {
+            "n": int(scored_twice.sum()),
+            "interval": krippendorff_alpha(table, "interval"),
+            "ordinal": krippendorff_alpha(table, "ordinal"),
+        },
+    }
+
+
+def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
+    """Cohen's kappa with quadratic weights on the values themselves.
+
+    On an equidistant scale these are the usual category weights; NaN without variation.
+    """
+    x, z = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if len(x) == 0:
+        return float("nan")
+    observed = np.mean((x - z) ** 2)
+    # Expected squared distance of independent draws from the two readers' own distributions.
+    expected = x.var() + z.var() + (x.mean() - z.mean()) ** 2
+    return float(1 - observed / expected) if expected > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Intraclass:
+    """Intraclass correlations of Shrout & Fleiss (1979).
+
+    Parameters
+    ----------
+    single : float
+        ICC(2,1): agreement of single readers, readers random.
+    average : float
+        ICC(2,k): agreement of the mean of these readers.
+    consistency : float
+        ICC(3,1): as ``single``, constant differences between readers forgiven.
+    """
+
+    single: float
+    average: float
+    consistency: float
+
+
+def intraclass(ratings: ArrayLike) -> Intraclass:
+    """Two-way intraclass correlations of complete ratings, shape (readers, n)."""
+    x = np.asarray(ratings, dtype=float)
+    k, n = x.shape
+    if k < 2 or n < 2:
+        return Intraclass(float("nan"), float("nan"), float("nan"))
+    grand = x.mean()
+    rows = k * np.sum((x.mean(axis=0) - grand) ** 2) / (n - 1)
+    columns = n * np.sum((x.mean(axis=1) - grand) ** 2) / (k - 1)
+    residual = x - x.mean(axis=0) - x.mean(axis=1)[:, None] + grand
+    error = np.sum(residual**2) / ((n - 1) * (k - 1))
+    return Intraclass(
+        single=_ratio(rows - error, rows + (k - 1) * error + k * (columns - error) / n),
+        average=_ratio(rows - error, rows + (columns - error) / n),
+        consistency=_ratio(rows - error, rows + (k - 1) * error),
+    )
+
+
+def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
+    """Krippendorff's alpha with missing values, from the coincidence matrix.
+
+    Parameters
+    ----------
+    ratings : array, shape (readers, n)
+        NaN where there is none; units with fewer than two values do not count.
+    level : {"nominal", "ordinal", "interval"}
+        Distance between values.
+
+    Raises
+    ------
+    ValueError
+        For another level.
+    """
+    x = np.asarray(ratings, dtype=float)
+    x = x[:, np.isfinite(x).sum(axis=0) >= 2]
+    values, code = np.unique(x[np.isfinite(x)], return_inverse=True)
+    if len(values) < 2:
+        return float("nan")
+    counts = np.zeros((x.shape[1], len(values)))
+    unit = np.nonzero(np.isfinite(x))[1]
+    np.add.at(counts, (unit, code), 1)
+    m = counts.sum(axis=1, keepdims=True)
+    coincidence = (counts / (m - 1)).T @ counts - np.diag((counts / (m - 1)).sum(axis=0))
+    total = coincidence.sum(axis=1)
+    distance = _distances(values, total, level)
+    expected = (np.outer(total, total) - np.diag(total)) / (total.sum() - 1)
+    return float(1 - np.sum(coincidence * distance) / np.sum(expected * distance))
+
+
+def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
+    if level == "nominal":
+        return 1 - np.eye(len(values))
+    if level == "interval":
+        return (values[:, None] - values[None, :]) ** 2
+    if level == "ordinal":
+        # Values that lie between two, the two themselves counted half.
+        position = np.cumsum(total) - total / 2
+        return (position[:, None] - position[None, :]) ** 2
+    raise ValueError(f"level {level!r} is none of nominal, ordinal, interval")
+
+
+def _ratio(a: float, b: float) -> float:
+    return float(a / b) if abs(b) > 1e-12 else float("nan")

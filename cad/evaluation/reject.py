@@ -1,0 +1,132 @@
+"""Deciding, or referring to somebody else: error, reject rate and cost ([A14], METHODS 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cad.errors import CadError
+from cad.settings import DecisionSettings
+
+
+@dataclass(frozen=True)
+class RejectPoint:
+    """What one rule gives, every rate over all n ROIs.
+
+    Parameters
+    ----------
+    reject_rate, error_rate : float
+        Referred / n, wrong / n.
+    cost : float
+        (C_p FN + C_n FP + reject costs) / n.
+    sensitivity, ppv : float
+        TP / (TP + FN) and TP / (TP + FP) among the decided ([A14]); NaN without any.
+    tp, fp, tn, fn, referred_malignant, referred_benign : int
+        The counts.
+    """
+
+    reject_rate: float
+    error_rate: float
+    cost: float
+    sensitivity: float
+    ppv: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    referred_malignant: int
+    referred_benign: int
+
+
+def decide(score: ArrayLike, lower: float, upper: float) -> np.ndarray:
+    """1 above ``upper``, 0 below ``lower``, -1 (refer) between, bounds included.
+
+    Works alike on probabilities with P- and P+ and on the decision values of a classifier with a
+    reject option with its delta- and delta+.
+    """
+    s = np.asarray(score, dtype=float)
+    return np.where(s > upper, 1, np.where(s < lower, 0, -1))
+
+
+def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings) -> RejectPoint:
+    """Measure decisions 1, 0 and -1 (refer) against the truth 1 and 0.
+
+    Raises
+    ------
+    CadError
+        When there is nothing to measure, or truth or decision has another value.
+    """
+    y, d = np.asarray(truth, dtype=float), np.asarray(decision, dtype=float)
+    if len(y) == 0 or y.shape != d.shape:
+        raise CadError(f"nothing to measure: {len(y)} truths and {len(d)} decisions")
+    if not (np.isin(y, (0, 1)).all() and np.isin(d, (-1, 0, 1)).all()):
+        raise CadError("truth must be 0 or 1 and decisions 0, 1 or -1 (refer)")
+    n = len(y)
+    tp, fn = int(np.sum((d == 1) & (y == 1))), int(np.sum((d == 0) & (y == 1)))
+    fp, tn = int(np.sum((d == 1) & (y == 0))), int(np.sum((d == 0) & (y == 0)))
+    up, un = int(np.sum((d == -1) & (y == 1))), int(np.sum((d == -1) & (y == 0)))
+    spent = (
+        costs.false_negative * fn
+        + costs.false_positive * fp
+        + costs.refer_positive * up
+        + costs.refer_negative * un
+    )
+    return RejectPoint(
+        reject_rate=(up + un) / n,
+        error_rate=(fp + fn) / n,
+        cost=spent / n,
+        sensitivity=tp / (tp + fn) if tp + fn else float("nan"),
+        ppv=tp / (tp + fp) if tp + fp else float("nan"),
+        tp=tp,
+        fp=fp,
+        tn=tn,
+        fn=fn,
+        referred_malignant=up,
+        referred_benign=un,
+    )
+
+
+def reject_curve(
+    truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
+) -> dict[str, list[float]]:
+    """Error and cost over reject rate, from referring much to referring nothing.
+
+    The reject costs are scaled together from near 0 to where referring stops to pay; thresholds
+    follow from the scaled costs, the cost is counted at the costs given.
+
+    Returns
+    -------
+    dict
+        ``scale, lower, upper, reject_rate, error_rate, cost, sensitivity, ppv``, and
+        ``error_reject_ratio``: (E - E0) / (R - R0) against referring nothing, equal to minus the
+        share of the referred that would have been errors (NaN where nothing is referred).
+    """
+    use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
+    scales = np.linspace(0, 1, points + 2)[1:-1] / use
+    names = ("reject_rate", "error_rate", "cost", "sensitivity", "ppv")
+    curve: dict[str, list[float]] = {
+        k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
+    }
+    # Where referring stops to pay both thresholds meet at C_n / (C_n + C_p).
+    single = costs.false_positive / (costs.false_positive + costs.false_negative)
+    q = np.asarray(probability, dtype=float)
+    base = reject_point(truth, (q > single).astype(float), costs)
+    for scale in scales:
+        scaled = costs.model_copy(
+            update={
+                "refer_negative": scale * costs.refer_negative,
+                "refer_positive": scale * costs.refer_positive,
+            }
+        )
+        lower, upper = scaled.thresholds
+        point = reject_point(truth, decide(q, lower, upper), costs)
+        rejected = point.reject_rate
+        ratio = (point.error_rate - base.error_rate) / rejected if rejected else float("nan")
+        for name, value in (("scale", scale), ("lower", lower), ("upper", upper)):
+            curve[name].append(float(value))
+        for name in names:
+            curve[name].append(float(getattr(point, name)))
+        curve["error_reject_ratio"].append(ratio)
+    return curve
