@@ -292,7 +292,7 @@ class Run:
         self.metrics = evaluate(
             self.table.labels.assign(probability=probability, decision_value=decision),
             reader_scores=reader_probabilities(self.scores, self.rois, self.settings.labels),
-            thresholds=self.thresholds,
+            decision=self.settings.decision,
             folds=self.folds,
             feature_names=list(self.table.X.columns),
             bootstraps=self.settings.validate_.bootstraps,
