@@ -68,6 +68,31 @@ def convolve(
 
 
 @njit(cache=True)
+def convolve_value(
+    k: float, dt: np.ndarray, plasma: np.ndarray, at: np.ndarray, h: np.ndarray
+) -> None:
+    """As :func:`convolve` without the slope, for where only the curve is wanted (half the work)."""
+    value = 0.0
+    last = -1.0
+    e = w1 = w2 = 0.0
+    frame = 0
+    if at[0] == 0:
+        h[0] = 0.0
+        frame = 1
+    for i in range(len(dt)):
+        step = dt[i]
+        if step != last:
+            e, p1, p2, _, _ = _step(k * step)
+            w1 = step * (p1 - p2)
+            w2 = step * p2
+            last = step
+        value = e * value + w1 * plasma[i] + w2 * plasma[i + 1]
+        if frame < len(at) and at[frame] == i + 1:
+            h[frame] = value
+            frame += 1
+
+
+@njit(cache=True)
 def _brix_curve(
     p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray, want_slopes: bool
 ) -> None:
@@ -330,7 +355,6 @@ def fit_tofts_rows(
     """
     n_voxels, n_times = curves.shape
     h = np.zeros(n_times)
-    g = np.zeros(n_times)
     for v in range(n_voxels):
         kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
         flag = 0
@@ -344,7 +368,7 @@ def fit_tofts_rows(
             kep = max(first, 1e-4)
             flag = 1
         kep = min(kep, ktrans_max / ve_min)
-        convolve(kep, dt, plasma, at, h, g)
+        convolve_value(kep, dt, plasma, at, h)
         hh = hy = hc = cc = cy = 0.0
         for t in range(n_times):
             y = curves[v, t]
@@ -399,13 +423,12 @@ def curve_rows(
     """Model curves (n_voxels, n_times) of parameters (n_voxels, 3)."""
     n_times = out.shape[1]
     h = np.zeros(n_times)
-    g = np.zeros(n_times)
     jac = np.zeros((3, n_times))
     for v in range(len(p)):
         if model == BRIX:
             _brix_curve(p[v], times, out[v], jac, False)
             continue
-        convolve(p[v, 0] / max(p[v, 1], ve_min), dt, plasma, at, h, g)
+        convolve_value(p[v, 0] / max(p[v, 1], ve_min), dt, plasma, at, h)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
             if model == EXTENDED_TOFTS:

@@ -39,6 +39,8 @@ UPPER: dict[ModelName, tuple[float, float, float]] = {
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
 _EDGE = 1e-9
+# Rates (1/min) that an enhancing tissue has; where refinement starts without a usable estimate.
+_BRIX_START = (1.0, 0.05)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,24 +235,13 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
     data = curves if usable.all() else np.where(usable[:, None], curves, 0.0)
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed = estimate(model, data, grid)
-    if refine:
-        converged = np.zeros(len(data), np.uint8)
-        lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
-        kernels.refine_rows(
-            _CODE[model],
-            data,
-            parameters,
-            lower,
-            upper,
-            grid.times,
-            grid.dt,
-            grid.plasma,
-            grid.at,
-            converged,
-        )
-        n = len(PARAMETERS[model])
-        on_upper = (parameters[:, :n] >= upper[:n] - _EDGE).any(axis=1)
-        failed = (converged == 0) | on_upper | (parameters[:, 0] <= _EDGE)
+    # Where Brix's linear rates leave the physical range they mean nothing: an enhancing curve is
+    # then fitted within the bounds even where refinement is not asked for.
+    again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
+    again &= refine or model == "brix"
+    again &= usable
+    if again.any():
+        parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
     return _judge(model, data, parameters, failed | ~usable, usable, grid)
 
 
@@ -304,7 +295,37 @@ def _estimate_brix(
     amount = (unit * late).sum(axis=1) / np.where(power > 0, power, 1.0)
     amplitude = np.clip(amount, lower[0], upper[0])
     failed = singular | at_edge | (amplitude != amount)
-    return np.column_stack([amplitude, clipped]), failed
+    parameters = np.column_stack([amplitude, clipped])
+    noise = np.sqrt((np.where(grid.times > 0, 0.0, data) ** 2).sum(axis=1))
+    noise /= np.sqrt(max(int((grid.times <= 0).sum()), 1))
+    level = late.sum(axis=1) / max(int((grid.times > 0).sum()), 1)
+    parameters[failed, 0] = np.where(level > noise, late.max(axis=1), 0.0)[failed]
+    parameters[failed, 1:] = np.where((level > noise)[:, None], _BRIX_START, lower[1:])[failed]
+    return parameters, failed
+
+
+def _refine(
+    model: ModelName, data: np.ndarray, start: np.ndarray, grid: _Grid
+) -> tuple[np.ndarray, np.ndarray]:
+    """Parameters of the bounded least squares, and where they are on a bound or not converged."""
+    found = np.ascontiguousarray(start)
+    lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
+    converged = np.zeros(len(data), np.uint8)
+    kernels.refine_rows(
+        _CODE[model],
+        data,
+        found,
+        lower,
+        upper,
+        grid.times,
+        grid.dt,
+        grid.plasma,
+        grid.at,
+        converged,
+    )
+    n = len(PARAMETERS[model])
+    on_upper = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+    return found, (converged == 0) | on_upper | (found[:, 0] <= _EDGE)
 
 
 def _judge(
