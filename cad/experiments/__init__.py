@@ -1,0 +1,74 @@
+"""The papers' tables and figures, each from one command: ``cad experiment NAME -o OUT``.
+
+``EXPERIMENTS`` maps a name to ``module:function``; a function takes :class:`Options` and returns a
+:class:`cad.experiments.results.Result`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from cad.errors import CadError
+
+EXPERIMENTS = {
+    "niaf2014-outlier": "cad.experiments.niaf2014:outlier",
+    "niaf2014-table1": "cad.experiments.niaf2014:table1",
+    "niaf2014-table2": "cad.experiments.niaf2014:table2",
+    "niaf2014-noise": "cad.experiments.niaf2014_figures:noise",
+    "niaf2014-proportion": "cad.experiments.niaf2014_figures:proportion",
+    "niaf2014-discrete": "cad.experiments.niaf2014_figures:discrete",
+    "niaf2013-toy": "cad.experiments.niaf2014:toy",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How large an experiment is and where its data lie.
+
+    Parameters
+    ----------
+    data : Path or None
+        Folder of the paper's data, or of a cohort, for the experiments that need one.
+    repeats : int or None
+        Seeds or repetitions; None is the experiment's own number.
+    datasets : tuple of str
+        Names of data sets to use; empty is all.
+    jobs : int
+        Processes.
+    out : Path
+        Where results go; partial results of long experiments are resumed from there.
+    """
+
+    out: Path
+    data: Path | None = None
+    repeats: int | None = None
+    datasets: tuple[str, ...] = ()
+    jobs: int = 1
+
+
+def run_experiment(name: str, options: Options) -> Path:
+    """Run one experiment and write its tables and figures.
+
+    Returns
+    -------
+    Path
+        The page, ``<out>/<name>.md``.
+
+    Raises
+    ------
+    CadError
+        For an unknown name (with the nearest known one).
+    """
+    if name not in EXPERIMENTS:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        raise CadError(
+            f"unknown experiment {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
+        )
+    module, function = EXPERIMENTS[name].split(":")
+    result = getattr(import_module(module), function)(options)
+    path: Path = result.write(options.out, name)
+    return path

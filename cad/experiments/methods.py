@@ -1,0 +1,72 @@
+"""The three methods that [N14] compares, in its own set-up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
+from cad.learners import FuzzySVC, PlattSVC, ProbabilisticSVC
+
+METHODS = ("P-SVM", "SVM", "F-SVM")
+COST = 100.0
+GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
+
+
+def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float, scale: object = "learned") -> Any:
+    """One fitted method from probabilities of the positive class.
+
+    Parameters
+    ----------
+    method : str
+        ``P-SVM`` (labels of [N14] (18)), ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on
+        the training decision values.
+    X : ndarray, shape (n, d)
+    p : ndarray, shape (n,)
+        Stated probabilities.
+    eta : float
+        Half-width of the tubes.
+    scale : str or float
+        The P-SVM's scale.
+    """
+    if method == "P-SVM":
+        model = ProbabilisticSVC(
+            C=COST, kernel="rbf", gamma=GAMMA, eta=eta, boundary="paper", scale=scale
+        )
+        return model.fit(X, p)
+    if method == "SVM":
+        return PlattSVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, (p > 0.5).astype(float))
+    return FuzzySVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+
+
+def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    """AUC and accuracy against [P > .5], probabilities against P ([N14] App. C, METHODS 6)."""
+    q = model.predict_proba(X)[:, 1]
+    truth = (p > 0.5).astype(float)
+    return {
+        "AUC": auc(truth, model.decision_function(X)),
+        "Acc": float(((q > 0.5) == (p > 0.5)).mean()),
+        "KL": kl(p, q),
+        "KL one-sided": kl_one_sided(p, q),
+        "Err": alignment_error(p, q),
+    }
+
+
+def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Median of every measure over the seeds."""
+    return rows.drop(columns="seed").groupby(by, sort=False).median().reset_index()
+
+
+def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> float:
+    """One-sided sign test over seeds that the P-SVM is better than another method.
+
+    ``better`` is ``higher`` or ``lower``.
+    """
+    wide = rows.pivot_table(index="seed", columns="method", values=measure)
+    gap = wide["P-SVM"] - wide[other]
+    wins = int(((gap > 0) if better == "higher" else (gap < 0)).sum())
+    decided = int((gap != 0).sum())
+    return float(binomtest(wins, decided, alternative="greater").pvalue) if decided else 1.0

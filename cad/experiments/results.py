@@ -1,0 +1,80 @@
+"""What an experiment gives: tables beside the published numbers, figures, remarks."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from cad.files import write_atomic
+
+# Figures of equal content are equal files.
+mpl.rcParams["svg.hashsalt"] = "cad"
+COLOURS = {"P-SVM": "#0072B2", "SVM": "#D55E00", "F-SVM": "#009E73"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Tables, figures and remarks of one experiment.
+
+    Parameters
+    ----------
+    title : str
+        What is reproduced.
+    setup : str
+        One paragraph: data, readings of the text, seeds.
+    tables : dict of str to DataFrame
+        By caption.
+    figures : dict of str to Figure
+        By caption.
+    remarks : list of str
+        What differs from the publication and why; a sentence each.
+    """
+
+    title: str
+    setup: str
+    tables: dict[str, pd.DataFrame]
+    figures: dict[str, Figure] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    def write(self, out: Path, name: str) -> Path:
+        """Write ``<name>.md``, one CSV per table and one PNG per figure; return the page."""
+        parts = [f"# {self.title}", "", self.setup, ""]
+        for i, (caption, table) in enumerate(self.tables.items(), start=1):
+            file = f"{name}-{i}.csv"
+            write_atomic(out / file, table.to_csv(index=False).encode())
+            parts += [f"**{caption}** ([{file}]({file}))", "", markdown(table), ""]
+        for i, (caption, figure) in enumerate(self.figures.items(), start=1):
+            file = f"{name}-{i}.png"
+            write_atomic(out / file, png(figure))
+            parts += [f"![{caption}]({file})", "", f"*{caption}*", ""]
+        parts += [f"- {remark}" for remark in self.remarks]
+        page = out / f"{name}.md"
+        write_atomic(page, ("\n".join(parts).rstrip() + "\n").encode())
+        return page
+
+
+def png(figure: Figure) -> bytes:
+    """PNG bytes without a software stamp."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    return stream.getvalue()
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table as Markdown; numbers keep what they mean, not sixteen digits."""
+    rows = [list(map(str, table.columns)), ["---"] * table.shape[1]]
+    rows += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        if value != value:
+            return ""
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return str(value)
