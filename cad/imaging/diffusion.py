@@ -1,0 +1,77 @@
+"""Apparent diffusion coefficient from diffusion-weighted images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.geometry import resample_image
+from cad.imaging.volume import Volume
+
+# Below the first, perfusion adds to the decay; above the second, kurtosis flattens it.
+LOWEST_B, HIGHEST_B = 50.0, 1000.0
+_UNIT = 1e6  # mm2/s to 1e-6 mm2/s
+_REWEIGHTINGS = 2
+
+
+def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
+    """ADC map from images at several b-values.
+
+    ln S is fitted against b by least squares with weights S^2 of the fitted signal, which undoes
+    the logarithm's distortion of the noise. Images between 50 and 1000 s/mm2 are used when there
+    are two of them, else all.
+
+    Parameters
+    ----------
+    images : list of (float, Volume)
+        b-value (s/mm2) and image; several images of one b-value are used as they are.
+
+    Returns
+    -------
+    adc : Volume
+        1e-6 mm2/s, float32, on the first image's grid; NaN where a signal is not positive. Noise
+        may make it negative: nothing is clipped.
+    notes : list of str
+        Which b-values were used.
+
+    Raises
+    ------
+    CadError
+        For fewer than two different b-values, a negative b-value or images that do not overlap.
+    """
+    used = _choose(images)
+    grid = used[0][1]
+    b = np.array([value for value, _ in used]).reshape(-1, 1, 1, 1)
+    signals = np.stack(
+        [(v if v.same_grid(grid) else resample_image(v, grid)).array.astype(float) for _, v in used]
+    )
+    known = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
+    if not known.any():
+        raise CadError("no voxel has a positive signal in every diffusion image")
+    log_s = np.log(np.where(known, signals, 1.0))
+    fitted = log_s
+    slope = np.zeros(grid.shape)
+    for _ in range(_REWEIGHTINGS + 1):
+        weight = np.exp(2 * (fitted - fitted.max(axis=0)))
+        total = weight.sum(axis=0)
+        mean_b = (weight * b).sum(axis=0) / total
+        mean_s = (weight * log_s).sum(axis=0) / total
+        slope = (weight * (b - mean_b) * (log_s - mean_s)).sum(axis=0)
+        slope /= (weight * (b - mean_b) ** 2).sum(axis=0)
+        fitted = mean_s + slope * (b - mean_b)
+    adc = np.where(known, -slope * _UNIT, np.nan)
+    values = ", ".join(f"{v:g}" for v in sorted({float(v) for v, _ in used}))
+    return grid.with_array(adc.astype(np.float32)), [f"ADC fitted from b = {values} s/mm2"]
+
+
+def _choose(images: list[tuple[float, Volume]]) -> list[tuple[float, Volume]]:
+    values = [float(b) for b, _ in images]
+    if any(not b >= 0 for b in values):
+        raise CadError(f"b-values must not be negative, found {values}")
+    if len(set(values)) < 2:
+        raise CadError(
+            f"an ADC needs at least two different b-values, found {sorted(set(values))} s/mm2",
+            hint="import the other diffusion images, or the scanner's ADC map",
+        )
+    best = [(b, v) for b, v in images if LOWEST_B <= b <= HIGHEST_B]
+    return best if len({b for b, _ in best}) >= 2 else images

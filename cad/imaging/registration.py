@@ -1,0 +1,281 @@
+"""Rigid alignment of a study's images to T2, by mutual information.
+
+The moving image is not resampled: its origin and direction change, so that every voxel keeps its
+measured value and regions are mapped to it by geometry alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.errors import CadError
+from cad.imaging.geometry import overlaps, resample_image, resample_mask
+from cad.imaging.study import Study
+from cad.imaging.volume import Dynamic, Volume
+
+# A patient does not move further between series; a larger result is a failed search.
+MAX_SHIFT_MM = 20.0
+MAX_ANGLE_DEG = 15.0
+# The neighbourhood of the prostate that is compared: bladder, bowel and coil lie beyond.
+MARGIN_MM = 20.0
+_BINS = 32
+_WORKING_MM = 1.5
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """Result of one alignment.
+
+    Parameters
+    ----------
+    name : str
+        Which image was moved: ``adc`` or ``dce``.
+    matrix : ndarray, shape (4, 4)
+        From the moving image's old place to its new one, LPS mm.
+    before, after : float
+        Mutual information (nats) with the fixed image, in the compared region.
+    accepted : bool
+        False when the search found nothing better or left the plausible range; then ``matrix`` is
+        the identity and ``after`` equals ``before``.
+    note : str
+        One sentence for the patient's page.
+    """
+
+    name: str
+    matrix: np.ndarray
+    before: float
+    after: float
+    accepted: bool
+    note: str
+
+    def apply(self, image: Volume) -> Volume:
+        """The image in its new place: same voxels, other origin and direction."""
+        return _moved(image, self.matrix)
+
+
+def align_study(study: Study) -> tuple[Study, list[Registration]]:
+    """ADC and dynamic series (with its flip-angle images) of a study aligned to its T2 image.
+
+    Parameters
+    ----------
+    study : Study
+        With ``t2w``; the prostate's neighbourhood is taken around gland mask or regions where
+        there are any, else the middle of the T2 image.
+
+    Returns
+    -------
+    aligned : Study
+        Other geometry for ``adc``, ``diffusion``, ``dce`` and ``vfa``; notes say what was done.
+    registrations : list of Registration
+        One per modality that is present.
+
+    Raises
+    ------
+    CadError
+        Naming the patient, without a T2 image or where images do not overlap.
+    """
+    if study.t2w is None:
+        raise CadError("registration needs a T2 image", patient=study.participant_id)
+    region = _region(study, study.t2w)
+    done: list[Registration] = []
+    out = replace(study, notes=list(study.notes))
+    try:
+        if study.adc is not None:
+            found = register_rigid(study.adc, study.t2w, region, "adc")
+            done.append(found)
+            out.adc = found.apply(study.adc)
+            out.diffusion = [(b, found.apply(v)) for b, v in study.diffusion]
+        if study.dce is not None:
+            found = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
+            done.append(found)
+            out.dce = replace(study.dce, grid=found.apply(study.dce.grid))
+            out.vfa = [(a, found.apply(v)) for a, v in study.vfa]
+    except CadError as error:
+        raise error.at(patient=study.participant_id) from None
+    out.notes += [r.note for r in done]
+    return out, done
+
+
+def dce_reference(dynamic: Dynamic) -> Volume:
+    """Mean of the last third of the frames: enhanced, little noise, no bolus."""
+    late = dynamic.frames[-max(len(dynamic.frames) // 3, 1) :]
+    return dynamic.grid.with_array(late.mean(axis=0, dtype=np.float32))
+
+
+def register_rigid(
+    moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
+) -> Registration:
+    """Rigid transform that brings ``moving`` in line with ``fixed``.
+
+    Mattes mutual information on all voxels of the region, regular-step descent on three scales;
+    single-threaded and without random sampling, so that the result repeats.
+
+    Parameters
+    ----------
+    moving, fixed : Volume
+        Any grids; they may be tilted against each other.
+    region : ndarray of bool, shape of ``fixed``, optional
+        Where they are compared; everywhere by default.
+    name : str
+        For the result.
+
+    Raises
+    ------
+    CadError
+        When the images do not overlap or one is constant.
+    """
+    if not overlaps(moving, fixed):
+        raise CadError(
+            f"the {name} image and the T2 image do not overlap",
+            hint="check that both belong to one study and one frame of reference",
+        )
+    target = _working_grid(fixed, region)
+    where = _compared(target, fixed, region, moving)
+    fixed_image = resample_image(fixed, target)
+    before = mutual_information(fixed_image, resample_image(moving, target), where)
+    transform = _search(fixed_image, moving, where)
+    matrix = np.linalg.inv(_matrix(transform))
+    after = mutual_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
+    centre = target.index_to_patient((np.array(target.shape[::-1]) - 1) / 2)
+    shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
+    cosine = (np.trace(matrix[:3, :3]) - 1) / 2
+    angle = float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
+    found = (
+        f"{shift:.1f} mm and {angle:.1f} degrees, mutual information {before:.3f} to {after:.3f}"
+    )
+    if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
+        note = f"{name} not moved: the search went {found}, beyond what is plausible"
+        return Registration(name, np.eye(4), before, before, False, note)
+    if not after > before:
+        note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
+        return Registration(name, np.eye(4), before, before, False, note)
+    return Registration(name, matrix, before, after, True, f"{name} aligned to T2 by {found}")
+
+
+def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
+    """Mutual information (nats) of two images on one grid, 32 x 32 bins between percentiles 1, 99.
+
+    Parameters
+    ----------
+    a, b : Volume
+        The same grid; voxels where either is NaN are left out.
+    where : ndarray of bool
+        Which voxels to compare.
+    """
+    known = where & np.isfinite(a.array) & np.isfinite(b.array)
+    if not known.any():
+        raise CadError("the images share no voxel in the region that is compared")
+    clipped = []
+    for image in (a, b):
+        values = image.array[known].astype(float)
+        low, high = np.percentile(values, (1, 99))
+        if not high > low:
+            raise CadError(f"an image is constant ({low:g}) in the region that is compared")
+        clipped.append(np.clip((values - low) / (high - low), 0.0, 1.0))
+    joint, _, _ = np.histogram2d(clipped[0], clipped[1], bins=_BINS, range=[[0.0, 1.0], [0.0, 1.0]])
+    p = joint / joint.sum()
+    independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
+    seen = p > 0
+    return float((p[seen] * np.log(p[seen] / independent[seen])).sum())
+
+
+def _region(study: Study, fixed: Volume) -> np.ndarray:
+    """Box around gland or regions with a margin, on the T2 grid."""
+    for mask in (study.gland, study.roi_map):
+        if mask is None:
+            continue
+        inside = np.argwhere(resample_mask(mask, fixed).array)
+        if len(inside):
+            margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
+            low = np.maximum(inside.min(axis=0) - margin, 0)
+            high = np.minimum(inside.max(axis=0) + margin + 1, fixed.shape)
+            break
+    else:
+        low = np.array([0, *(n // 4 for n in fixed.shape[1:])])
+        high = np.array([fixed.shape[0], *(n - n // 4 for n in fixed.shape[1:])])
+    region = np.zeros(fixed.shape, bool)
+    region[low[0] : high[0], low[1] : high[1], low[2] : high[2]] = True
+    return region
+
+
+def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
+    """The fixed grid cropped to the region, in-plane voxels no smaller than the working size."""
+    inside = np.argwhere(region) if region is not None else None
+    low = inside.min(axis=0) if inside is not None else np.zeros(3, int)
+    high = inside.max(axis=0) + 1 if inside is not None else np.array(fixed.shape)
+    size_mm = (high - low)[::-1] * np.array(fixed.spacing)
+    spacing = np.maximum(fixed.spacing, _WORKING_MM)
+    count = np.maximum(np.floor(size_mm / spacing).astype(int), 1)
+    start = fixed.index_to_patient(low[::-1].astype(float))
+    return Volume(
+        np.zeros(tuple(count[::-1]), np.float32),
+        tuple(spacing.tolist()),
+        tuple(start.tolist()),
+        fixed.direction,
+    )
+
+
+def _compared(
+    target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
+) -> np.ndarray:
+    """Voxels of the working grid that the moving image covers before it is moved."""
+    covered = np.isfinite(resample_image(moving, target).array)
+    covered &= np.isfinite(resample_image(fixed, target).array)
+    if region is not None:
+        covered &= np.asarray(resample_mask(fixed.with_array(region), target).array, bool)
+    if covered.sum() < 1000:
+        raise CadError(
+            f"only {int(covered.sum())} voxels of the region are covered by both images",
+            hint="check the field of view of the series",
+        )
+    return covered
+
+
+def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTransform:
+    fixed_image = sitk.Cast(
+        fixed.with_array(np.nan_to_num(fixed.array)).to_sitk(), sitk.sitkFloat32
+    )
+    moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
+    start = sitk.Euler3DTransform()
+    centre = fixed.index_to_patient((np.array(fixed.shape[::-1]) - 1) / 2)
+    start.SetCenter([float(v) for v in centre])
+    method = sitk.ImageRegistrationMethod()
+    method.SetNumberOfThreads(1)
+    method.SetMetricAsMattesMutualInformation(_BINS)
+    method.SetMetricSamplingStrategy(method.NONE)
+    method.SetMetricFixedMask(fixed.with_array(where).to_sitk())
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetOptimizerAsRegularStepGradientDescent(
+        learningRate=2.0, minStep=0.01, numberOfIterations=100, relaxationFactor=0.6
+    )
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetShrinkFactorsPerLevel([2, 1])
+    method.SetSmoothingSigmasPerLevel([2.0, 1.0])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetInitialTransform(start, inPlace=True)
+    try:
+        method.Execute(fixed_image, moving_image)
+    except RuntimeError as error:
+        raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
+    return start
+
+
+def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
+    """4 x 4 matrix of a rigid transform about its centre."""
+    rotation = np.array(transform.GetMatrix()).reshape(3, 3)
+    centre = np.array(transform.GetCenter())
+    matrix = np.eye(4)
+    matrix[:3, :3] = rotation
+    matrix[:3, 3] = np.array(transform.GetTranslation()) + centre - rotation @ centre
+    return matrix
+
+
+def _moved(image: Volume, matrix: np.ndarray) -> Volume:
+    return replace(
+        image,
+        origin=tuple((matrix @ np.append(image.origin, 1.0))[:3].tolist()),
+        direction=matrix[:3, :3] @ np.asarray(image.direction),
+    )
