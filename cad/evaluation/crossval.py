@@ -40,7 +40,7 @@ class Fold:
     selected : dict
         Hyper-parameters that nested validation chose, empty without one.
     features : list of int or None
-        Columns that feature selection kept; None without one.
+        Columns that feature selection kept; None when nothing was dropped.
     warnings : list of str
         What the fit warned about, each once.
     error : str
@@ -234,12 +234,21 @@ def _takes(estimator: Any, name: str) -> bool:
 
 
 def _kept_features(fitted: Any) -> list[int] | None:
+    """Columns of X that every selecting step kept; None when nothing was dropped."""
     best = getattr(fitted, "best_estimator_", fitted)
     steps = [part for _, part in best.steps] if isinstance(best, Pipeline) else [best]
+    kept: np.ndarray | None = None
     for part in steps:
-        if hasattr(part, "get_support"):
-            return [int(i) for i in part.get_support(indices=True)]
-    return None
+        if not hasattr(part, "get_support"):
+            continue
+        support = np.asarray(part.get_support())
+        if kept is None:
+            kept = np.arange(len(support))
+        if len(support) != len(kept):
+            return None  # a step in between changed the columns: they have no names any more
+        kept = kept[support]
+    dropped = kept is not None and len(kept) < getattr(fitted, "n_features_in_", len(kept) + 1)
+    return [int(i) for i in kept] if kept is not None and dropped else None
 
 
 def _plain(params: dict[str, Any]) -> dict[str, Any]:
