@@ -1,0 +1,106 @@
+"""The reference: any :class:`~cad.learners.problem.Problem` as a quadratic program in cvxopt.
+
+Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3; it is
+imported only when this solver is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cad.learners.problem import Array, Problem, Solution, judge
+
+
+def solve_cvxopt(
+    K: Array,
+    problem: Problem,
+    *,
+    tol: float = 1e-9,
+    max_iter: int = 100,
+    gap_tol: float = 1e-6,
+    kkt_tol: float = 1e-5,
+) -> Solution:
+    """Solve the dual quadratic program.
+
+    Variables are gamma, and one more per finite bound of an extra scalar: a box term
+    max(lower g, upper g) is written as upper p - lower q with g = p - q, p, q >= 0. The
+    multipliers of those balances are the extra scalars u themselves.
+
+    Parameters
+    ----------
+    K : ndarray, shape (n, n)
+        Kernel matrix.
+    problem : Problem
+    tol : float
+        cvxopt's absolute, relative and feasibility tolerance.
+    max_iter : int
+        Interior-point iterations.
+
+    Returns
+    -------
+    Solution
+    """
+    import cvxopt
+
+    m, k = problem.n_rows, len(problem.lower)
+    A, B = problem.A.toarray(), problem.B.toarray()
+    up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
+    extra = int(up.sum() + low.sum())
+    size = m + extra
+    P = np.zeros((size, size))
+    P[:m, :m] = A @ K @ A.T
+    if problem.r == 2:
+        P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
+    q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
+    balance = np.zeros((k, size))
+    balance[:, :m] = B.T
+    balance[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
+    balance[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
+    G, h = -np.eye(size), np.zeros(size)
+    if problem.r == 1:
+        G = np.vstack([G, np.eye(m, size)])
+        h = np.concatenate([h, problem.c])
+    result = _call(cvxopt, P, q, G, h, balance, tol, max_iter)
+    gamma = np.clip(
+        np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf
+    )
+    u = np.array(result["y"]).ravel() if k else np.zeros(0)
+    f = K @ (problem.A.T @ gamma)
+    return judge(
+        problem,
+        f,
+        gamma,
+        u,
+        iterations=int(result["iterations"]),
+        solver="cvxopt",
+        gap_tol=gap_tol,
+        kkt_tol=kkt_tol,
+    )
+
+
+def _call(
+    cvxopt: Any,
+    P: Array,
+    q: Array,
+    G: Array,
+    h: Array,
+    balance: Array,
+    tol: float,
+    max_iter: int,
+) -> dict[str, Any]:
+    options = {
+        "show_progress": False,
+        "abstol": tol,
+        "reltol": tol,
+        "feastol": tol,
+        "maxiters": max_iter,
+        "refinement": 2,
+    }
+    matrix = cvxopt.matrix
+    equalities = (matrix(balance), matrix(np.zeros(len(balance)))) if len(balance) else ()
+    result: dict[str, Any] = cvxopt.solvers.qp(
+        matrix(P), matrix(q), matrix(G), matrix(h), *equalities, options=options
+    )
+    return result

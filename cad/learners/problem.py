@@ -1,0 +1,238 @@
+"""The convex problem behind every kernel learner, and a solution that judges itself.
+
+Training points x_1..x_n with kernel matrix K, f = K beta, and extra scalars u (intercept, sigmoid
+scale, soft labels), each free or boxed (METHODS 2)::
+
+    min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
+
+Its dual has one variable gamma_j in [0, c_j] per row (r = 1; no upper bound for r = 2)::
+
+    max over gamma     t' gamma - 1/2 beta' K beta - sum_k max(lower_k g_k, upper_k g_k)
+                       [ - sum_j gamma_j^2 / (4 c_j)  for r = 2 ]
+
+with beta = A' gamma and g = B' gamma. A free u_k leaves g_k = 0, u_k >= 0 leaves g_k <= 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows, margins, costs and boxes; the kernel matrix is handed to the solver beside it.
+
+    Parameters
+    ----------
+    A : csr_array, shape (m, n)
+        Row j over the decision values f of the n points.
+    B : csr_array, shape (m, k)
+        Row j over the k extra scalars u.
+    t : ndarray, shape (m,)
+        Margins.
+    c : ndarray, shape (m,)
+        Costs, all > 0.
+    lower, upper : ndarray, shape (k,)
+        Box of every extra scalar; -inf and inf where it has none.
+    r : 1 or 2
+        Hinge or squared hinge.
+
+    Raises
+    ------
+    ValueError
+        When shapes disagree, a number is NaN, a cost is not positive or a box is empty.
+    """
+
+    A: sparse.csr_array
+    B: sparse.csr_array
+    t: Array
+    c: Array
+    lower: Array
+    upper: Array
+    r: int = 1
+
+    def __post_init__(self) -> None:
+        m, k = self.A.shape[0], self.B.shape[1]
+        shapes = {"B": self.B.shape[0], "t": len(self.t), "c": len(self.c)}
+        for name, rows in shapes.items():
+            if rows != m:
+                raise ValueError(f"{name} has {rows} rows, A has {m}: they must agree")
+        if len(self.lower) != k or len(self.upper) != k:
+            raise ValueError(
+                f"B has {k} columns but {len(self.lower)} lower and {len(self.upper)} upper bounds"
+            )
+        if self.r not in (1, 2):
+            raise ValueError(f"r = {self.r!r}, must be 1 (hinge) or 2 (squared hinge)")
+        if not (np.isfinite(self.t).all() and np.isfinite(self.c).all() and (self.c > 0).all()):
+            raise ValueError("margins must be finite, costs finite and > 0 (leave other rows out)")
+        if not (self.lower <= self.upper).all():
+            raise ValueError("a box with lower > upper is empty")
+
+    @property
+    def n_points(self) -> int:
+        """Number of training points n."""
+        return int(self.A.shape[1])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of constraint rows m."""
+        return int(self.A.shape[0])
+
+    def slack(self, f: Array, u: Array) -> Array:
+        """t - A f - B u, shape (m,): positive where the margin is missed."""
+        return self.t - self.A @ f - self.B @ u
+
+    def primal(self, beta: Array, f: Array, u: Array) -> float:
+        """Primal objective at beta, with f = K beta."""
+        missed = np.maximum(0.0, self.slack(f, u))
+        return float(0.5 * beta @ f + self.c @ missed**self.r)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solution and its own verdict on itself.
+
+    Parameters
+    ----------
+    beta, f : ndarray, shape (n,)
+        Coefficients and decision values (without intercept) of the training points.
+    u : ndarray, shape (k,)
+        Extra scalars.
+    gamma : ndarray, shape (m,)
+        Dual variables of the rows.
+    primal, dual : float
+        Objectives.
+    gap : float
+        Relative duality gap (primal - dual) / max(abs(primal), abs(dual)).
+    kkt : float
+        Largest violation of the optimality conditions, in units of the margin; the balance
+        B' gamma of an extra scalar counts relative to its terms.
+    iterations : int
+        Of whatever solver found it.
+    converged : bool
+        gap and kkt within the limits asked for.
+    solver : str
+        Which solver.
+    """
+
+    beta: Array
+    f: Array
+    u: Array
+    gamma: Array
+    primal: float
+    dual: float
+    gap: float
+    kkt: float
+    iterations: int
+    converged: bool
+    solver: str
+
+    def __str__(self) -> str:
+        state = "converged" if self.converged else "NOT converged"
+        return (
+            f"{self.solver}: {state}, objective {self.primal:.9g}, relative gap {self.gap:.1e}, "
+            f"KKT violation {self.kkt:.1e}, {self.iterations} iterations"
+        )
+
+
+def judge(
+    problem: Problem,
+    f: Array,
+    gamma: Array,
+    u: Array,
+    *,
+    iterations: int,
+    solver: str,
+    gap_tol: float = 1e-6,
+    kkt_tol: float = 1e-5,
+) -> Solution:
+    """Solution with objectives, gap and KKT violation measured from scratch.
+
+    Parameters
+    ----------
+    f : ndarray, shape (n,)
+        K A' gamma, computed afresh by the caller who holds the kernel.
+    gamma, u : ndarray, shapes (m,) and (k,)
+        Dual variables (clipped to their box here) and extra scalars (likewise).
+    """
+    gamma = np.clip(gamma, 0.0, problem.c if problem.r == 1 else np.inf)
+    u = np.clip(u, problem.lower, problem.upper)
+    beta = problem.A.T @ gamma
+    primal = problem.primal(beta, f, u)
+    g = problem.B.T @ gamma
+    dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
+    if problem.r == 2:
+        dual -= float(np.sum(gamma**2 / (4 * problem.c)))
+    size = max(abs(primal), abs(dual))
+    gap = (primal - dual) / size if size > 0 else 0.0
+    kkt = max(_row_violation(problem, f, gamma, u), _balance_violation(problem, gamma, g, u))
+    converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
+    return Solution(
+        beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver
+    )
+
+
+def _box_term(problem: Problem, g: Array, u: Array) -> float:
+    """sum max(lower g, upper g); an infinite bound reached by rounding only counts at u."""
+    bound = np.where(g > 0, problem.upper, problem.lower)
+    at = np.where(np.isfinite(bound), bound, u)
+    return float(at @ g)
+
+
+def _row_violation(problem: Problem, f: Array, gamma: Array, u: Array) -> float:
+    if not problem.n_rows:
+        return 0.0
+    slack = problem.slack(f, u)
+    if problem.r == 2:
+        return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
+    share = gamma / problem.c
+    above = np.minimum(np.maximum(slack, 0.0), 1.0 - share)
+    below = np.minimum(np.maximum(-slack, 0.0), share)
+    return float(np.max(np.maximum(above, below)))
+
+
+def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
+    """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound."""
+    if not len(g):
+        return 0.0
+    terms = abs(problem.B).T @ gamma
+    relative = np.divide(g, terms, out=np.zeros_like(g), where=terms > 0)
+    to_upper, to_lower = problem.upper - u, u - problem.lower
+    up = np.minimum(np.maximum(relative, 0.0), to_upper)
+    down = np.minimum(np.maximum(-relative, 0.0), to_lower)
+    return float(np.max(np.maximum(up, down)))
+
+
+def pointwise_problem(
+    n_points: int,
+    point: NDArray[np.intp],
+    sign: Array,
+    t: Array,
+    c: Array,
+    scale: Array | None = None,
+) -> Problem:
+    """Problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
+
+    Parameters
+    ----------
+    point : ndarray of int, shape (m,)
+        Point of every row.
+    sign : ndarray, shape (m,)
+        +1 or -1.
+    t, c : ndarray, shape (m,)
+        Margins and costs.
+    scale : ndarray, shape (m,), optional
+        Coefficients of a learned scale s >= 0, the second extra scalar; the first is b.
+    """
+    m = len(point)
+    A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
+    columns = [sign] if scale is None else [sign, scale]
+    B = sparse.csr_array(np.column_stack(columns))
+    lower = np.array([-np.inf, 0.0][: len(columns)])
+    return Problem(A, B, t, c, lower, np.full(len(columns), np.inf))

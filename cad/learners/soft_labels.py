@@ -1,0 +1,132 @@
+"""From a probability and its uncertainty to what a learner is told (METHODS 1).
+
+Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper" is [N14] III,
+where an interval that leaves (0, 1) makes the label certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Rule = Literal["drop", "paper"]
+
+KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
+CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
+
+# With ddof 0, eleven patterns of four readers sit on a boundary exactly (METHODS 1).
+_TIE = 1e-9
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """What every sample tells the learner.
+
+    Parameters
+    ----------
+    kinds : ndarray of int, shape (n,)
+        Index into :data:`KIND_NAMES`.
+    lower, upper : ndarray, shape (n,)
+        logit(p - eta) and logit(p + eta) of soft labels, infinite where there is no bound; for
+        certain labels both are 0 and mean nothing.
+    """
+
+    kinds: NDArray[np.int64]
+    lower: Array
+    upper: Array
+
+    @property
+    def certain(self) -> NDArray[np.bool_]:
+        """Samples with a certain label."""
+        return self.kinds <= CERTAIN_POSITIVE
+
+    def counts(self) -> dict[str, int]:
+        """Number of samples of every kind."""
+        return {name: int(np.sum(self.kinds == code)) for code, name in enumerate(KIND_NAMES)}
+
+
+def constraint_kinds(
+    p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
+) -> NDArray[np.int64]:
+    """Kind of every label, an index into :data:`KIND_NAMES`.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        Probabilities in [0, 1]; 0 and 1 are certain under either rule.
+    eta : float or array, shape (n,)
+        Half-widths, >= 0.
+    rule : "drop" or "paper"
+    eta0 : float
+        Reading precision; under "drop" only p <= eta0 or p >= 1 - eta0 is certain.
+
+    Raises
+    ------
+    ValueError
+        For p or eta out of range or of different lengths, or an unknown rule.
+    """
+    p, eta = check_soft(p, eta)
+    below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
+    if rule == "paper":
+        negative, positive = below | (p <= _TIE), above | (p >= 1 - _TIE)
+        # An interval that leaves on both sides: [N14] names the negative end first.
+        negative &= p < 1 - _TIE
+        positive &= ~negative
+    elif rule == "drop":
+        edge = max(eta0, 0.0) + _TIE
+        negative, positive = p <= edge, p >= 1 - edge
+        positive &= ~negative
+    else:
+        raise ValueError(f'boundary rule {rule!r} is unknown: "drop" or "paper"')
+    kinds = np.full(p.shape, TWO_SIDED, dtype=np.int64)
+    kinds[below ^ above] = ONE_SIDED
+    kinds[below & above] = NONE
+    kinds[negative] = CERTAIN_NEGATIVE
+    kinds[positive] = CERTAIN_POSITIVE
+    return kinds
+
+
+def soft_labels(
+    p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
+) -> SoftLabels:
+    """Kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
+    p, eta = check_soft(p, eta)
+    kinds = constraint_kinds(p, eta, rule, eta0)
+    certain = kinds <= CERTAIN_POSITIVE
+    low, high = p - eta, p + eta
+    has_low, has_high = ~certain & (low > _TIE), ~certain & (high < 1 - _TIE)
+    lower = np.where(has_low, _logit(np.where(has_low, low, 0.5)), -np.inf)
+    upper = np.where(has_high, _logit(np.where(has_high, high, 0.5)), np.inf)
+    lower[certain] = upper[certain] = 0.0
+    return SoftLabels(kinds, lower, upper)
+
+
+def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
+    """Probabilities and half-widths as equally long float arrays.
+
+    Raises
+    ------
+    ValueError
+        For values outside [0, 1], NaN, or lengths that disagree.
+    """
+    p = np.asarray(p, dtype=float)
+    if p.ndim != 1:
+        raise ValueError(f"probabilities have shape {p.shape}, must be one per sample")
+    eta = np.asarray(eta, dtype=float)
+    if eta.ndim and eta.shape != p.shape:
+        raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
+    eta = np.broadcast_to(eta, p.shape)
+    for name, value in (("y", p), ("eta", eta)):
+        wrong = ~((value >= 0) & (value <= 1))
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            raise ValueError(f"{name}[{i}] = {value[i]!r}, must lie in [0, 1]")
+    return p, eta
+
+
+def _logit(p: Array) -> Array:
+    return np.log(p) - np.log1p(-p)
