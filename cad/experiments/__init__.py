@@ -21,6 +21,9 @@ EXPERIMENTS = {
     "niaf2014-proportion": "cad.experiments.niaf2014_figures:proportion",
     "niaf2014-discrete": "cad.experiments.niaf2014_figures:discrete",
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
+    "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",
+    "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
+    "amirou2014-covertype": "cad.experiments.amirou2014:covertype",
 }
 
 
