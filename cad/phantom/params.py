@@ -1,0 +1,159 @@
+"""Tissue at 3 T: what the phantom is made of, with the source of every value.
+
+Frozen before any learner saw a simulated cohort; a value changes only when its source was misread.
+
+Sources
+-------
+[S13] Simpkin et al., Br J Radiol 86 (2013) 20120469: PZ, TZ and tumour T2 149 +- 49, 125 +- 26,
+      97 +- 23 ms; ADC 1680 +- 215, 1478 +- 139, 1030 +- 205 (1e-6 mm2/s).
+[L11] Liu et al., Magn Reson Med 65 (2011) 1400: T2 100 +- 10 ms malignant, 114 +- 23 suspicious but
+      benign, 149 +- 32 normal, 3 T.
+[H11] Hambrock et al., Radiology 259 (2011) 453: median ADC of PZ cancer falls from about 1300 (low)
+      over 1070 (intermediate) to 940 (high Gleason grade), +- 300.
+[N08] Noworolski et al., Magn Reson Imaging 26 (2008) 1071: glandular tissue 1570 +- 150, stromal
+      1180 +- 200; stroma enhances more.
+[C16] TZ carcinoma against BPH nodules, J Comput Assist Tomogr (2016), PMID
+      26760185: ADC cancer 1019, encapsulated BPH 1338, non-encapsulated BPH 1272; no kinetic
+      parameter separates them.
+[E19] Eurasian J Med 51 (2019) 31: ADC of prostatitis is 1.28 times that of cancer.
+[A20] AJR Am J Roentgenol (2020), "Prostatitis, the great mimicker": ve higher in prostatitis,
+      Ktrans and kep lower than in cancer.
+[R10] Rosenkrantz et al., J Magn Reson Imaging 31 (2010) 1387: haemorrhagic benign PZ lies between
+      tumour and benign PZ in T2 and ADC (AUC .97, .96 against tumour).
+[K17] Central zone looks like cancer: ADC 1036 against 1072, PMC4807133.
+[B04] de Bazelaire et al., Radiology 230 (2004) 652: T1 and T2 at 3 T of prostate (1597, 74 ms),
+      muscle (898 .. 1412, 29 .. 50), fat (365, 68).
+[Y17] Yu et al., Radiology 283 (2017) 729: T1 of normal PZ 2247 +- 450, of cancer 1628 +- 344 ms.
+[O07] Ocak et al., AJR Am J Roentgenol 189 (2007) W192: Ktrans and kep at 3 T, cancer above PZ.
+[P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
+[--]  no measurement found: a plausible value, chosen once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tissue:
+    """Mean parameters of one tissue.
+
+    Parameters
+    ----------
+    t1, t2 : float
+        Seconds.
+    adc : float
+        1e-6 mm2/s.
+    density : float
+        Proton density relative to water.
+    ktrans : float
+        1/min.
+    ve, vp : float
+        Volume fractions.
+    texture : float
+        Standard deviation of the logarithm of T2, ADC and Ktrans from place to place.
+    """
+
+    t1: float
+    t2: float
+    adc: float
+    density: float
+    ktrans: float
+    ve: float
+    vp: float
+    texture: float
+
+
+#                     T1     T2     ADC   dens Ktrans  ve    vp   texture
+TISSUES: dict[str, Tissue] = {
+    "PZ": Tissue(2.00, 0.149, 1680, 0.90, 0.12, 0.30, 0.010, 0.13),  # S13 L11 Y17 O07
+    "TZ": Tissue(1.60, 0.115, 1478, 0.86, 0.20, 0.30, 0.020, 0.16),  # S13 B04 O07
+    "CZ": Tissue(1.60, 0.090, 1180, 0.86, 0.16, 0.28, 0.015, 0.10),  # K17
+    "AFS": Tissue(1.40, 0.055, 1150, 0.80, 0.06, 0.18, 0.010, 0.08),  # --
+    "capsule": Tissue(1.30, 0.048, 1150, 0.78, 0.07, 0.20, 0.010, 0.0),  # --
+    "urethra": Tissue(1.90, 0.160, 1700, 0.92, 0.15, 0.30, 0.020, 0.0),  # --
+    "seminal vesicle": Tissue(2.20, 0.190, 1900, 0.95, 0.06, 0.25, 0.010, 0.25),  # --
+    "vesicle wall": Tissue(1.40, 0.060, 1300, 0.82, 0.15, 0.25, 0.020, 0.0),  # --
+    "venous plexus": Tissue(1.60, 0.130, 1500, 0.90, 0.25, 0.50, 0.15, 0.20),  # --
+    "muscle": Tissue(1.30, 0.034, 1400, 0.78, 0.05, 0.12, 0.010, 0.05),  # B04
+    "fat": Tissue(0.37, 0.068, 300, 0.90, 0.01, 0.10, 0.005, 0.07),  # B04
+    "marrow": Tissue(0.55, 0.050, 350, 0.75, 0.04, 0.12, 0.015, 0.08),  # B04
+    "cortex": Tissue(0.60, 0.008, 300, 0.20, 0.00, 0.10, 0.000, 0.0),  # --
+    "urine": Tissue(3.50, 0.900, 3000, 1.00, 0.00, 0.10, 0.000, 0.0),  # free water at 37 C
+    "bowel wall": Tissue(1.30, 0.060, 1400, 0.80, 0.14, 0.25, 0.020, 0.05),  # --
+    "gas": Tissue(1.00, 0.005, 300, 0.02, 0.00, 0.10, 0.000, 0.0),
+    "stool": Tissue(0.90, 0.045, 900, 0.60, 0.00, 0.10, 0.000, 0.15),  # --
+    "artery": Tissue(1.664, 0.012, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),  # T2: flow void
+    "vein": Tissue(1.664, 0.040, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),
+    # What a region becomes when all of it is tumour (severity 1): high grade of H11.
+    "cancer": Tissue(1.55, 0.080, 850, 0.86, 0.45, 0.32, 0.030, 0.08),  # S13 H11 Y17 O07
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a region of interest may be.
+
+    Parameters
+    ----------
+    zones : tuple of str
+        Where it arises.
+    severity : float
+        Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
+        log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").
+    t1, t2, adc, ktrans, ve : float
+        Factors on the tissue that severity gives: what sets the finding apart from sparse cancer.
+    capsule : bool
+        Whether a dark rim surrounds it.
+    radius : (float, float)
+        Smallest and largest radius, mm.
+    weight : float
+        Relative frequency among the benign regions of its zones.
+    """
+
+    zones: tuple[str, ...]
+    severity: float
+    t1: float = 1.0
+    t2: float = 1.0
+    adc: float = 1.0
+    ktrans: float = 1.0
+    ve: float = 1.0
+    capsule: bool = False
+    radius: tuple[float, float] = (4.0, 8.0)
+    weight: float = 1.0
+
+
+BENIGN: dict[str, Finding] = {
+    "normal PZ": Finding(("PZ",), 0.05, radius=(4.0, 6.0), weight=0.30),  # S13
+    "normal TZ": Finding(("TZ",), 0.05, radius=(4.0, 6.5), weight=0.17),  # S13
+    "AFS": Finding(("AFS",), 0.10, radius=(3.5, 5.0), weight=0.04),  # --
+    # E19: 1.28 * 1030 = 1318, so log(1680 / 1318) / log(1680 / 850) = .36; A20 for ve.
+    "prostatitis": Finding(("PZ",), 0.36, ktrans=1.10, ve=1.30, radius=(4.0, 9.0), weight=0.17),
+    # R10: between tumour and benign; T1 shortened by methaemoglobin.
+    "haemorrhage": Finding(("PZ",), 0.25, t1=0.60, t2=0.90, radius=(4.0, 9.0), weight=0.08),
+    "atrophy": Finding(("PZ",), 0.18, t2=0.85, ktrans=1.10, radius=(4.0, 7.0), weight=0.06),  # --
+    # N08: log(1478 / 1180) / log(1478 / 850) = .41.
+    "stromal BPH": Finding(("TZ",), 0.41, ktrans=1.20, radius=(4.0, 9.0), weight=0.10),
+    # C16: log(1478 / 1338) / log(1478 / 850) = .18.
+    "mixed BPH": Finding(("TZ",), 0.18, capsule=True, radius=(4.5, 10.0), weight=0.05),
+    # N08: ADC 1570, above the zone's mean.
+    "glandular BPH": Finding(
+        ("TZ",), 0.02, t2=1.25, adc=1.08, ktrans=0.85, capsule=True, radius=(4.5, 10.0), weight=0.03
+    ),
+}
+CANCER = Finding(("PZ", "TZ"), 0.0, radius=(3.5, 11.0))
+# H11 in a PZ of 1680: 1300 -> .38, 1070 -> .66, 940 -> .85; ISUP 1 .. 5 placed on that line.
+CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
+# Shares of ISUP 1 .. 5 at prostatectomy, and of cancers in the PZ (about 70 % by McNeal).
+ISUP_SHARES = (0.22, 0.38, 0.20, 0.10, 0.10)
+CANCER_IN_PZ = 0.72
+# Spread of the latent (probit of severity) about its mean, and of what it does not explain.
+LATENT_SD = 0.50
+UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
+# From patient to patient, logarithm: all of the gland's T2, ADC and Ktrans move together.
+PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
+
+RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
+HAEMATOCRIT = 0.42
+# Whole-blood concentration at dose: scale of P06 and its spread over patients (logarithm).
+INPUT_SCALE_SD = 0.12
