@@ -8,8 +8,8 @@ import numpy as np
 
 from cad.errors import CadError
 
-# Outside of these no tissue at 1.5 or 3 T; a fit that leaves them did not work.
-T1_MIN_S, T1_MAX_S = 0.05, 10.0
+# Outside of these no tissue and no phantom at 1.5 or 3 T; a fit that leaves them did not work.
+T1_MIN_S, T1_MAX_S = 0.01, 10.0
 _REFINE_STEPS = 20
 _REWEIGHTINGS = 3
 
