@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
+from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.selection import SELECTORS
 from cad.learners import LEARNERS
 from cad.learners.soft_labels import KIND_NAMES, constraint_kinds
@@ -99,8 +100,10 @@ def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
     return pd.Series(kinds, index=labels.index)
 
 
-def make_estimator(settings: PipelineSettings) -> Pipeline:
-    """Unfitted pipeline: imputation, scaling, selection and the learner, in one estimator.
+def make_estimator(settings: PipelineSettings) -> Any:
+    """Unfitted estimator: imputation, scaling, selection and the learner, in one pipeline.
+
+    With a grid in the settings the pipeline stands inside a search over inner folds of patients.
 
     Raises
     ------
@@ -116,7 +119,11 @@ def make_estimator(settings: PipelineSettings) -> Pipeline:
     if settings.learner.selection != "none":
         selector = SELECTORS[settings.learner.selection]
         steps.append(("select", selector(n_features=settings.learner.n_features)))
-    return Pipeline([*steps, ("learner", learner)])
+    pipeline = Pipeline([*steps, ("learner", learner)])
+    part = settings.learner
+    if not part.grid:
+        return pipeline
+    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
 
 
 def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:

@@ -16,6 +16,8 @@ from cad import __version__
 from cad.bundle import Bundle, save_bundle
 from cad.cohort import Cohort
 from cad.errors import CadError
+from cad.evaluation.claim import validation_md
+from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import (
     OutOfFold,
     decision_value,
@@ -23,9 +25,11 @@ from cad.evaluation.crossval import (
     out_of_fold,
     positive_probability,
 )
+from cad.evaluation.null import permutation_null
 from cad.evaluation.summary import evaluate, json_safe
 from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, process_study, read_result
 from cad.features.registry import feature_units
+from cad.files import write_atomic
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.learning import (
     KEYS,
@@ -153,7 +157,7 @@ class Run:
             else:
                 training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
                 self._explain(fold.estimator, rows[training], fold.rows)
-        self._collect(self.folds.probability, self.folds.decision)
+        self._collect(self.folds.probability, self.folds.decision, self._null(rows))
         self.timings["validate"] = time.perf_counter() - start
 
     def extend(self, bundle: Bundle) -> None:
@@ -189,7 +193,8 @@ class Run:
         keywords = fit_keywords(estimator, table.eta[use], table.groups[use])
         estimator.fit(rows[use], table.y[use], **keywords)
         estimator = getattr(estimator, "best_estimator_", estimator)
-        labels = table.labels.loc[use].reset_index(drop=True)
+        labels = table.labels.assign(out_of_fold=self.folds.probability if self.folds else np.nan)
+        labels = labels.loc[use].reset_index(drop=True)
         training = pd.concat([labels, table.X[use].reset_index(drop=True)], axis=1)
         people = self.cohort.participants
         meta = metadata(
@@ -237,6 +242,10 @@ class Run:
         self._explain(bundle.estimator, bundle.training[bundle.features].to_numpy(float), use)
         self._collect(probability, decision)
         self._mark_outliers(bundle, rows, use)
+        known = bundle.training[["truth", "out_of_fold", "participant_id"]]
+        truth, score, patients = (known[c].to_numpy() for c in known)
+        for label, name in ((0, "p_benign"), (1, "p_malignant")):
+            self.results[name] = conformal_p_values(truth, score, patients, probability, label)
         self.timings["score"] = time.perf_counter() - start
 
     def _refuse(self, study: str, modality: str, model: str) -> None:
@@ -269,10 +278,32 @@ class Run:
         write_csv(out / "explanations.csv", pd.DataFrame(self.explanations), EXPLANATION_COLUMNS)
         write_json(out / "metrics.json", self.metrics)
         write_failures(out / "failures.csv", self.failures)
-        write_json(out / "run.json", self._record())
+        record = self._record()
+        write_json(out / "run.json", record)
+        write_atomic(out / "validation.md", validation_md(record, self.metrics).encode())
         write_report(out)
 
-    def _collect(self, probability: np.ndarray, decision: np.ndarray) -> None:
+    def _null(self, rows: np.ndarray) -> dict[str, Any] | None:
+        """The whole loop under permuted labels, when the settings ask for it."""
+        settings, table = self.settings.validate_, self.table
+        if settings.permutations == 0:
+            return None
+        return permutation_null(
+            make_estimator(self.settings),
+            rows,
+            table.y,
+            table.labels["truth"].to_numpy(float),
+            groups=self._left_out_together(),
+            n=settings.permutations,
+            eta=table.eta,
+            patients=table.groups,
+            seed=settings.seed,
+            n_jobs=self.how.jobs,
+        )
+
+    def _collect(
+        self, probability: np.ndarray, decision: np.ndarray, null: dict[str, Any] | None = None
+    ) -> None:
         """One row per region with everything that is said about it, and the measures."""
         columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
         results = (
@@ -288,16 +319,22 @@ class Run:
             results["probability"].notna(), decide(probability[own], self.settings.decision), ""
         )
         results["warnings"] = ""
-        self.results = results
         self.metrics = evaluate(
             self.table.labels.assign(probability=probability, decision_value=decision),
             reader_scores=reader_probabilities(self.scores, self.rois, self.settings.labels),
             decision=self.settings.decision,
             folds=self.folds,
             feature_names=list(self.table.X.columns),
+            null=null,
             bootstraps=self.settings.validate_.bootstraps,
             seed=self.settings.validate_.seed,
         )
+        conformal = self.metrics.pop("conformal", None)
+        if conformal:
+            for name in ("p_benign", "p_malignant"):
+                results[name] = conformal.pop(name)[own]
+            self.metrics["conformal"] = conformal
+        self.results = results
 
     def _left_out_together(self) -> np.ndarray:
         if self.settings.validate_.scheme != "leave-one-site-out":
@@ -315,8 +352,11 @@ class Run:
         names = list(self.table.X.columns)
         found = explain(estimator, training, self.table.X.to_numpy(float)[rows], names)
         keys = self.table.keys.iloc[rows].to_dict("records")
+        units = feature_units(names)
         self.explanations += [
-            {**key, **entry} for key, entries in zip(keys, found, strict=True) for entry in entries
+            {**key, **entry, "unit": units[entry["feature"]]}
+            for key, entries in zip(keys, found, strict=True)
+            for entry in entries
         ]
 
     def _record(self) -> dict[str, Any]:

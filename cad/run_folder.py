@@ -32,6 +32,8 @@ PROBABILITY_COLUMNS = (
     "histology",
     "isup",
     "scores",
+    "p_benign",
+    "p_malignant",
     "warnings",
 )
 EXPLANATION_COLUMNS = (
