@@ -17,7 +17,7 @@ def solve_cvxopt(
     K: Array,
     problem: Problem,
     *,
-    tol: float = 1e-9,
+    tol: float = 1e-11,
     max_iter: int = 100,
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,

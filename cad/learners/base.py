@@ -1,0 +1,207 @@
+"""What kernel estimators share: reading labels, the kernel, decision values, complaints."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from cad.errors import CadError
+from cad.learners.kernels import Gram, Kernel, decision_values, make_gram, settle_kernel
+from cad.learners.problem import Array, Solution
+
+
+class LearnerError(CadError, ValueError):
+    """An input that a learner refuses: the value, the rule it broke, the way out."""
+
+
+class LearnerWarning(UserWarning):
+    """A fit that is right but of little use."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Labels of a fit.
+
+    Parameters
+    ----------
+    classes : ndarray, shape (2,)
+        Negative and positive class; (0, 1) for soft labels.
+    p : ndarray, shape (n,)
+        Probability of the positive class; 0 or 1 for hard labels.
+    """
+
+    classes: NDArray[Any]
+    p: Array
+
+
+def read_targets(y: ArrayLike) -> Targets:
+    """Two classes of any kind, or probabilities in [0, 1].
+
+    Raises
+    ------
+    LearnerError
+        For one class, more than two, values outside [0, 1], NaN or a wrong shape.
+    """
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        # scikit-learn's convention: accept, but say so.
+        from sklearn.utils import column_or_1d
+
+        values = column_or_1d(values, warn=True)
+    if values.ndim != 1:
+        raise LearnerError(f"y has shape {values.shape}, must be one label per sample")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        i = int(np.argmax(np.isnan(values)))
+        raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise LearnerError("Input y contains infinity; labels lie in [0, 1]")
+    classes = np.unique(values)
+    if values.dtype.kind == "f" and (classes != np.round(classes)).any():
+        if classes[0] < 0 or classes[-1] > 1:
+            wrong = classes[0] if classes[0] < 0 else classes[-1]
+            raise LearnerError(
+                f"Unknown label type: continuous y with the value {wrong:g} outside [0, 1]",
+                hint="soft labels are probabilities in [0, 1]",
+            )
+        return Targets(np.array([0, 1]), values.astype(float))
+    if len(classes) == 1:
+        raise LearnerError(
+            f"y holds one class only ({classes[0]!r}): two are needed to tell them apart"
+        )
+    if len(classes) > 2:
+        raise LearnerError(
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(classes)} values from {classes[0]!r} to {classes[-1]!r}",
+            hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers "
+            "for every method but 'predict', cad.evaluation.out_of_fold does not",
+        )
+    return Targets(classes, (values == classes[1]).astype(float))
+
+
+def check_cost(name: str, value: Any) -> float:
+    """A cost as a float.
+
+    Raises
+    ------
+    LearnerError
+        Unless it is finite and > 0.
+    """
+    if not isinstance(value, (int, float, np.number)) or not np.isfinite(value) or value <= 0:
+        raise LearnerError(f"{name} = {value!r}, must be a finite number > 0")
+    return float(value)
+
+
+def warn_unless_converged(solution: Solution, name: str) -> None:
+    """Never silent about a solution that missed its tolerance."""
+    if not solution.converged:
+        warnings.warn(
+            f"{name}: {solution}; try larger tol, smaller C, or scaled features",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the kernel estimators; subclasses declare their parameters and ``fit``.
+
+    Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
+    after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
+    """
+
+    kernel: Any
+    gamma: Any
+    degree: int
+    coef0: float
+    solver: str
+    tol: float
+    cache_size: float
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    def _read_inputs(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> tuple[Array, Targets, Array]:
+        """Features, labels and weights; rows of weight zero are kept and given no cost."""
+        if y is None:
+            raise LearnerError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, order="C")
+        y = np.asarray(y)
+        if len(y) != len(X):
+            raise LearnerError(
+                f"Found input variables with inconsistent numbers of samples: {len(X)} in X, "
+                f"{len(y)} in y"
+            )
+        targets = read_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if (weight < 0).any():
+            i = int(np.argmax(weight < 0))
+            raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
+        if not (weight > 0).any():
+            raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
+        return X, targets, weight
+
+    def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
+        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        return make_gram(kernel, X, self.cache_size)
+
+    def _keep(self, gram: Gram, solution: Solution) -> None:
+        """Fitted attributes from a solution; coefficients beyond rounding are support."""
+        # Adding 0.0 turns -0.0 into 0.0.
+        beta = solution.beta + 0.0
+        self.support_ = np.flatnonzero(beta)
+        self.dual_coef_ = beta[self.support_][None, :]
+        self.support_vectors_ = (
+            np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
+        )
+        self.intercept_ = np.array([solution.u[0] if len(solution.u) else 0.0])
+        self.gamma_ = gram.kernel.gamma
+        self.n_iter_ = max(1, solution.iterations)
+        self.solution_ = solution
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Decision values f + b.
+
+        Parameters
+        ----------
+        X : array, shape (n, d); for a precomputed kernel (n, n_training)
+
+        Returns
+        -------
+        ndarray, shape (n,)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        kernel = Kernel("callable", function=self.kernel)
+        if not callable(self.kernel):
+            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        support = X[:, self.support_] if self.kernel == "precomputed" else X
+        values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
+        shifted: Array = values + self.intercept_[0]
+        return shifted
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probabilities of the negative and the positive class, shape (n, 2)."""
+        positive = self._probability(self.decision_function(X))
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The class whose side of the decision surface a sample is on, shape (n,)."""
+        values = self.decision_function(X)
+        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
+        return chosen
+
+    def _probability(self, values: Array) -> Array:
+        raise NotImplementedError

@@ -1,0 +1,267 @@
+"""The probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+
+from cad.learners.base import (
+    KernelMachine,
+    LearnerError,
+    LearnerWarning,
+    check_cost,
+    warn_unless_converged,
+)
+from cad.learners.problem import Array, Problem, Solution, pointwise_problem
+from cad.learners.soft_labels import CERTAIN_POSITIVE, SoftLabels, soft_labels
+from cad.learners.solvers import solve_pointwise
+
+# Below this share of the largest decision value a learned scale is no scale (METHODS 2).
+_COLLAPSED = 1e-6
+
+
+def probabilistic_problem(
+    labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
+) -> Problem:
+    """Rows of the P-SVM (METHODS 2).
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    cost_certain, cost_soft : ndarray, shape (n,)
+        C and C-tilde times the sample weights; zero leaves a sample out.
+    scale : float or None
+        Fixed s, or None to learn s >= 0 as a second extra scalar.
+    """
+    positive = labels.kinds == CERTAIN_POSITIVE
+    certain = np.flatnonzero(labels.certain & (cost_certain > 0))
+    soft = ~labels.certain & (cost_soft > 0)
+    low = np.flatnonzero(soft & np.isfinite(labels.lower))
+    high = np.flatnonzero(soft & np.isfinite(labels.upper))
+    bounds = np.concatenate([labels.lower[low], -labels.upper[high]])
+    point = np.concatenate([certain, low, high])
+    sign = np.concatenate(
+        [np.where(positive[certain], 1.0, -1.0), np.ones(len(low)), -np.ones(len(high))]
+    )
+    ones = np.ones(len(certain))
+    cost = np.concatenate([cost_certain[certain], cost_soft[low], cost_soft[high]])
+    margin = np.concatenate([ones, 0.0 * bounds if scale is None else scale * bounds])
+    column = None if scale is not None else np.concatenate([0.0 * ones, -bounds])
+    # Rows of one point lie side by side, which is how solvers walk through them.
+    order = np.argsort(point, kind="stable")
+    return pointwise_problem(
+        len(labels.kinds),
+        point[order],
+        sign[order],
+        margin[order],
+        cost[order],
+        None if column is None else column[order],
+    )
+
+
+class ProbabilisticSVC(KernelMachine):
+    """Probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
+
+    P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)).
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin of a certain label.
+    C_soft : float, optional
+        Cost of leaving the interval of a soft label; C when None.
+    eta : float
+        Half-width of the interval when ``fit`` is given none, and the reading precision eta_0 of
+        the boundary rule and of the fixed scale.
+    boundary : "drop" or "paper"
+        What an interval that leaves (0, 1) means (METHODS 1).
+    scale : "learned", "fixed" or float
+        s = 1/A learned with s >= 0 ([N14] (13)); fixed at 1 / ln(1/eta - 1) so that a certain
+        label's margin means 1 - eta ([N14] (14)); or given.
+    kernel, gamma, degree, coef0, solver, tol, cache_size
+        As :class:`cad.learners.PlattSVC`.
+
+    Attributes
+    ----------
+    scale_ : float
+        s. When every label is certain there is nothing to learn it from: this is then the SVM and
+        s the fixed one.
+    label_counts_ : dict
+        Number of samples of every kind of label.
+    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    """
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        C_soft: float | None = None,
+        eta: float = 0.125,
+        boundary: Any = "drop",
+        scale: Any = "learned",
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        cache_size: float = 500.0,
+    ) -> None:
+        self.C = C
+        self.C_soft = C_soft
+        self.eta = eta
+        self.boundary = boundary
+        self.scale = scale
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.cache_size = cache_size
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to hard and soft labels.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Half-widths; override the constructor's.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For y or eta out of range, one class, and where the scale cannot be learned: no
+            certain label, no soft interval that excludes 1/2, or a scale that collapses.
+        """
+        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        eta0 = self._precision(eta)
+        width = eta0 if eta is None else eta
+        try:
+            labels = soft_labels(targets.p, width, self.boundary, eta0)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+        scale = self._fixed_scale(labels, weight > 0, eta0)
+        cost = check_cost("C", self.C) * weight
+        soft = cost if self.C_soft is None else check_cost("C_soft", self.C_soft) * weight
+        problem = probabilistic_problem(labels, cost, soft, scale)
+        gram = self._make_gram(X, weight)
+        solution = solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=None if start is None else np.asarray(start, dtype=float),
+        )
+        warn_unless_converged(solution, type(self).__name__)
+        self.scale_ = float(solution.u[1]) if scale is None else float(scale)
+        self._refuse_collapse(solution, labels, weight > 0)
+        self.classes_ = targets.classes
+        self.label_counts_ = labels.counts()
+        self._keep(gram, solution)
+        return self
+
+    def _precision(self, eta: ArrayLike | None) -> float:
+        """eta_0: the scalar given to fit, else the constructor's."""
+        given = self.eta if eta is None or np.ndim(eta) else float(np.asarray(eta))
+        if not np.isscalar(given) or not 0 <= float(given) < 0.5:
+            raise LearnerError(f"eta = {given!r}, a constant eta must lie in [0, .5)")
+        return float(given)
+
+    def _fixed_scale(self, labels: SoftLabels, used: Any, eta0: float) -> float | None:
+        """s when it is fixed; None when it is learned. Refuses what has no answer."""
+        certain = labels.certain & used
+        informative = ~labels.certain & used
+        informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+        self._check_informative(labels, certain, informative)
+        if isinstance(self.scale, str) and self.scale == "learned":
+            if not informative.any():
+                return _margin_scale(eta0)
+            if not certain.any():
+                raise LearnerError(
+                    "no certain label: with a learned scale f = b = s = 0 is optimal",
+                    hint="use scale='fixed', or labels with p <= eta or p >= 1 - eta",
+                )
+            if not (((labels.lower > 0) | (labels.upper < 0)) & informative).any():
+                raise LearnerError(
+                    "every soft interval contains 1/2: the learned scale is unbounded",
+                    hint="use scale='fixed', or narrower eta",
+                )
+            return None
+        if isinstance(self.scale, str):
+            if self.scale != "fixed":
+                raise LearnerError(f'scale = {self.scale!r}: "learned", "fixed" or a number > 0')
+            return _margin_scale(eta0)
+        return check_cost("scale", self.scale)
+
+    def _check_informative(self, labels: SoftLabels, certain: Any, informative: Any) -> None:
+        if not (certain | informative).any():
+            raise LearnerError(
+                "no sample says anything: every interval p +- eta covers (0, 1)",
+                hint="give smaller eta, or certain labels",
+            )
+        positive = labels.kinds == CERTAIN_POSITIVE
+        sides = {bool(side) for side in np.unique(positive[certain])}
+        if len(sides) == 1 and not informative.any():
+            raise LearnerError("one class only among the labels: two are needed")
+        if len(sides) == 1:
+            name = "positive" if sides.pop() else "negative"
+            warnings.warn(
+                f"every certain label is {name}: the margin is held on one side only",
+                LearnerWarning,
+                stacklevel=4,
+            )
+
+    def _refuse_collapse(self, solution: Solution, labels: SoftLabels, used: Any) -> None:
+        values = solution.f + solution.u[0]
+        largest = float(np.max(np.abs(values)))
+        if self.scale_ <= _COLLAPSED * largest or self.scale_ <= 0:
+            soft = ~labels.certain & used
+            out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
+            out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
+            raise LearnerError(
+                f"the learned scale collapsed to {self.scale_:.3g}: {out.mean():.0%} of the "
+                f"{soft.sum()} soft intervals are violated",
+                hint="use wider eta, smaller C, or scale='fixed'",
+            )
+        spread = float(np.ptp(solution.f))
+        if spread <= 1e-9 * max(1.0, largest):
+            warnings.warn(
+                "the decision function is constant: the features do not tell the samples apart",
+                LearnerWarning,
+                stacklevel=3,
+            )
+
+    def _probability(self, values: Array) -> Array:
+        probability: Array = expit(values / self.scale_)
+        return probability
+
+
+def _margin_scale(eta0: float) -> float:
+    """s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
+    if not 0 < eta0 < 0.5:
+        raise LearnerError(
+            f"eta = {eta0:g}: the fixed scale 1 / ln(1/eta - 1) needs 0 < eta < .5",
+            hint="set the constructor's eta, or give scale as a number",
+        )
+    return float(1.0 / np.log(1.0 / eta0 - 1.0))

@@ -1,0 +1,188 @@
+"""The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from cad.learners.base import KernelMachine, LearnerError, check_cost, warn_unless_converged
+from cad.learners.kernels import Gram
+from cad.learners.platt import fit_sigmoid, platt_targets
+from cad.learners.problem import Array, Problem, Solution, pointwise_problem
+from cad.learners.solvers import solve_pointwise
+
+
+def svm_problem(p: Array, cost: Array) -> Problem:
+    """Rows y_i (f_i + b) >= 1 at the given costs; samples of cost zero have none.
+
+    Raises
+    ------
+    LearnerError
+        When the samples that cost something are all of one class.
+    """
+    positive = p > 0.5
+    used = np.flatnonzero(cost > 0)
+    if len(np.unique(positive[used])) < 2:
+        raise LearnerError(
+            "the samples that count are of one class only: two are needed",
+            hint="labels above .5 are positive; an SVM with fuzzy memberships ignores p = .5",
+        )
+    sign = np.where(positive[used], 1.0, -1.0)
+    return pointwise_problem(len(p), used, sign, np.ones(len(used)), cost[used])
+
+
+class _PlattMachine(KernelMachine):
+    """SVM whose costs come from the labels, with Platt's sigmoid on its decision values."""
+
+    C: float
+    cv: int | None
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        cv: int | None = None,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        cache_size: float = 500.0,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.cv = cv
+        self.solver = solver
+        self.tol = tol
+        self.cache_size = cache_size
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the machine, then the sigmoid.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (positive above .5).
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs.
+        groups : array, shape (n,), optional
+            Patients, kept together by out-of-fold calibration.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For unusable labels, weights, costs or kernels.
+        """
+        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        cost = check_cost("C", self.C) * weight * self._membership(targets.p)
+        gram = self._make_gram(X, weight)
+        problem = svm_problem(targets.p, cost)
+        solution = self._solve(gram, problem, start)
+        warn_unless_converged(solution, type(self).__name__)
+        self.classes_ = targets.classes
+        self._keep(gram, solution)
+        values = solution.f + self.intercept_[0]
+        if self.cv is not None:
+            values = self._out_of_fold(X, targets.p, weight, groups)
+        goal = platt_targets(targets.p > 0.5, weight)
+        self.sigmoid_ = np.array(fit_sigmoid(values, goal, weight))
+        return self
+
+    def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None) -> Solution:
+        return solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=None if start is None else np.asarray(start, dtype=float),
+        )
+
+    def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
+        """Decision values of every sample by a machine that has not seen its group."""
+        hard = (p > 0.5).astype(int)
+        splitter = StratifiedKFold(self.cv) if groups is None else StratifiedGroupKFold(self.cv)
+        values = np.zeros(len(p))
+        machine = clone(self).set_params(cv=None)
+        pairwise = self.kernel == "precomputed"
+        for train, test in splitter.split(X, hard, groups):
+            columns = np.ix_(train, train) if pairwise else train
+            rows = np.ix_(test, train) if pairwise else test
+            machine.fit(X[columns], p[train], sample_weight=weight[train])
+            values[test] = machine.decision_function(X[rows])
+        return values
+
+    def _membership(self, p: Array) -> Array:
+        raise NotImplementedError
+
+    def _probability(self, values: Array) -> Array:
+        probability: Array = expit(self.sigmoid_[0] * values + self.sigmoid_[1])
+        return probability
+
+
+class PlattSVC(_PlattMachine):
+    """Support vector machine with Platt's probabilities ([N14] (2); Platt 2000).
+
+    Parameters
+    ----------
+    C : float
+        Cost of a missed margin.
+    kernel : "rbf", "linear", "poly", "precomputed" or function
+        The function maps (n, d) and (m, d) to (n, m).
+    gamma : "scale", "auto" or float
+        exp(-gamma |u - v|^2); the papers' sigma is gamma = 1 / (2 sigma^2).
+    degree, coef0 : int, float
+        Of the polynomial kernel (gamma u'v + coef0)^degree.
+    cv : int, optional
+        Fit the sigmoid on out-of-fold decision values of so many folds, patients kept together
+        when ``groups`` are given; None uses the training decision values, as [N14] does.
+    solver : str
+        "auto", or one of :data:`cad.learners.solvers.POINTWISE_SOLVERS`.
+    tol : float
+        Relative duality gap; the KKT violation is held to ten times it.
+    cache_size : float
+        Memory for kernel values, MB.
+
+    Attributes
+    ----------
+    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    sigmoid_ : ndarray, shape (2,)
+        Slope and offset of the sigmoid.
+    """
+
+    def _membership(self, p: Array) -> Array:
+        return np.ones(len(p))
+
+
+class FuzzySVC(_PlattMachine):
+    """Fuzzy SVM: a label p costs C abs(2p - 1) to miss ([N14] (10)); Platt's probabilities.
+
+    Parameters and attributes as :class:`PlattSVC`. Hard labels have membership 1, so it is then
+    the SVM.
+    """
+
+    def _membership(self, p: Array) -> Array:
+        return np.abs(2 * p - 1)
