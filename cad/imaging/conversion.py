@@ -13,14 +13,18 @@ import numpy as np
 from scipy import ndimage
 
 from cad.errors import CadError
-from cad.imaging.annotations import Region, read_annotations
+from cad.imaging.annotations import Region, read_object, read_regions, referenced_series
 from cad.imaging.dicom import Stack, order_phases, read_phases, read_stack, stacks_of
 from cad.imaging.dicom_headers import Slice
+from cad.imaging.geometry import OCCUPANCY
 from cad.imaging.import_rules import ImportRules, Match
 from cad.imaging.nifti import read_volume, write_dynamic, write_sidecar, write_volume
 from cad.imaging.sources import SourceStudy
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.volume import Volume
+
+# Two regions that share a border may fill a voxel by half each, and rounding adds a little.
+_TOUCHING = 0.02
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,8 @@ class _Job:
             return False
         target = image_path(self.build, self.study_id, kind)
         if not self._there(target):
-            write_volume(target, read_stack(stacks[0]))
             entries = self._origin(stacks[0])
+            write_volume(target, read_stack(stacks[0]))
             if kind == "adc":
                 entries["Units"] = "1e-6 mm2/s"
             write_sidecar(target, entries)
@@ -210,6 +214,12 @@ class _Job:
     def _origin(self, stack: Stack) -> dict[str, Any]:
         """Sidecar entries: physics in SI units and degrees, and the UIDs DICOM output needs."""
         head = stack.first
+        if any(item.path.parent in self.study.damaged for item in stack.slices):
+            raise CadError(
+                f"{stack} may be incomplete: a file beside its slices could not be read",
+                file=head.path.parent,
+                hint="export the series again",
+            )
         entries = {
             "RepetitionTime": head.repetition_time,
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
@@ -251,39 +261,25 @@ class _Job:
                 "SEG or RTSTRUCT objects but no T2 or ADC series to draw them on",
                 file=self.study.objects[0],
             )
-        stack = reference[0]
-        grid = Volume(np.zeros(stack.shape, bool), stack.spacing, stack.origin, stack.direction)
-        regions: list[Region] = []
+        head = reference[0].first
+        grid = _grid(reference[0])
+        named: list[tuple[str, Region]] = []
         for path in self.study.objects:
-            found, notes = read_annotations(path, grid, stack.first.frame_uid)
-            regions += found
+            dataset = read_object(path)
+            drawn_on = self._series_grid(referenced_series(dataset)) or grid
+            found, notes = read_regions(dataset, path, drawn_on, head.frame_uid, grid)
             self.done.notes += notes
-        named = [(_roi_id(r.name, self.rules.roi_name), r) for r in regions]
-        kept = [(roi_id, region) for roi_id, region in named if roi_id]
-        if not kept:
+            ids = [(_roi_id(r.name, self.rules.roi_name), r) for r in found]
+            named += [(roi_id, region) for roi_id, region in ids if roi_id]
+        if not named:
             self.done.notes.append("no segment or contour has a name that the rules call a ROI")
             return None
-        labels = np.zeros(grid.shape, np.uint16)
-        rows: list[RoiRow] = []
-        for label, (roi_id, region) in enumerate(kept, start=1):
-            if roi_id in (row.roi_id for row in rows):
-                raise CadError(
-                    "two segments or contours carry this ROI's name",
-                    file=region.file,
-                    roi=roi_id,
-                )
-            clash = labels[region.mask] > 0
-            if clash.any():
-                other = rows[int(labels[region.mask][clash][0]) - 1].roi_id
-                raise CadError(
-                    f"overlaps ROI {other} in {int(clash.sum())} voxels of the T2 grid",
-                    file=region.file,
-                    roi=roi_id,
-                    hint="a label map holds one ROI a voxel; separate them",
-                )
-            labels[region.mask] = label
-            rows.append(RoiRow(roi_id, label))
-        return grid.with_array(labels), rows, stack.first.frame_uid
+        labels, rows = _label_map(named, grid)
+        return labels, rows, head.frame_uid
+
+    def _series_grid(self, uid: str) -> Volume | None:
+        slices = [s for s in self.study.slices if s.series_uid == uid]
+        return _grid(stacks_of(slices)[0]) if slices else None
 
     def _with_zone(self, row: RoiRow, labels: Volume) -> RoiRow:
         rule = self.rules.zones
@@ -303,6 +299,37 @@ class _Job:
         return RoiRow(
             row.roi_id, row.label, zone if counts[zone] else None, row.histology, row.isup
         )
+
+
+def _grid(stack: Stack) -> Volume:
+    return Volume(np.zeros(stack.shape, bool), stack.spacing, stack.origin, stack.direction)
+
+
+def _label_map(named: list[tuple[str, Region]], grid: Volume) -> tuple[Volume, list[RoiRow]]:
+    """One label a voxel: regions that fill one half each may touch, but not overlap."""
+    labels = np.zeros(grid.shape, np.uint16)
+    best = np.zeros(grid.shape, np.float32)
+    rows: list[RoiRow] = []
+    for label, (roi_id, region) in enumerate(named, start=1):
+        if roi_id in (row.roi_id for row in rows):
+            raise CadError(
+                "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
+            )
+        inside = region.share >= OCCUPANCY - 1e-6
+        both = inside & (labels > 0)
+        overlap = both & (region.share + best > 1 + _TOUCHING)
+        if overlap.any():
+            other = rows[int(labels[overlap][0]) - 1].roi_id
+            raise CadError(
+                f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid",
+                file=region.file,
+                roi=roi_id,
+                hint="a voxel belongs to one ROI; separate them",
+            )
+        labels[inside & ~both] = label
+        best = np.maximum(best, np.where(inside, region.share, 0))
+        rows.append(RoiRow(roi_id, label))
+    return grid.with_array(labels), rows
 
 
 def _stacks(slices: list[Slice]) -> list[Stack]:

@@ -373,7 +373,7 @@ def _pixels(item: Slice) -> np.ndarray:
     try:
         array = dataset.pixel_array
     except (RuntimeError, NotImplementedError) as error:
-        raise _no_codec(dataset, item.path, error) from error
+        raise no_codec(dataset, item.path, error) from error
     except (ValueError, AttributeError, KeyError, OSError, EOFError) as error:
         raise CadError(f"damaged pixel data: {error}", file=item.path) from error
     slope = float(dataset.get("RescaleSlope", 1) or 1)
@@ -383,7 +383,8 @@ def _pixels(item: Slice) -> np.ndarray:
     return (array * np.float32(slope) + np.float32(intercept)).astype(np.float32)
 
 
-def _no_codec(dataset: pydicom.Dataset, path: Path, error: Exception) -> CadError:
+def no_codec(dataset: pydicom.Dataset, path: Path, error: Exception) -> CadError:
+    """The error for pixel data that need a codec, naming the package that has it."""
     syntax = dataset.file_meta.TransferSyntaxUID
     packages = {
         "JPEG-LS": "pyjpegls",

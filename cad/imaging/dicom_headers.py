@@ -153,16 +153,22 @@ def list_files(paths: Iterable[Path]) -> Listing:
 
 def _place(listing: Listing, dataset: pydicom.Dataset, path: Path) -> None:
     study = str(dataset.get("StudyInstanceUID", ""))
-    modality = str(dataset.get("Modality", ""))
-    if not study:
-        return
-    if modality in ("SEG", "RTSTRUCT"):
+    image = "Image Storage" in getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
+    if str(dataset.get("Modality", "")) in ("SEG", "RTSTRUCT") and study:
         listing.objects[study].append(path)
-    elif "Rows" in dataset and "Columns" in dataset:
+    elif "Rows" in dataset and "Columns" in dataset and study:
         try:
             listing.studies[study].append(_slice(dataset, path))
         except (ValueError, TypeError, OverflowError) as error:
             listing.unreadable.append(CadError(f"damaged DICOM header: {error}", file=path))
+    elif image:
+        listing.unreadable.append(
+            CadError(
+                "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
+                file=path,
+                hint="the file may be cut off; export it again",
+            )
+        )
 
 
 def _slice(dataset: pydicom.Dataset, path: Path) -> Slice:

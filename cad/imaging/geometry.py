@@ -46,10 +46,17 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
     return grid.with_array(_occupancy(roi_mask.with_array(inside), grid) >= OCCUPANCY - _ROUNDING)
 
 
-def occupancy(roi_mask: Volume, grid: Volume) -> Volume:
-    """Share (0 to 1, float32) of every voxel of ``grid`` that the mask fills."""
-    inside = roi_mask.array != 0
-    return grid.with_array(_occupancy(roi_mask.with_array(inside), grid).astype(np.float32))
+def occupancy(share: Volume, grid: Volume) -> Volume:
+    """Share (0 to 1, float32) of every voxel of ``grid`` that a region fills.
+
+    Parameters
+    ----------
+    share : Volume
+        Boolean mask, or the share (0 to 1) of its own voxels that the region fills.
+    grid : Volume
+        Where to measure; its values are not read.
+    """
+    return grid.with_array(_occupancy(share, grid).astype(np.float32))
 
 
 def resample_image(image: Volume, grid: Volume) -> Volume:

@@ -22,7 +22,7 @@ from cad.imaging.import_tables import Tables, read_scores
 from cad.imaging.patients import Patients, Place
 from cad.imaging.sources import SourceStudy, find_studies
 from cad.imaging.study import Roi
-from cad.imaging.study_files import read_study
+from cad.imaging.study_files import image_path, read_study
 from cad.settings import read_settings
 
 
@@ -109,8 +109,9 @@ class _Import:
     ) -> None:
         self.studies, self.out, self.rules = studies, out, rules
         self.scratch, self.summary = scratch, summary
-        self.patients = Patients(out, rules.labels)
         self.tables = Tables.read(out)
+        known = set(self.tables.participants["participant_id"])
+        self.patients = Patients(out, rules.labels, known)
         self.count = Counter(study.patient_id for study in studies)
 
     def run(self) -> None:
@@ -137,11 +138,18 @@ class _Import:
 
     def _one(self, study: SourceStudy, participant: str) -> None:
         place = self.patients.studies.get(study.uid)
-        known = place is not None and self.tables.knows(participant)
-        if place is None or not known:
+        if place and self._is_leftover(place):
+            self.patients.forget(place)
+            place = None
+        if place is None:
             self._add(study, participant)
         else:
             self._update(study, place)
+
+    def _is_leftover(self, place: Place) -> bool:
+        """A label map without rows: a broken import moved the images but wrote no tables."""
+        label_map = image_path(place.folder, place.study_id, "rois")
+        return label_map.is_file() and not self.tables.regions(place)
 
     def _add(self, study: SourceStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)

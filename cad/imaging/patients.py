@@ -35,13 +35,16 @@ class Place:
 
 
 class Patients:
-    """The imported studies of a cohort, by StudyInstanceUID, read from the images' sidecars."""
+    """The imported studies of a cohort, by StudyInstanceUID, read from the images' sidecars.
 
-    def __init__(self, root: Path, labels: Literal["id", "pseudonym"]) -> None:
+    Folders of patients that are not in ``known`` are leftovers of a broken import.
+    """
+
+    def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
         self.root, self.labels = root, labels
         self.studies: dict[str, Place] = {}
         self.sources: dict[str, str | None] = {}
-        for folder in sorted(p for p in root.glob("sub-*") if p.is_dir()):
+        for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
             self.sources[folder.name] = None
             for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
                 self._remember(folder.name, home)
@@ -93,6 +96,10 @@ class Patients:
         number = max(numbers, default=1 if taken else 0) + 1
         session = f"ses-{number:02d}"
         return Place(participant, session, home / session)
+
+    def forget(self, place: Place) -> None:
+        """A leftover's place is free again."""
+        self.studies = {uid: p for uid, p in self.studies.items() if p != place}
 
     def settle(self, place: Place, build: Path, uid: str, patient_id: str) -> None:
         """Move a finished study into its place; leftovers of a broken import give way."""

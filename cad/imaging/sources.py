@@ -30,6 +30,8 @@ class SourceStudy:
         when they lie in one of them.
     top : Path
         Folder that was searched.
+    damaged : frozenset of Path
+        Folders that hold a file which could not be read: a series there may be incomplete.
     """
 
     uid: str
@@ -37,6 +39,7 @@ class SourceStudy:
     objects: list[Path]
     folders: list[Path]
     top: Path
+    damaged: frozenset[Path]
 
     @property
     def patient_id(self) -> str:
@@ -91,6 +94,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
+    damaged = frozenset(Path(error.file).parent for error in listing.unreadable)
     owners: dict[Path, set[str]] = {}
     for uid in {*listing.studies, *listing.objects}:
         paths = [s.path for s in listing.studies.get(uid, [])] + listing.objects.get(uid, [])
@@ -102,4 +106,4 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         while folder.is_relative_to(root) and owners[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent
-        yield SourceStudy(uid, slices, listing.objects.get(uid, []), folders, root)
+        yield SourceStudy(uid, slices, listing.objects.get(uid, []), folders, root, damaged)

@@ -32,7 +32,7 @@ def test_same_grid_gives_the_same_mask():
 @pytest.mark.parametrize(("shift", "share"), [(0.0, 1.0), (0.25, 0.75), (0.5, 0.5), (0.75, 0.25)])
 def test_share_of_a_shifted_voxel_is_exact(shift, share):
     mask = grid((3, 3, 3))
-    mask.array[1, 1, 1] = 1
+    mask.array[1, 1, 1] = 1.0
     moved = grid((3, 3, 3), origin=(shift, 0, 0))
     assert occupancy(mask, moved).array[1, 1, 1] == pytest.approx(share)
 
