@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -104,7 +106,8 @@ def outlier(options: Options) -> Result:
             {
                 "outlier's label": name,
                 "P of the outlier": float(probability[-1]),
-                "f at the midpoint (0, 0)": float(model.decision_function(np.zeros((1, 2)))[0]),
+                "frontier at y = 0": _crossing(model, 0.0),
+                "frontier at the point's y": _crossing(model, float(point[0, 1])),
                 "errors on the 100 points": int(((probability[:-1] > 0.5) != (y == 1)).sum()),
             }
         )
@@ -116,8 +119,9 @@ def outlier(options: Options) -> Result:
         {"The added point and the frontier": pd.DataFrame(rows)},
         {"Frontier (solid) and margins (dashed) for both labels of the star": figure},
         [
-            "Labelled +1 the point draws the frontier into the other class; labelled .51 it lies "
-            "on the frontier, which stays between the classes, as in the paper."
+            "Frontiers are x coordinates; Bayes is at x = 0. Labelled +1 the point pushes the "
+            "frontier towards the negative class beside it; labelled .51 it lies close to the "
+            "frontier, as in the paper."
         ],
     )
 
@@ -263,6 +267,14 @@ def _figure5() -> Figure:
         axes.scatter(*X.T, c=np.where(p > 0.5, "#D55E00", "#0072B2"), s=6)
         axes.set_title(name)
     return figure
+
+
+def _crossing(model: Any, y: float) -> float:
+    """Where the frontier crosses a horizontal line, nearest to x = 0; NaN where it does not."""
+    x = np.linspace(-2, 2, 2001)
+    f = model.decision_function(np.column_stack([x, np.full(len(x), y)]))
+    at = x[:-1][np.diff(np.sign(f)) != 0]
+    return float(at[np.abs(at).argmin()]) if len(at) else float("nan")
 
 
 def _field(axes: object, model: object, points: np.ndarray, lines: tuple[float, ...]) -> None:
