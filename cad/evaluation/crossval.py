@@ -236,19 +236,17 @@ def _takes(estimator: Any, name: str) -> bool:
 def _kept_features(fitted: Any) -> list[int] | None:
     """Columns of X that every selecting step kept; None when nothing was dropped."""
     best = getattr(fitted, "best_estimator_", fitted)
-    steps = [part for _, part in best.steps] if isinstance(best, Pipeline) else [best]
-    kept: np.ndarray | None = None
-    for part in steps:
+    if not isinstance(best, Pipeline):
+        return None
+    kept = np.arange(best.n_features_in_)
+    for _, part in best.steps:
         if not hasattr(part, "get_support"):
             continue
         support = np.asarray(part.get_support())
-        if kept is None:
-            kept = np.arange(len(support))
         if len(support) != len(kept):
             return None  # a step in between changed the columns: they have no names any more
         kept = kept[support]
-    dropped = kept is not None and len(kept) < getattr(fitted, "n_features_in_", len(kept) + 1)
-    return [int(i) for i in kept] if kept is not None and dropped else None
+    return [int(i) for i in kept] if len(kept) < best.n_features_in_ else None
 
 
 def _plain(params: dict[str, Any]) -> dict[str, Any]:

@@ -69,8 +69,12 @@ def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> flo
     fpr, tpr, _ = roc_curve(truth, score)
     if not (np.isfinite(fpr).all() and np.isfinite(tpr).all()):
         return float("nan")
-    x = np.append(fpr[fpr < max_fpr], max_fpr)
-    y = np.append(tpr[fpr < max_fpr], np.interp(max_fpr, fpr, tpr))
+    inside = int(np.searchsorted(fpr, max_fpr, side="right"))
+    x, y = fpr[:inside], tpr[:inside]
+    if x[-1] < max_fpr:
+        step = (max_fpr - x[-1]) / (fpr[inside] - x[-1])
+        x = np.append(x, max_fpr)
+        y = np.append(y, y[-1] + step * (tpr[inside] - y[-1]))
     area = float(np.trapezoid(y, x))
     chance = max_fpr**2 / 2
     return 0.5 * (1 + (area - chance) / (max_fpr - chance))

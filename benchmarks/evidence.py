@@ -1,0 +1,449 @@
+"""Does the validation tell the truth? ``python -m benchmarks.evidence NAME [options]``.
+
+Every number of docs/evidence.md comes out of one of these. Each function is also called, smaller,
+by tests/evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import io
+import json
+import pstats
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.evaluation import metrics
+from cad.evaluation.ablation import Case, ablation_table
+from cad.evaluation.conformal import leave_patient_out_p_values
+from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.intervals import bootstrap, clustered_auc, delong_auc
+from cad.evaluation.mrmc import against_readers, obuchowski_rockette
+from cad.evaluation.nested import PatientGridSearch
+from cad.evaluation.null import permutation_null
+from cad.evaluation.selection import TTestSelector
+from cad.evaluation.tables import to_markdown
+from cad.labels.consensus import malignant, reader_labels
+from cad.settings import LabelSettings
+
+SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
+GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13
+
+
+@dataclass(frozen=True)
+class Rois:
+    """A simulated table of ROIs; shapes (n, d) and (n,)."""
+
+    X: np.ndarray
+    truth: np.ndarray
+    p: np.ndarray
+    eta: np.ndarray
+    patients: np.ndarray
+    scores: pd.DataFrame
+
+
+def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Rois:
+    """ROIs of the clinical study's size: a latent malignancy, four readers, correlated features.
+
+    The latent moves a third of the features; a patient's ROIs share an offset in all of them.
+    """
+    rng = np.random.default_rng(seed)
+    owner = np.sort(
+        np.concatenate([np.arange(patients), rng.integers(0, patients, rois - patients)])
+    )
+    truth = (rng.random(rois) < 66 / 350).astype(float)
+    latent = 1.8 * truth + rng.normal(size=rois)
+    loading = np.where(np.arange(d) < d // 3, rng.normal(0, 0.7, d), 0.0)
+    X = np.outer(latent, loading) + rng.normal(size=(rois, d))
+    X += 0.7 * rng.normal(size=(patients, d))[owner]
+    believed = 0.8 * latent + 0.6 * rng.normal(size=rois)
+    views = believed[:, None] + rng.normal(0, (0.5, 0.7, 0.9, 1.1), (rois, 4)) - 0.4
+    likert = 1 + np.digitize(views, [-0.6, 0.1, 0.8, 1.5])
+    probability = (likert - 1) / 4
+    scores = pd.DataFrame(
+        {
+            "participant_id": np.repeat([f"sub-{i:02d}" for i in owner], 4),
+            "roi_id": np.repeat(np.arange(rois).astype(str), 4),
+            "reader_id": np.tile(["r1", "r2", "r3", "r4"], rois),
+            "scale": "likert5",
+            "score": likert.ravel().astype(float),
+        }
+    )
+    eta = np.maximum(probability.std(axis=1, ddof=1), 0.125)
+    return Rois(X, truth, probability.mean(axis=1), eta, owner, scores)
+
+
+def correlated_scores(
+    rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Truth, score and patient of ROIs whose scores and prevalence depend on the patient.
+
+    ``shared`` is the correlation of two scores of one patient; the AUC between patients is
+    exactly ``auc``.
+    """
+    size = rng.integers(3, 12, patients)
+    owner = np.repeat(np.arange(patients), size)
+    share = rng.beta(0.5, 1.5, patients)
+    y = (rng.random(len(owner)) < share[owner]).astype(float)
+    noise = np.sqrt(1 - shared) * rng.normal(size=len(owner))
+    score = np.sqrt(2) * norm.ppf(auc) * y + noise
+    return y, score + np.sqrt(shared) * rng.normal(size=patients)[owner], owner
+
+
+def coverage(cohorts: int = 300, auc: float = 0.85) -> dict[str, float]:
+    """Share of cohorts of 49 patients whose 95 % interval holds the true AUC."""
+    hits = {"clustered": 0, "bootstrap": 0, "delong": 0}
+    widths = {"clustered": 0.0, "delong": 0.0}
+    for seed in range(cohorts):
+        y, s, g = correlated_scores(np.random.default_rng([7, seed]), auc=auc)
+        found = {"clustered": clustered_auc(y, s, g), "delong": delong_auc(y, s)}
+        for name, interval in found.items():
+            hits[name] += interval.lower <= auc <= interval.upper
+            widths[name] += interval.upper - interval.lower
+        ends = bootstrap(lambda r, y=y, s=s: np.array([metrics.auc(y[r], s[r])]), g, 200, seed)[0]
+        hits["bootstrap"] += ends[0] <= auc <= ends[1]
+    return {
+        **{name: count / cohorts for name, count in hits.items()},
+        **{f"mean width {name}": total / cohorts for name, total in widths.items()},
+        "cohorts": float(cohorts),
+    }
+
+
+def noise_cohort(
+    seed: int, patients: int = 20, rois: int = 5, d: int = 10
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features and labels that have nothing to do with each other."""
+    rng = np.random.default_rng([11, seed])
+    n = patients * rois
+    X = rng.normal(size=(n, d)) + rng.normal(size=(patients, d)).repeat(rois, axis=0)
+    y = rng.integers(0, 5, n) / 4
+    return X, y, np.arange(patients).repeat(rois)
+
+
+def noise_row(seed: int, estimator: Any, permutations: int) -> dict[str, float]:
+    """One cohort of pure noise through the whole loop, both permutation schemes."""
+    X, y, groups = noise_cohort(seed)
+    truth, _ = metrics.consensus_truth(y)
+    found = permutation_null(
+        estimator, X, y, truth, groups=groups, eta=np.full(len(y), 0.125), n=permutations, seed=seed
+    )
+    row = {"observed": found["observed"]}
+    for scheme in ("between", "within"):
+        block = found[scheme]
+        row[f"p {scheme}"] = block["p"]
+        row[f"covered {scheme}"] = block["lower"] <= found["observed"] <= block["upper"]
+        row[f"null mean {scheme}"] = block["mean"]
+    return row
+
+
+def noise(
+    cohorts: int = 100, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
+) -> dict[str, float]:
+    """How often pure noise is called evidence, and how often the null covers the AUC."""
+    learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
+    rows = Parallel(n_jobs=n_jobs)(
+        delayed(noise_row)(seed, learner, permutations) for seed in range(cohorts)
+    )
+    table = pd.DataFrame(rows)
+    found: dict[str, float] = {"cohorts": float(cohorts), "permutations": float(permutations)}
+    for scheme in ("between", "within"):
+        found[f"p < .05 {scheme}"] = float((table[f"p {scheme}"] < 0.05).sum())
+        found[f"covered {scheme}"] = float(table[f"covered {scheme}"].sum())
+        found[f"mean null AUC {scheme}"] = float(table[f"null mean {scheme}"].mean())
+    found["mean AUC"] = float(table["observed"].mean())
+    return found
+
+
+def leak(
+    seed: int = 0, d: int = 500, permutations: int = 99, estimator: Any = None
+) -> dict[str, float]:
+    """Selecting features outside the fold on noise (wrong) against inside (right)."""
+    rng = np.random.default_rng([13, seed])
+    groups = np.arange(20).repeat(5)
+    X = rng.normal(size=(100, d))
+    y = rng.integers(0, 2, 100).astype(float)
+    learner = psvm(C=1.0, gamma=0.1) if estimator is None else estimator
+    outside = TTestSelector(5).fit_transform(X, y)
+    steps = [("select", TTestSelector(5)), *clone(learner).steps]
+    options: dict[str, Any] = {"groups": groups, "n": permutations, "seed": seed, "n_jobs": 2}
+    eta = np.full(100, 0.125)
+    wrong = permutation_null(learner, outside, y, y, eta=eta, **options)
+    right = permutation_null(Pipeline(steps), X, y, y, eta=eta, **options)
+    return {
+        "AUC selected outside": wrong["observed"],
+        "p outside (between)": wrong["between"]["p"],
+        "null upper end outside": wrong["between"]["upper"],
+        "AUC selected inside": right["observed"],
+        "p inside (between)": right["between"]["p"],
+    }
+
+
+def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
+    """Coverage of class-conditional conformal sets for patients the calibration did not see."""
+    hits: dict[str, list[float]] = {"malignant": [], "benign": [], "pooled malignant": []}
+    for seed in range(cohorts):
+        y, s, g = correlated_scores(np.random.default_rng([17, seed]), patients=30)
+        p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
+        new = g == 0
+        for name, label, p in (("benign", 0, p_benign), ("malignant", 1, p_malignant)):
+            if (y[new] == label).any():
+                hits[name].append(float(np.mean(p[new & (y == label)] > error)))
+        if (y[new] == 1).any():
+            # Every ROI as exchangeable with the new one, as libraries do.
+            pool = s[~new & (y == 1)]
+            p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
+            hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
+    return {
+        "wanted": 1 - error,
+        **{f"coverage {name}": float(np.mean(values)) for name, values in hits.items()},
+        "cohorts": float(cohorts),
+    }
+
+
+def readers(data: Path) -> dict[str, float]:
+    """Published multi-reader results: Van Dyke, and CAD against nine radiologists."""
+    table = pd.read_csv(data / "van_dyke.csv")
+    wide = table.pivot(index="case", columns=["treatment", "reader"], values="rating")
+    truth = table.drop_duplicates("case").set_index("case")["truth"].loc[wide.index]
+    both = obuchowski_rockette(truth, wide.to_numpy().T.reshape(2, 5, -1))
+    table = pd.read_csv(data / "cad_vs_radiologists.csv")
+    found = {
+        "Van Dyke AUC 1": float(both.treatment_aucs[0]),
+        "Van Dyke AUC 2": float(both.treatment_aucs[1]),
+        "Van Dyke F": both.f,
+        "Van Dyke p": both.p,
+    }
+    # Location counts in the LROC reading: a diseased case marked elsewhere never beats a normal.
+    located = table["rating"].where(
+        table["truth"] == 0, table["rating_correct_location"].replace(0, -1)
+    )
+    for name, rating in (("ROC", table["rating"]), ("LROC", located)):
+        wide = table.assign(rating=rating).pivot(index="case", columns="reader", values="rating")
+        truth = table.drop_duplicates("case").set_index("case")["truth"].loc[wide.index]
+        beside = against_readers(truth, wide[1], wide.drop(columns=1).to_numpy().T)
+        found[f"CAD {name} AUC"] = beside.cad_auc
+        found[f"radiologists {name} mean AUC"] = float(beside.reader_aucs.mean())
+        found[f"CAD against radiologists {name} p"] = beside.p
+    return found
+
+
+def psvm(**params: Any) -> Pipeline:
+    """Scaling and a P-SVM."""
+    from cad.learners import LEARNERS
+
+    return Pipeline(
+        [("scale", StandardScaler()), ("learner", LEARNERS["ProbabilisticSVC"](**params))]
+    )
+
+
+def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
+    """P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients and 350 ROIs, two cores."""
+    from cad.learners import LEARNERS
+
+    data = simulated(0)
+    found: dict[str, float] = {}
+    start = time.perf_counter()
+    for name in ("ProbabilisticSVC", "FuzzySVC", "PlattSVC"):
+        begin = time.perf_counter()
+        learner = LEARNERS[name](C=C_PAPER, gamma=GAMMA)
+        estimator = Pipeline([("scale", StandardScaler()), ("learner", learner)])
+        result = out_of_fold(
+            estimator, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=2
+        )
+        q = result.probability
+        known = np.isfinite(q)
+        bootstrap(
+            lambda r, y=data.truth[known], s=q[known]: np.array([metrics.auc(y[r], s[r])]),
+            data.patients[known],
+            bootstraps,
+            seed=0,
+        )
+        found[f"{name} s"] = time.perf_counter() - begin
+        found[f"{name} AUC"] = metrics.auc(data.truth[known], q[known])
+        found[f"{name} failed folds"] = float(sum(bool(f.error) for f in result.folds))
+    found["all s (asked: 10)"] = time.perf_counter() - start
+    return found
+
+
+def speed_nested(size: int = 10) -> dict[str, float]:
+    """Nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
+    data = simulated(0)
+    grid = {
+        "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, size)],
+        "C": [float(v) for v in 2.0 ** np.linspace(-4, 14, size)],
+    }
+    search = PatientGridSearch(psvm(), grid)
+    start = time.perf_counter()
+    result = out_of_fold(search, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=2)
+    seconds = time.perf_counter() - start
+    known = np.isfinite(result.probability)
+    return {
+        "nested s (asked: 180)": seconds,
+        "fits": float(len(result.folds) * 5 * size * size),
+        "failed folds": float(sum(bool(f.error) for f in result.folds)),
+        "AUC": metrics.auc(data.truth[known], result.probability[known]),
+        "cross-entropy against readers": metrics.cross_entropy(
+            data.p[known], result.probability[known]
+        ),
+    }
+
+
+def speed_null(permutations: int = 200) -> dict[str, float]:
+    """Permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
+    data = simulated(0)
+    start = time.perf_counter()
+    found = permutation_null(
+        psvm(C=100.0, gamma=GAMMA),
+        data.X,
+        data.p,
+        data.truth,
+        groups=data.patients,
+        eta=data.eta,
+        n=permutations,
+        schemes=("between",),
+        n_jobs=2,
+    )
+    block = found["between"]
+    return {
+        "null s (asked: 120)": time.perf_counter() - start,
+        "permutations": float(permutations),
+        "failed": float(block["failed"]),
+        "observed": found["observed"],
+        "null mean": block["mean"],
+        "p": block["p"],
+    }
+
+
+def profile(folds: int = 6) -> str:
+    """Where the time of the nested search goes: a few outer folds in one process."""
+    data = simulated(0)
+    few = np.isin(data.patients, np.arange(49))
+    grid = {
+        "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, 10)],
+        "C": [float(v) for v in 2.0 ** np.linspace(-4, 14, 10)],
+    }
+    search = PatientGridSearch(psvm(), grid)
+    group = np.where(data.patients < folds, data.patients, folds)
+    watch = cProfile.Profile()
+    watch.enable()
+    out_of_fold(
+        search,
+        data.X[few],
+        data.p[few],
+        groups=group[few],
+        patients=data.patients[few],
+        eta=data.eta[few],
+    )
+    watch.disable()
+    text = io.StringIO()
+    pstats.Stats(watch, stream=text).sort_stats("tottime").print_stats(18)
+    return text.getvalue()
+
+
+def ablation(cohort: Path | None = None, run: Path | None = None, n_jobs: int = 2) -> pd.DataFrame:
+    """Scale x eta x boundary x number of readers, every subset of the readers ([N14] VI).
+
+    Without a cohort on the simulated table; with one, on its scores and on the features of a run.
+    """
+    if cohort is None or run is None:
+        data = simulated(0)
+        rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
+        rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
+        X, scores = data.X, data.scores
+    else:
+        from cad.cohort import read_cohort
+
+        tables = read_cohort(cohort)
+        features = pd.read_parquet(run / "features.parquet")
+        keys = ["participant_id", "roi_id"]
+        rois = features[keys].merge(tables.rois, on=keys, how="left")
+        scores = tables.scores.merge(rois[keys], on=keys)
+        X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
+        X = np.where(np.isfinite(X), X, np.nanmedian(X, axis=0))
+    names = sorted(scores["reader_id"].unique())
+    known = pd.DataFrame({"reader_id": names, "expert": False})
+    cases = [
+        _case(scores, rois, known, scale, eta, boundary, chosen)
+        for scale in ("learned", "fixed")
+        for eta in (0.125, "adaptive")
+        for boundary in ("drop", "paper")
+        for size in range(1, len(names) + 1)
+        for chosen in combinations(names, size)
+    ]
+    consensus = reader_labels(scores, rois, known, LabelSettings())["p"].to_numpy()
+    patients = rois["participant_id"].to_numpy()
+    return ablation_table(cases, X, malignant(rois), consensus, patients, n_jobs=n_jobs)
+
+
+def _case(
+    scores: pd.DataFrame,
+    rois: pd.DataFrame,
+    known: pd.DataFrame,
+    scale: str,
+    eta: Any,
+    boundary: Any,
+    chosen: tuple[str, ...],
+) -> Case:
+    labels = reader_labels(scores, rois, known, LabelSettings(readers=chosen, eta=eta))
+    return Case(
+        {
+            "scale": scale,
+            "eta": "constant" if eta != "adaptive" else eta,
+            "boundary": boundary,
+            "readers": str(len(chosen)),
+        },
+        psvm(C=1.0, gamma=0.005, scale=scale, boundary=boundary),
+        labels["y"].to_numpy(),
+        labels["eta"].fillna(0.125).to_numpy(),
+    )
+
+
+def main() -> None:
+    """Run one measurement and print it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence")
+    choices = (
+        "noise leak coverage conformal readers speed-lopo speed-nested speed-null profile ablation"
+    )
+    parser.add_argument("name", choices=choices.split())
+    parser.add_argument("--cohorts", type=int, help="simulated cohorts")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/readers"))
+    parser.add_argument("--cohort", type=Path, help="ablation: a cohort folder")
+    parser.add_argument("--run", type=Path, help="ablation: a run folder of that cohort")
+    given = parser.parse_args()
+    some = {} if given.cohorts is None else {"cohorts": given.cohorts}
+    work: dict[str, Callable[[], Any]] = {
+        "noise": lambda: noise(**some),
+        "leak": leak,
+        "coverage": lambda: coverage(**some),
+        "conformal": lambda: conformal(**some),
+        "readers": lambda: readers(given.data),
+        "speed-lopo": speed_lopo,
+        "speed-nested": speed_nested,
+        "speed-null": speed_null,
+        "profile": profile,
+        "ablation": lambda: ablation(given.cohort, given.run),
+    }
+    start = time.perf_counter()
+    found = work[given.name]()
+    if isinstance(found, pd.DataFrame):
+        print(to_markdown(found), end="")
+    else:
+        print(found if isinstance(found, str) else json.dumps(found, indent=2))
+    print(f"{given.name}: {time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Clustered variances against formulas written out, DeLong published code paths and simulation."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from cad.evaluation.intervals import (
+    auc_covariance,
+    bootstrap,
+    clustered_auc,
+    delong_auc,
+    patient_resamples,
+)
+from cad.evaluation.metrics import auc
+
+
+def clustered(
+    seed: int, patients: int = 40, rois: int = 6, shared: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(patients), rois)
+    share = rng.beta(0.5, 1.2, patients)  # malignant ROIs come together, as in patients
+    y = (rng.random(len(groups)) < share[groups]).astype(float)
+    score = y + rng.normal(size=len(y)) + shared * rng.normal(size=patients)[groups]
+    return y, score, groups
+
+
+def obuchowski_loops(y: np.ndarray, s: np.ndarray, groups: np.ndarray) -> float:
+    """Obuchowski (1997), eq. by eq., in plain loops."""
+    pos, neg = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    m, n = len(pos), len(neg)
+
+    def psi(x: float, z: float) -> float:
+        return 1.0 if x > z else 0.5 if x == z else 0.0
+
+    v10 = {i: np.mean([psi(s[i], s[j]) for j in neg]) for i in pos}
+    v01 = {j: np.mean([psi(s[i], s[j]) for i in pos]) for j in neg}
+    theta = np.mean(list(v10.values()))
+    clusters = np.unique(groups)
+    i10 = sum(any(groups[i] == c for i in pos) for c in clusters)
+    i01 = sum(any(groups[j] == c for j in neg) for c in clusters)
+    s10 = s01 = s11 = 0.0
+    for c in clusters:
+        a = sum(v10[i] - theta for i in pos if groups[i] == c)
+        b = sum(v01[j] - theta for j in neg if groups[j] == c)
+        s10, s01, s11 = s10 + a * a, s01 + b * b, s11 + a * b
+    s10 *= i10 / ((i10 - 1) * m)
+    s01 *= i01 / ((i01 - 1) * n)
+    s11 *= len(clusters) / (len(clusters) - 1)
+    return s10 / m + s01 / n + 2 * s11 / (m * n)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_variance_is_obuchowskis(seed: int) -> None:
+    y, s, g = clustered(seed, patients=12, rois=4)
+    s = np.round(s, 1)  # ties
+    theta, cov = auc_covariance(y, s, g)
+    assert theta[0] == pytest.approx(auc(y, s), abs=1e-12)
+    assert cov[0, 0] == pytest.approx(obuchowski_loops(y, s, g), rel=1e-10)
+
+
+def test_delong_by_hand() -> None:
+    # Positives .9 .6 .4 against negatives .7 .3 .2: placements 1, 2/3, 2/3 and 1/3, 1, 1.
+    y, s = np.array([1, 1, 1, 0, 0, 0.0]), np.array([0.9, 0.6, 0.4, 0.7, 0.3, 0.2])
+    theta, cov = auc_covariance(y, s, np.arange(6))
+    assert theta[0] == pytest.approx(7 / 9)
+    s10 = np.var([1, 2 / 3, 2 / 3], ddof=1)
+    s01 = np.var([1 / 3, 1, 1], ddof=1)
+    assert cov[0, 0] == pytest.approx(s10 / 3 + s01 / 3)
+    found = delong_auc(y, s)
+    half = norm.ppf(0.975) * np.sqrt(cov[0, 0]) / (7 / 9 * 2 / 9)
+    centre = np.log(7 / 2)
+    assert found.lower == pytest.approx(1 / (1 + np.exp(-(centre - half))))
+    assert found.upper == pytest.approx(1 / (1 + np.exp(-(centre + half))))
+    assert "ROI-level" in found.method
+
+
+def test_covariance_of_two_scores_is_that_of_their_difference() -> None:
+    y, s, g = clustered(4)
+    other = s + np.random.default_rng(1).normal(size=len(s))
+    _, cov = auc_covariance(y, np.stack([s, other]), g)
+    np.testing.assert_allclose(cov, cov.T)
+    _, same = auc_covariance(y, np.stack([s, 2 * s + 1]), g)
+    assert same[0, 0] + same[1, 1] - 2 * same[0, 1] == pytest.approx(0, abs=1e-15)
+    assert np.linalg.eigvalsh(cov).min() > 0
+
+
+def test_interval_is_unmoved_by_what_does_not_matter() -> None:
+    y, s, g = clustered(2)
+    base = clustered_auc(y, s, g)
+    order = np.random.default_rng(0).permutation(len(y))
+    moved = clustered_auc(y[order], np.exp(s[order]), np.array([f"p{v}" for v in g[order]]))
+    assert moved.lower == pytest.approx(base.lower, abs=1e-12)
+    flipped = clustered_auc(1 - y, -s, g)
+    assert (flipped.value, flipped.lower) == pytest.approx((base.value, base.lower), abs=1e-12)
+
+
+def test_clusters_widen_the_interval_and_the_bootstrap_agrees() -> None:
+    y, s, g = clustered(6, patients=60)
+    wide, narrow = clustered_auc(y, s, g), delong_auc(y, s)
+    assert wide.upper - wide.lower > 1.1 * (narrow.upper - narrow.lower)
+    ends = bootstrap(lambda rows: np.array([auc(y[rows], s[rows])]), g, 400, seed=1)[0]
+    assert ends == pytest.approx([wide.lower, wide.upper], abs=0.025)
+
+
+def test_resamples_are_whole_patients_and_reproducible() -> None:
+    g = np.array(["a", "b", "b", "c", "c", "c"])
+    draws = list(patient_resamples(g, 50, seed=3))
+    again = list(patient_resamples(g, 50, seed=3))
+    assert all((x == z).all() for x, z in zip(draws, again, strict=True))
+    for rows in draws:
+        size = {name: np.sum(g[rows] == name) for name in "abc"}
+        assert size["b"] % 2 == 0
+        assert size["c"] % 3 == 0
+
+
+def test_no_interval_rather_than_a_wrong_one() -> None:
+    perfect = clustered_auc([0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9], [1, 2, 3, 4])
+    assert perfect.value == 1
+    assert np.isnan([perfect.lower, perfect.upper]).all()
+    one_class = clustered_auc([0, 0], [0.1, 0.2], [1, 2])
+    assert np.isnan([one_class.value, one_class.lower]).all()
+    one_patient = clustered_auc([0, 1, 1], [0.3, 0.2, 0.4], [1, 1, 1])
+    assert one_patient.value == 0.5
+    assert np.isnan(one_patient.lower)
+    nothing = bootstrap(lambda rows: np.array([1.0, 2.0]), [1, 2], 0, seed=0)
+    assert nothing.shape == (2, 2)
+    assert np.isnan(nothing).all()
+
+
+def test_coverage_in_small(evidence: ModuleType) -> None:
+    """The full 300 cohorts: python -m benchmarks.evidence coverage."""
+    found = evidence.coverage(cohorts=40)
+    assert found["clustered"] >= 0.85
+    assert found["delong"] < found["clustered"]
+    assert found["mean width delong"] < 0.8 * found["mean width clustered"]

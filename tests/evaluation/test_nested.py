@@ -1,0 +1,155 @@
+"""Nested search: whole patients in inner folds, criteria for probabilities, speed without change."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.nested import PatientGridSearch, with_params
+from cad.evaluation.selection import TTestSelector
+
+
+def cohort() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 4)
+    X = rng.normal(size=(80, 6))
+    return X, (X[:, 0] + rng.normal(size=80) > 0.5).astype(float), groups
+
+
+def logistic() -> Pipeline:
+    return Pipeline([("scale", StandardScaler()), ("learner", LogisticRegression())])
+
+
+def test_losses_are_those_of_fitting_by_hand() -> None:
+    X, y, groups = cohort()
+    grid = {"C": [0.01, 0.1, 1.0, 100.0]}
+    search = PatientGridSearch(logistic(), grid, n_folds=4).fit(X, y, groups=groups)
+    folds = list(GroupKFold(4).split(X, groups=groups))
+    for C, loss in zip(grid["C"], search.losses_, strict=True):
+        q = cross_val_predict(
+            with_params(logistic(), {"C": C}), X, y, cv=folds, method="predict_proba"
+        )
+        assert loss == pytest.approx(np.mean([log_loss(y[t], q[t]) for _, t in folds]), rel=1e-9)
+    assert search.best_params_ == search.points_[int(np.argmin(search.losses_))]
+    refit = with_params(logistic(), search.best_params_).fit(X, y)
+    np.testing.assert_allclose(search.predict_proba(X), refit.predict_proba(X))
+
+
+def test_shared_kernels_change_nothing() -> None:
+    """A Gaussian kernel given as a matrix is the same learner."""
+    X, y, groups = cohort()
+    grid = {"gamma": [0.01, 0.1, 1.0], "C": [0.5, 5.0]}
+
+    class Plain(SVC):
+        """The kernel under another name, which the search leaves alone."""
+
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            self.kernel = "rbf"
+            return super().fit(X, y, sample_weight)
+
+    fast = PatientGridSearch(SVC(), grid, "auc").fit(X, y, groups=groups)
+    slow = PatientGridSearch(Plain(kernel="linear"), grid, "auc").fit(X, y, groups=groups)
+    np.testing.assert_allclose(fast.losses_, slow.losses_, atol=1e-9)
+    assert fast.best_estimator_.kernel == "rbf"
+
+
+@pytest.mark.parametrize("criterion", ["cross-entropy", "auc", "kl", "brier"])
+def test_every_criterion_prefers_signal_to_noise(criterion: str) -> None:
+    X, y, groups = cohort()
+    pipeline = Pipeline(
+        [
+            ("scale", StandardScaler()),
+            ("select", TTestSelector()),
+            ("learner", LogisticRegression()),
+        ]
+    )
+    grid = {"learner__C": [1e-6, 1.0]} if criterion != "auc" else {"select__n_features": [6, 1]}
+    search = PatientGridSearch(pipeline, grid, criterion).fit(X, y, groups=groups)
+    assert search.best_params_ in ({"learner__C": 1.0}, {"select__n_features": 1})
+
+
+class Spy(ClassifierMixin, BaseEstimator):
+    """Fails when a patient is split, or when its parameter says so."""
+
+    seen: list[tuple[int, ...]] = []  # noqa: RUF012
+
+    def __init__(self, fail: bool = False) -> None:
+        self.fail = fail
+
+    def fit(self, X: np.ndarray, y: np.ndarray, eta: Any = None, groups: Any = None) -> Spy:
+        if self.fail:
+            raise ValueError("collapsed")
+        Spy.seen.append(tuple(np.unique(X[:, 0]).astype(int)))
+        counts = np.unique(X[:, 0], return_counts=True)[1]
+        assert (counts == 4).all()
+        np.testing.assert_array_equal(X[:, 0], np.asarray(groups).astype(float))
+        np.testing.assert_array_equal(eta, X[:, 0] / 100)
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.tile([0.6, 0.4], (len(X), 1))
+
+
+def test_inner_folds_are_whole_patients_of_the_outer_training_set() -> None:
+    _, y, groups = cohort()
+    X = groups[:, None].astype(float)
+    Spy.seen.clear()
+    search = PatientGridSearch(Spy(), {"fail": [False]}, n_folds=5)
+    out_of_fold(search, X, y, groups=groups, eta=groups / 100)
+    outer = [20 - 1] * 20
+    sizes = [len(s) for s in Spy.seen]
+    assert sorted(sizes) == sorted(outer + [15, 15, 15, 15, 16] * 20)
+
+
+def test_a_point_that_cannot_be_fitted_is_never_chosen() -> None:
+    _, y, groups = cohort()
+    X = groups[:, None].astype(float)
+    eta = groups / 100
+    search = PatientGridSearch(Spy(), {"fail": [True, False]}).fit(X, y, eta=eta, groups=groups)
+    assert search.best_params_ == {"fail": False}
+    assert np.isinf(search.losses_[0])
+    with pytest.raises(ValueError, match="no grid point"):
+        PatientGridSearch(Spy(), {"fail": [True]}).fit(X, y, eta=eta, groups=groups)
+
+
+def test_ties_go_to_the_first_point() -> None:
+    X, y, groups = cohort()
+    grid = {"tol": [1e-8, 1e-9], "C": [1.0]}
+    search = PatientGridSearch(logistic(), grid, "auc").fit(X, y, groups=groups)
+    assert search.losses_[0] == search.losses_[1]
+    assert search.best_params_ == {"tol": 1e-8, "C": 1.0}
+    assert len(search.points_) == len(list(product(*grid.values())))
+
+
+def test_inner_folds_of_one_class_say_nothing_about_auc() -> None:
+    X, y, groups = cohort()
+    y = ((groups < 4) & (y == 1)).astype(float)
+    y[:2] = 1
+    search = PatientGridSearch(logistic(), {"C": [0.1, 1.0]}, "auc").fit(X, y, groups=groups)
+    assert np.isfinite(search.losses_).all()
+
+
+def test_the_selected_values_are_reported_by_fold() -> None:
+    X, y, groups = cohort()
+    found = out_of_fold(PatientGridSearch(logistic(), {"C": [0.1, 10.0]}), X, y, groups=groups)
+    assert all(fold.selected["C"] in (0.1, 10.0) for fold in found.folds)
+
+
+def test_wrong_use_is_refused() -> None:
+    X, y, _ = cohort()
+    with pytest.raises(ValueError, match="criterion 'accuracy'"):
+        PatientGridSearch(logistic(), {"C": [1.0]}, "accuracy").fit(X, y)
+    with pytest.raises(ValueError, match="two patients"):
+        PatientGridSearch(logistic(), {"C": [1.0]}).fit(X, y, groups=np.zeros(80))
