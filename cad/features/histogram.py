@@ -1,0 +1,213 @@
+"""Grey-level discretisation, and the 23 intensity-histogram features of IBSI.
+
+A fixed bin number divides the region's own range: level = floor(N (v - min) / (max - min)) + 1, the
+maximum belongs to level N. A fixed bin width cuts at multiples of the width and counts levels from
+the lowest one that the region reaches: level = floor(v / w) - floor(min / w) + 1. A constant region
+has one level, 1. Then entropy is 0, uniformity 1, both gradients are 0 at level 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from cad.errors import CadError
+from cad.features.intensity import summarise
+
+HISTOGRAM = (
+    "mean",
+    "variance",
+    "skewness",
+    "kurtosis",
+    "median",
+    "minimum",
+    "p10",
+    "p90",
+    "maximum",
+    "mode",
+    "iqr",
+    "range",
+    "mad",
+    "rmad",
+    "medad",
+    "cov",
+    "qcod",
+    "entropy",
+    "uniformity",
+    "maximum_gradient",
+    "maximum_gradient_level",
+    "minimum_gradient",
+    "minimum_gradient_level",
+)
+"""Columns of :func:`histogram_features`, in order."""
+
+# Where summarise() puts what the histogram family shares with the statistics.
+_SHARED = np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, -1, 11, 12, 13, 14, 15, 16, 17])
+# More levels than this and a bin width was meant for another unit.
+MAX_LEVELS = 4096
+
+
+def discretise(
+    values: np.ndarray, start: np.ndarray, bins: int | None, bin_width: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Grey levels of each region's values.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_voxels,)
+        Finite values of all regions one after another.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Limits of the regions.
+    bins : int or None
+        Number of bins over each region's range; goes before ``bin_width``.
+    bin_width : float or None
+        Width of a bin in the unit of the values.
+
+    Returns
+    -------
+    levels : ndarray of int64, shape (n_voxels,)
+        1 to ``n_levels`` of the region.
+    n_levels : ndarray of int64, shape (n_regions,)
+        ``bins``, or the region's highest level for a fixed width and for a constant region.
+
+    Raises
+    ------
+    CadError
+        Without bins and width, or when a width gives more than 4096 levels.
+    """
+    if bins is None and bin_width is None:
+        raise CadError(
+            "texture needs a bin number or a bin width, found neither",
+            hint="set features.texture.bins or features.texture.bin_width",
+        )
+    levels = np.empty(len(values), np.int64)
+    n_levels = np.empty(len(start) - 1, np.int64)
+    _discretise(
+        np.ascontiguousarray(values, float), start, bins or 0, bin_width or 0.0, levels, n_levels
+    )
+    if n_levels.size and n_levels.max() > MAX_LEVELS:
+        raise CadError(
+            f"a bin width of {bin_width:g} cuts a region into {n_levels.max()} levels; "
+            f"at most {MAX_LEVELS} are allowed",
+            hint="widen features.texture.bin_width, or set features.texture.bins",
+        )
+    return levels, n_levels
+
+
+def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray) -> np.ndarray:
+    """Features of each region's grey-level histogram.
+
+    Parameters
+    ----------
+    levels : ndarray of int64, shape (n_voxels,)
+        From :func:`discretise`.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Limits of the regions.
+    n_levels : ndarray of int64, shape (n_regions,)
+        Levels of each region.
+
+    Returns
+    -------
+    ndarray, shape (n_regions, 23)
+        Columns as in ``HISTOGRAM``; NaN in the row of a region without voxels.
+    """
+    out = np.empty((len(start) - 1, len(HISTOGRAM)))
+    _histogram(levels, start, n_levels, out)
+    return out
+
+
+@njit(cache=True)
+def _discretise(
+    values: np.ndarray,
+    start: np.ndarray,
+    bins: int,
+    width: float,
+    levels: np.ndarray,
+    n_levels: np.ndarray,
+) -> None:
+    for r in range(len(start) - 1):
+        a, b = start[r], start[r + 1]
+        if a == b:
+            n_levels[r] = 1
+            continue
+        low = values[a]
+        high = values[a]
+        for i in range(a, b):
+            low = min(low, values[i])
+            high = max(high, values[i])
+        top = 1
+        for i in range(a, b):
+            if high == low:
+                level = 1
+            elif bins > 0:
+                level = min(int(bins * (values[i] - low) / (high - low)) + 1, bins)
+            else:
+                level = int(math.floor(values[i] / width) - math.floor(low / width)) + 1
+            levels[i] = level
+            top = max(top, level)
+        n_levels[r] = top
+
+
+@njit(cache=True)
+def _histogram(
+    levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray, out: np.ndarray
+) -> None:
+    shared = np.empty(20)
+    for r in range(len(start) - 1):
+        n = start[r + 1] - start[r]
+        if n == 0:
+            out[r] = np.nan
+            continue
+        top = n_levels[r]
+        counts = np.zeros(top)
+        for i in range(start[r], start[r + 1]):
+            counts[levels[i] - 1] += 1
+        # Sorting levels is counting them.
+        ordered = np.empty(n)
+        at = 0
+        for g in range(top):
+            for _ in range(int(counts[g])):
+                ordered[at] = g + 1
+                at += 1
+        summarise(ordered, shared)
+        for k in range(len(_SHARED)):
+            if _SHARED[k] >= 0:
+                out[r, k] = shared[_SHARED[k]]
+        entropy = 0.0
+        uniformity = 0.0
+        mode = 0
+        for g in range(top):
+            p = counts[g] / n
+            uniformity += p * p
+            if p > 0:
+                entropy -= p * math.log2(p)
+            # The mode nearest to the mean when several levels tie (IBSI).
+            nearer = abs(g + 1 - shared[0]) < abs(mode + 1 - shared[0])
+            if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
+                mode = g
+        out[r, 9] = mode + 1
+        out[r, 17] = entropy
+        out[r, 18] = uniformity
+        _gradients(counts, out[r])
+
+
+@njit(cache=True)
+def _gradients(counts: np.ndarray, out: np.ndarray) -> None:
+    """Largest and smallest slope of the histogram and their levels (first on ties)."""
+    top = len(counts)
+    out[19], out[20], out[21], out[22] = 0.0, 1.0, 0.0, 1.0
+    if top < 2:
+        return
+    for g in range(top):
+        if g == 0:
+            slope = counts[1] - counts[0]
+        elif g == top - 1:
+            slope = counts[g] - counts[g - 1]
+        else:
+            slope = (counts[g + 1] - counts[g - 1]) / 2
+        if g == 0 or slope > out[19]:
+            out[19], out[20] = slope, g + 1
+        if g == 0 or slope < out[21]:
+            out[21], out[22] = slope, g + 1

@@ -1,0 +1,221 @@
+"""What is measured: each modality's images, cut to the part of the grid that regions need.
+
+Nothing is computed for a whole grid: the T2 image is standardised and cut, perfusion maps are made
+inside gland and regions only. A cut image keeps its place in the patient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
+from cad.features.registry import map_feature_stem
+from cad.imaging.geometry import resample_mask
+from cad.imaging.standardise import NyulScale, standardise_t2
+from cad.imaging.study import Roi, Study
+from cad.imaging.volume import Dynamic, Volume
+from cad.settings import PipelineSettings
+
+# Filters look one voxel beyond a region.
+_MARGIN = 2
+_TITLES = {"t2w": "T2-weighted image", "adc": "ADC map", "dce": "dynamic series"}
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One modality, ready to be measured.
+
+    Parameters
+    ----------
+    name : str
+        ``t2w``, ``adc`` or ``dce``.
+    grid : Volume
+        The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
+    maps : dict of str to ndarray
+        For ``dce``: maps on ``grid`` by the stem of their feature names.
+    notes : list of str
+        What was assumed.
+    perfusion : PerfusionMaps or None
+        For ``dce``: what gives the regions' mean curves.
+    """
+
+    name: str
+    grid: Volume
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    perfusion: PerfusionMaps | None = None
+
+
+def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
+    """Modalities that are wanted and present, and a note for each that is wanted and absent."""
+    wanted = settings.features.modalities
+    present: list[str] = [name for name in wanted if getattr(study, name) is not None]
+    notes = [
+        f"no {_TITLES[name]}: its features are missing" for name in wanted if name not in present
+    ]
+    return present, notes
+
+
+def grid_of(study: Study, name: str) -> Volume:
+    """The whole grid of a modality that the study has."""
+    image = study.dce.grid if name == "dce" and study.dce is not None else getattr(study, name)
+    if not isinstance(image, Volume):
+        raise CadError(f"the study has no {_TITLES[name]}", patient=study.participant_id)
+    return image
+
+
+def compact(study: Study) -> Study:
+    """The same study with its label map cut to the regions; masks are then made fast."""
+    if study.roi_map is None or not (study.roi_map.array != 0).any():
+        return study
+    return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 0)))
+
+
+def prepare(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    needed: Volume,
+    scale: NyulScale | None = None,
+) -> Prepared:
+    """One modality's images where they are needed.
+
+    Parameters
+    ----------
+    study : Study
+        Has the modality.
+    settings : PipelineSettings
+        Standardisation, perfusion.
+    name : str
+        ``t2w``, ``adc`` or ``dce``.
+    needed : Volume
+        Boolean, on any part of the modality's grid: voxels that will be measured.
+    scale : NyulScale, optional
+        For the ``nyul`` standardisation.
+
+    Raises
+    ------
+    CadError
+        When the modality cannot be prepared (constant T2, no bolus, ...).
+    """
+    if name == "dce":
+        return _prepare_dce(study, settings, needed)
+    whole = standardise_t2(study, settings.images, scale) if name == "t2w" else grid_of(study, name)
+    return Prepared(name, crop(whole, _box_in(needed, whole, _MARGIN)))
+
+
+def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+    """A part of a volume, at its place in the patient; values are a view."""
+    first = np.array([box[2].start, box[1].start, box[0].start], float)
+    origin = volume.index_to_patient(first)
+    return replace(
+        volume,
+        array=volume.array[box],
+        origin=(float(origin[0]), float(origin[1]), float(origin[2])),
+    )
+
+
+def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, slice, slice] | None:
+    """Part of a grid that a mask's voxels touch, and a margin; None when they do not meet."""
+    found = np.argwhere(mask.array)
+    if not len(found):
+        return None
+    low, high = found.min(axis=0) - 0.5, found.max(axis=0) + 0.5
+    corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)])
+    points = mask.index_to_patient(low[::-1] + corners * (high - low)[::-1])
+    index = grid.patient_to_index(points)[:, ::-1]
+    reach = margin_mm / np.array(grid.spacing[::-1]) + 1
+    first = np.maximum(np.floor(index.min(axis=0) - reach).astype(int), 0)
+    last = np.minimum(np.ceil(index.max(axis=0) + reach).astype(int) + 1, grid.shape)
+    if (last <= first).any():
+        return None
+    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    return z, y, x
+
+
+def crop_dynamic(dynamic: Dynamic, box: tuple[slice, slice, slice]) -> Dynamic:
+    """A part of a dynamic series; frames are a view."""
+    return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
+
+
+def place(mask: Volume, grid: Volume) -> np.ndarray:
+    """A boolean mask given on one part of a grid, on another part of the same grid."""
+    offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
+    out = np.zeros(grid.shape, bool)
+    at = np.argwhere(mask.array) + offset
+    inside = ((at >= 0) & (at < np.array(grid.shape))).all(axis=1)
+    out[tuple(at[inside].T)] = True
+    return out
+
+
+def roi_union(study: Study) -> Volume | None:
+    """Voxels of the label map that belong to any region of the study."""
+    if study.roi_map is None:
+        return None
+    labels = [roi.label for roi in study.rois]
+    return study.roi_map.with_array(np.isin(study.roi_map.array, labels))
+
+
+def single_roi(study: Study, roi: Roi, grid: Volume, part: Volume) -> np.ndarray:
+    """A region on part of a grid; errors speak of the whole grid."""
+    from cad.imaging.geometry import roi_in_grid
+
+    try:
+        return roi_in_grid(study, roi, part).array
+    except CadError:
+        whole = roi_in_grid(study, roi, grid)  # raises with the numbers of the whole image
+        return place(whole, part)
+
+
+def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
+    if study.dce is None:
+        raise CadError("the study has no dynamic series", patient=study.participant_id)
+    # Input function and bolus are found in vessel and gland: both stay inside the cut.
+    box = _box_in(needed, study.dce.grid, _MARGIN)
+    for mask in (study.gland, study.vessel):
+        own = box_around(mask, study.dce.grid, 0.0) if mask is not None else None
+        if own is not None:
+            box = _join(box, own)
+    dynamic = crop_dynamic(study.dce, box)
+    cut = replace(study, dce=dynamic)
+    inside = place(needed, dynamic.grid)
+    if study.gland is not None:
+        inside |= resample_mask(study.gland, dynamic.grid).array
+    made = perfusion_maps(cut, settings.features.perfusion, inside)
+    fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
+    maps = {
+        map_feature_stem(name): volume.array
+        for name, volume in made.maps.items()
+        if not (name == "t1" and fixed)  # a constant that was put in is no measurement
+    }
+    return Prepared("dce", dynamic.grid, maps, list(made.notes), made)
+
+
+def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
+    axes = [np.flatnonzero(mask.any(axis=other)) for other in ((1, 2), (0, 2), (0, 1))]
+    z, y, x = (
+        slice(max(int(a[0]) - margin, 0), min(int(a[-1]) + 1 + margin, n))
+        for a, n in zip(axes, mask.shape, strict=True)
+    )
+    return z, y, x
+
+
+def _box_in(mask: Volume, grid: Volume, margin: int) -> tuple[slice, slice, slice]:
+    """Box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
+    offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
+    own = _box(mask.array, 0)
+    z, y, x = (
+        slice(max(s.start + int(o) - margin, 0), min(s.stop + int(o) + margin, n))
+        for s, o, n in zip(own, offset, grid.shape, strict=True)
+    )
+    return z, y, x
+
+
+def _join(
+    a: tuple[slice, slice, slice], b: tuple[slice, slice, slice]
+) -> tuple[slice, slice, slice]:
+    z, y, x = (slice(min(p.start, q.start), max(p.stop, q.stop)) for p, q in zip(a, b, strict=True))
+    return z, y, x

@@ -1,0 +1,116 @@
+"""Feature columns of any set of regions on one prepared modality.
+
+Regions of interest, perturbed copies of them and spheres around voxels all pass through
+:func:`measure`: a probability map and a table of features cannot disagree.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from cad.features.gradient import kirsch_map, sobel_map
+from cad.features.haralick import HARALICK, haralick_features
+from cad.features.histogram import HISTOGRAM, discretise, histogram_features
+from cad.features.images import Prepared
+from cad.features.intensity import STATISTICS, statistics
+from cad.features.regions import Regions, keep_finite
+from cad.features.registry import statistics_of
+from cad.imaging.geometry import MIN_VOXELS
+from cad.settings import FeatureSettings, TextureSettings
+
+# settings.texture (dimension, aggregation) -> IBSI's name
+_AGGREGATION = {
+    ("2D", "merged"): "2_5D_comb",
+    ("2D", "averaged"): "2_5D_avg",
+    ("3D", "merged"): "3D_comb",
+    ("3D", "averaged"): "3D_avg",
+}
+
+
+def aggregation_of(texture: TextureSettings) -> str:
+    """IBSI's name of the settings' aggregation."""
+    return _AGGREGATION[texture.dimension, texture.aggregation]
+
+
+def measure(
+    prepared: Prepared, regions: Regions, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Feature columns of regions on a modality.
+
+    Parameters
+    ----------
+    prepared : Prepared
+        The modality.
+    regions : Regions
+        On ``prepared.grid``.
+    settings : FeatureSettings
+        Families, texture, names to leave out.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_regions,)
+        In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
+        has no pair of neighbours for co-occurrence.
+    """
+    columns = (
+        _measure_maps(prepared, regions, settings)
+        if prepared.name == "dce"
+        else _measure_image(prepared, regions, settings)
+    )
+    return {
+        name: values
+        for name, values in columns.items()
+        if not any(fnmatchcase(name, pattern) for pattern in settings.exclude)
+    }
+
+
+def _measure_image(
+    prepared: Prepared, regions: Regions, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    name, image, families = prepared.name, prepared.grid.array, settings.families
+    columns: dict[str, np.ndarray] = {}
+    values = regions.values(image)
+    finite, start, kept = keep_finite(values, regions.start)
+    texture = settings.texture
+    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width)
+    if "intensity" in families:
+        columns |= _statistics(f"{name}_intensity", finite, start)
+    if "histogram" in families:
+        found = histogram_features(levels, start, n_levels)
+        columns |= {f"{name}_histogram_{f}": found[:, i] for i, f in enumerate(HISTOGRAM)}
+    if "gradient" in families:
+        inside = regions.voxels()
+        for family, gradient in (
+            ("sobel", sobel_map(image, prepared.grid.spacing, inside)),
+            ("kirsch", kirsch_map(image, inside)),
+        ):
+            columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions.start)
+    if "haralick" in families:
+        everywhere = np.zeros(len(values), np.int64)
+        everywhere[kept] = levels
+        texture_values = haralick_features(
+            everywhere, n_levels, regions, texture.distance, aggregation_of(texture)
+        )
+        columns |= {f"{name}_haralick_{f}": texture_values[:, i] for i, f in enumerate(HARALICK)}
+    return columns
+
+
+def _measure_maps(
+    prepared: Prepared, regions: Regions, settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    for stem, image in prepared.maps.items():
+        family = "semiquantitative" if stem.startswith("dce_semi_") else "kinetic"
+        if family in settings.families:
+            columns |= _statistics(stem, regions.values(image), regions.start)
+    return columns
+
+
+def _statistics(stem: str, values: np.ndarray, start: np.ndarray) -> dict[str, np.ndarray]:
+    finite, limits, _ = keep_finite(values, start)
+    found = statistics(finite, limits)
+    found[np.diff(limits) < MIN_VOXELS] = np.nan
+    wanted = statistics_of(stem)
+    return {f"{stem}_{s}": found[:, i] for i, s in enumerate(STATISTICS) if s in wanted}

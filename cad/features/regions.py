@@ -1,0 +1,150 @@
+"""Sets of voxels on one grid, stored one after another: what every feature kernel loops over.
+
+A region of interest, a perturbed copy of one, or a sphere around a voxel are all the same to the
+kernels: a list of voxels. Thousands of overlapping regions cost no more than their voxel numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Voxels of several regions of one grid.
+
+    Parameters
+    ----------
+    index : ndarray of int64, shape (n_voxels,)
+        Flat voxel numbers (C order of ``shape``), ascending inside each region.
+    start : ndarray of int64, shape (n_regions + 1,)
+        Region r owns ``index[start[r]:start[r + 1]]``.
+    shape : tuple of 3 ints
+        Voxels of the grid along z, y, x.
+    """
+
+    index: np.ndarray
+    start: np.ndarray
+    shape: tuple[int, int, int]
+
+    @classmethod
+    def from_masks(cls, masks: Sequence[np.ndarray]) -> Regions:
+        """Regions from boolean arrays of one shape (z, y, x); at least one."""
+        parts = [np.flatnonzero(mask) for mask in masks]
+        start = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(part) for part in parts], out=start[1:])
+        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)  # type: ignore[arg-type]
+
+    @classmethod
+    def spheres(
+        cls,
+        centres: np.ndarray,
+        shape: tuple[int, int, int],
+        spacing: tuple[float, float, float],
+        radius: float,
+    ) -> Regions:
+        """All voxels whose centre lies within ``radius`` of each point, cut at the image's border.
+
+        Parameters
+        ----------
+        centres : ndarray, shape (n, 3)
+            Continuous voxel indices x, y, z.
+        shape : tuple of 3 ints
+            Voxels along z, y, x.
+        spacing : tuple of 3 floats
+            mm along x, y, z.
+        radius : float
+            mm.
+        """
+        points = np.ascontiguousarray(centres, float)
+        size, step = np.array(shape, np.int64), np.array(spacing, float)
+        start = np.zeros(len(points) + 1, np.int64)
+        _sphere_voxels(points, size, step, radius, start, np.zeros(0, np.int64))
+        np.cumsum(start, out=start)
+        index = np.empty(start[-1], np.int64)
+        _sphere_voxels(points, size, step, radius, start, index)
+        return cls(index, start, shape)
+
+    @property
+    def count(self) -> int:
+        """Number of regions."""
+        return len(self.start) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Voxels of each region, shape (n_regions,)."""
+        return np.diff(self.start)
+
+    def voxels(self) -> np.ndarray:
+        """Boolean union of all regions, shape (z, y, x)."""
+        inside = np.zeros(int(np.prod(self.shape)), bool)
+        inside[self.index] = True
+        return inside.reshape(self.shape)
+
+    def values(self, image: np.ndarray) -> np.ndarray:
+        """Values of an image (z, y, x) at every voxel of every region, float64."""
+        return image.reshape(-1)[self.index].astype(float)
+
+    def split(self, size: int) -> Iterator[Regions]:
+        """The same regions in groups of at most ``size``."""
+        for first in range(0, self.count, size):
+            edge = self.start[first : first + size + 1]
+            yield Regions(self.index[edge[0] : edge[-1]], edge - edge[0], self.shape)
+
+
+def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Leave out values that are not numbers.
+
+    Returns
+    -------
+    values : ndarray
+        Finite values.
+    start : ndarray of int64
+        Their regions' limits.
+    kept : ndarray of bool
+        Which of the given values were kept.
+    """
+    kept = np.isfinite(values)
+    if kept.all():
+        return values, start, kept
+    position = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(kept, out=position[1:])
+    return values[kept], position[start], kept
+
+
+@njit(cache=True)
+def _sphere_voxels(
+    points: np.ndarray,
+    size: np.ndarray,
+    spacing: np.ndarray,
+    radius: float,
+    start: np.ndarray,
+    index: np.ndarray,
+) -> None:
+    # Called twice: with an empty index it counts into start[1:], then it fills.
+    fill = len(index) > 0
+    limit = radius * radius * (1 + 1e-9)
+    low = np.empty(3, np.int64)
+    high = np.empty(3, np.int64)
+    for p in range(len(points)):
+        for axis in range(3):
+            reach = radius / spacing[axis]
+            n = size[2 - axis]
+            low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
+            high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
+        at = start[p] if fill else 0
+        for z in range(low[2], high[2] + 1):
+            dz = ((z - points[p, 2]) * spacing[2]) ** 2
+            for y in range(low[1], high[1] + 1):
+                dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2
+                for x in range(low[0], high[0] + 1):
+                    if dy + ((x - points[p, 0]) * spacing[0]) ** 2 <= limit:
+                        if fill:
+                            index[at] = (z * size[1] + y) * size[2] + x
+                        at += 1
+        if not fill:
+            start[p + 1] = at

@@ -1,0 +1,262 @@
+"""One row of features per region of a study."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.features.images import (
+    Prepared,
+    available,
+    box_around,
+    compact,
+    crop,
+    crop_dynamic,
+    grid_of,
+    prepare,
+    roi_union,
+    single_roi,
+)
+from cad.features.measure import measure
+from cad.features.radiomics_classes import check_radiomics, radiomics_features
+from cad.features.regions import Regions
+from cad.imaging.geometry import MIN_VOXELS
+from cad.imaging.standardise import NyulScale
+from cad.imaging.study import Roi, Study
+from cad.imaging.volume import Volume
+from cad.settings import PipelineSettings
+
+# The enhancement is also shown around gland and regions.
+_SHOWN_MM = 22.0
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Mean dynamic curve of a region, each shape (n_times,).
+
+    Parameters
+    ----------
+    time : ndarray
+        Seconds.
+    signal : ndarray
+        Arbitrary units.
+    concentration, fit : ndarray
+        mM; NaN where it cannot be known.
+    params : dict of str to float
+        ``<model>_<parameter>`` of the mean curve.
+    """
+
+    time: np.ndarray
+    signal: np.ndarray
+    concentration: np.ndarray
+    fit: np.ndarray
+    params: dict[str, float]
+
+
+@dataclass
+class StudyFeatures:
+    """What was measured of one study.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``participant_id``, ``roi_id``, then float columns in the registry's order; one row per
+        region that could be measured. A modality that is absent has no columns.
+    notes : list of str
+        What was missing or assumed.
+    failures : list of CadError
+        One per region or modality that could not be measured.
+    maps : dict of str to Volume
+        ``adc`` and every perfusion map by the stem of its feature names, cut to where it was
+        needed.
+    curves : dict of str to Curve
+        By ``roi_id``; empty without a dynamic series.
+    """
+
+    rows: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+    failures: list[CadError] = field(default_factory=list)
+    maps: dict[str, Volume] = field(default_factory=dict)
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+
+def extract(
+    study: Study, settings: PipelineSettings, scale: NyulScale | None = None
+) -> StudyFeatures:
+    """Measure every region of a study in each modality's own grid.
+
+    Parameters
+    ----------
+    study : Study
+        At least one wanted modality, a label map and regions.
+    settings : PipelineSettings
+        ``images`` and ``features`` matter.
+    scale : NyulScale, optional
+        For the ``nyul`` standardisation of T2: fitted on the training patients.
+
+    Returns
+    -------
+    StudyFeatures
+        A region that cannot be measured is a failure and costs no other region; a modality that
+        cannot be prepared is a failure and has no columns.
+
+    Raises
+    ------
+    CadError
+        When nothing can be measured at all, or radiomics classes are wanted and the extra is
+        absent.
+    """
+    check_radiomics(settings.features.radiomics)
+    names, notes = available(study, settings)
+    if not names:
+        raise CadError(
+            f"the study has none of the images {', '.join(settings.features.modalities)}",
+            patient=study.participant_id,
+            hint="add images, or other modalities to the pipeline",
+        )
+    work = compact(study)
+    failures: list[CadError] = []
+    masks = {name: _masks(work, name, failures) for name in names}
+    kept = [r for r in study.rois if all(r.roi_id in found for _, found in masks.values())]
+    result = StudyFeatures(_keys(study, kept), notes, failures)
+    columns: dict[str, np.ndarray] = {}
+    for name in names:
+        grid, found = masks[name]
+        if kept:
+            own = [found[roi.roi_id] for roi in kept]
+            columns |= _modality(work, settings, name, grid, own, kept, result, scale)
+    if study.adc is not None:
+        result.maps["adc"] = study.adc
+    result.rows = pd.concat([result.rows, pd.DataFrame(columns, index=result.rows.index)], axis=1)
+    return result
+
+
+def _masks(
+    study: Study, name: str, failures: list[CadError]
+) -> tuple[Volume, dict[str, np.ndarray]]:
+    """The part of a grid around the regions, and each region's mask on it."""
+    grid = grid_of(study, name)
+    union = roi_union(study)
+    box = box_around(union, grid, 0.0) if union is not None else None
+    part = grid if box is None else crop(grid, box)
+    found: dict[str, np.ndarray] = {}
+    for roi in study.rois:
+        try:
+            found[roi.roi_id] = single_roi(study, roi, grid, part)
+        except CadError as error:
+            if not any(f.roi == roi.roi_id for f in failures):
+                failures.append(
+                    CadError(
+                        f"{name}: {error.problem}",
+                        hint=error.hint,
+                        patient=error.patient,
+                        roi=error.roi,
+                    )
+                )
+    return part, found
+
+
+def _modality(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    grid: Volume,
+    masks: list[np.ndarray],
+    rois: list[Roi],
+    result: StudyFeatures,
+    scale: NyulScale | None,
+) -> dict[str, np.ndarray]:
+    union = np.logical_or.reduce(masks)
+    try:
+        prepared = prepare(study, settings, name, grid.with_array(union), scale)
+    except CadError as error:
+        result.failures.append(error.at(patient=study.participant_id))
+        result.notes.append(f"{name} not measured: {error.problem}")
+        return {}
+    regions = Regions.from_masks([_on(mask, grid, prepared.grid) for mask in masks])
+    result.notes += prepared.notes
+    columns = measure(prepared, regions, settings.features)
+    if name != "dce":
+        columns |= radiomics_features(prepared, regions, settings.features)
+    else:
+        _keep_perfusion(study, prepared, regions, rois, result)
+    lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
+    if lost:
+        result.notes.append(_lost_note(columns, lost, rois))
+    return columns
+
+
+def _on(mask: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
+    """A mask on one part of a grid, on another part of it that contains all its voxels."""
+    offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
+    out = np.zeros(other.shape, bool)
+    out[tuple((np.argwhere(mask) + offset).T)] = True
+    return out
+
+
+def _keep_perfusion(
+    study: Study, prepared: Prepared, regions: Regions, rois: list[Roi], result: StudyFeatures
+) -> None:
+    made = prepared.perfusion
+    if made is None:
+        return
+    for stem, array in prepared.maps.items():
+        result.maps[stem] = prepared.grid.with_array(array)
+    shown = _enhancement(study, made.arrival, made.n_baseline)
+    if shown is not None:
+        result.maps["dce_semi_relative_enhancement"] = shown
+    flat = np.zeros(int(np.prod(regions.shape)), bool)
+    for number, roi in enumerate(rois):
+        flat[:] = False
+        flat[regions.index[regions.start[number] : regions.start[number + 1]]] = True
+        try:
+            curve = made.curve(flat.reshape(regions.shape))
+        except CadError as error:
+            result.notes.append(f"ROI {roi.roi_id}: no mean curve: {error.problem}")
+            continue
+        result.curves[roi.roi_id] = Curve(
+            curve.time_s, curve.signal, curve.concentration_mM, curve.fit_mM, curve.params
+        )
+
+
+def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
+    """Relative enhancement for the eye, in a box around gland and regions.
+
+    The same numbers as the map that features are taken from, which covers gland and regions only.
+    """
+    union = roi_union(study)
+    if study.dce is None or union is None:
+        return None
+    box = box_around(union, study.dce.grid, _SHOWN_MM)
+    if box is None:
+        return None
+    dynamic = crop_dynamic(study.dce, box)
+    after = np.flatnonzero(np.asarray(dynamic.times) >= arrival)
+    baseline = dynamic.frames[:n_baseline].mean(axis=0, dtype=np.float32)
+    peak = dynamic.frames[after[0] :].max(axis=0).astype(np.float32)
+    positive = baseline > 0
+    share = np.maximum(peak - baseline, 0) / np.where(positive, baseline, 1)
+    return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
+
+
+def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
+    bad = sorted(
+        {rois[i].roi_id for name in lost for i in np.flatnonzero(~np.isfinite(columns[name]))}
+    )
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return (
+        f"fewer than {MIN_VOXELS} voxels with a value, or no pair of neighbours, in ROI "
+        f"{', '.join(bad)}: {', '.join(lost[:3])}{more} are missing there"
+    )
+
+
+def _keys(study: Study, rois: list[Roi]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "participant_id": pd.Series([study.participant_id] * len(rois), dtype="str"),
+            "roi_id": pd.Series([roi.roi_id for roi in rois], dtype="str"),
+        }
+    )
