@@ -2,7 +2,7 @@
 
 ``perfusion_maps`` finds the bolus, makes the T1 map, converts signal to concentration, chooses the
 arterial input and fits every model that the settings name. Map names: ``relative_enhancement``,
-``tofts_ktrans``, ... (see ``MAPS``, with units and sources); features put ``dce_`` in front.
+``tofts_ktrans``, ... (``definitions.MAPS`` has units and sources); features put ``dce_`` in front.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from cad.features.perfusion.aif import (
     plasma_from_blood,
     sampled_input,
 )
+from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.models import (
     KineticFit,
+    best_delay,
     fit_brix,
     fit_extended_tofts,
     fit_tofts,
@@ -38,71 +40,13 @@ from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
 
-
-@dataclass(frozen=True)
-class MapDefinition:
-    """What a map holds: one sentence, its unit and its source."""
-
-    definition: str
-    unit: str
-    source: str
-
-
-_OSIPI = "OSIPI lexicon"
-_KINETIC = {
-    "ktrans": ("volume transfer constant", "1/min"),
-    "ve": ("extravascular extracellular volume fraction", "1"),
-    "vp": ("plasma volume fraction", "1"),
-    "kep": ("exchange rate constant", "1/min"),
-    "amplitude": ("amplitude A, relative to the baseline signal", "1"),
-    "kel": ("elimination rate constant", "1/min"),
-    "r2": ("coefficient of determination of the fit", "1"),
-}
-
-
-def _definitions() -> dict[str, MapDefinition]:
-    found = {
-        "t1": MapDefinition("longitudinal relaxation time before contrast", "s", _OSIPI),
-        "baseline_signal": MapDefinition("mean signal before the bolus", "a.u.", _OSIPI),
-        "bolus_arrival": MapDefinition(
-            "bolus arrival after the study's, linear-linear corner", "s", "Cheong 2003"
-        ),
-        "maximum_enhancement": MapDefinition("largest signal minus baseline", "a.u.", _OSIPI),
-        "relative_enhancement": MapDefinition("maximum enhancement / baseline", "1", _OSIPI),
-        "time_to_peak": MapDefinition("largest signal after the study's arrival", "s", _OSIPI),
-        "wash_in": MapDefinition("relative enhancement / time to peak", "1/min", _OSIPI),
-        "wash_out": MapDefinition(
-            "slope of the relative enhancement from the peak on", "1/min", _OSIPI
-        ),
-        "iauc60": MapDefinition("area under the concentration, first 60 s", "mM s", _OSIPI),
-        "iauc90": MapDefinition("area under the concentration, first 90 s", "mM s", _OSIPI),
-    }
-    models = {
-        "tofts": ("Tofts", ("ktrans", "ve", "kep"), "mM", "Tofts 1999"),
-        "extended_tofts": ("extended Tofts", ("ktrans", "ve", "vp", "kep"), "mM", "Tofts 1999"),
-        "brix": ("Brix", ("amplitude", "kep", "kel"), "1", "Brix 1991"),
-    }
-    for model, (title, names, unit, source) in models.items():
-        for name in (*names, "r2"):
-            text, symbol = _KINETIC[name]
-            found[f"{model}_{name}"] = MapDefinition(f"{title}: {text}", symbol, source)
-        found[f"{model}_residual"] = MapDefinition(
-            f"{title}: root mean square of curve minus model", unit, source
-        )
-        found[f"{model}_did_not_fit"] = MapDefinition(
-            f"{title}: 1 where a parameter is on its bound, singular or not converged", "1", source
-        )
-    return found
-
-
-MAPS: dict[str, MapDefinition] = _definitions()
-"""Every map that :func:`perfusion_maps` can make, in a stable order."""
-
 # Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
 _CHUNK = 2048
 # Delay between population input and tissue is looked for around the arrival seen in the tissue.
-_DELAY_SEARCH_S = np.arange(-12.0, 6.5, 0.5)
-_VESSEL_DELAY_S = np.arange(-2.0, 8.5, 0.5)
+_ARRIVAL_SEARCH_S = (-12.0, 6.0)
+_VESSEL_DELAY_S = (-2.0, 8.0)
+_TRIM = 0.05
+_REFERENCE_VOXELS = 20_000
 # A measured input below this peak (mM in plasma) is inflow or partial volume, not an artery.
 _MIN_INPUT_PEAK = 0.5
 
@@ -253,7 +197,7 @@ def _perfusion_maps(
     notes: list[str] = []
     reference = _reference_region(study, dynamic, inside)
     times = np.asarray(dynamic.times, float)
-    mean_signal = dynamic.frames[:, reference].mean(axis=1, dtype=float)
+    mean_signal = _robust_mean(dynamic.frames[:, reference])
     bolus = find_bolus(times, mean_signal)
     t1 = _t1_map(study, settings, dynamic, inside | reference, notes)
     sequence = _sequence(dynamic, notes)
@@ -305,6 +249,16 @@ def _reference_region(study: Study, dynamic: Dynamic, inside: np.ndarray) -> np.
             if region.any():
                 return region
     return inside
+
+
+def _robust_mean(signals: np.ndarray) -> np.ndarray:
+    """Mean over voxels (n_times, n_voxels) without a twentieth at both ends of every frame.
+
+    A saturated vessel or a voxel of air must not decide where the bolus is.
+    """
+    thinned = signals[:, :: max(signals.shape[1] // _REFERENCE_VOXELS, 1)].astype(float)
+    cut = int(_TRIM * thinned.shape[1])
+    return np.sort(thinned, axis=1)[:, cut : thinned.shape[1] - cut].mean(axis=1)
 
 
 def _t1_map(
@@ -402,7 +356,7 @@ def _choose_input(
             return inlet, "measured"
     inlet, delay = _delayed(
         lambda d: parker_input(kinetics.times, d, settings.haematocrit),
-        bolus.arrival + _DELAY_SEARCH_S,
+        (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
         tissue,
     )
     notes.append(f"population input (Parker), arriving at {delay:.1f} s")
@@ -442,11 +396,12 @@ def _measured(study: Study, kinetics: _Kinetics, dynamic: Dynamic) -> np.ndarray
 
 
 def _delayed(
-    make: Callable[[float], InputFunction], delays: np.ndarray, tissue: np.ndarray
+    make: Callable[[float], InputFunction], bounds: tuple[float, float], tissue: np.ndarray
 ) -> tuple[InputFunction, float]:
-    """The input whose linear fit of the mean tissue curve is best."""
-    residuals = [float(fit_extended_tofts(tissue, make(d)).residual[0]) for d in delays]
-    delay = float(delays[int(np.argmin(residuals))])
+    """The input at the delay whose refined fit of the mean tissue curve is best."""
+    delay = best_delay(
+        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]), bounds
+    )
     return make(delay), delay
 
 

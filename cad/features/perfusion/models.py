@@ -8,6 +8,7 @@ vp as fractions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -164,9 +165,6 @@ def fit_delay(
 ) -> tuple[float, KineticFit]:
     """Delay between the input function and one tissue curve, with the fit at that delay.
 
-    Every whole second between the bounds is tried with the linear estimate and refinement; golden
-    section narrows the best one to 0.02 s.
-
     Parameters
     ----------
     curve : ndarray, shape (n_times,)
@@ -185,11 +183,15 @@ def fit_delay(
         grid = _grid(sampled_input(times, plasma, delay))
         return _fit(model, curve[None], grid, refine=True)
 
-    candidates = np.arange(bounds[0], bounds[1] + 0.5)
-    misfit = [float(at(d).residual[0]) for d in candidates]
-    best = float(candidates[int(np.argmin(misfit))])
-    delay = _golden(lambda d: float(at(d).residual[0]), best - 1.0, best + 1.0, bounds)
+    delay = best_delay(lambda d: float(at(d).residual[0]), bounds)
     return delay, at(delay)
+
+
+def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
+    """Delay (s) of the smallest misfit: whole seconds first, then golden section to 0.02 s."""
+    candidates = np.arange(bounds[0], bounds[1] + 0.5)
+    best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
+    return _golden(misfit, max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,20 +356,17 @@ def _judge(
     )
 
 
-def _golden(
-    cost: object, low: float, high: float, bounds: tuple[float, float], width: float = 0.02
-) -> float:
-    low, high = max(low, bounds[0]), min(high, bounds[1])
+def _golden(cost: Callable[[float], float], low: float, high: float, width: float = 0.02) -> float:
     ratio = (np.sqrt(5.0) - 1) / 2
     a, b = high - ratio * (high - low), low + ratio * (high - low)
-    fa, fb = cost(a), cost(b)  # type: ignore[operator]
+    fa, fb = cost(a), cost(b)
     while high - low > width:
         if fa <= fb:
             high, b, fb = b, a, fa
             a = high - ratio * (high - low)
-            fa = cost(a)  # type: ignore[operator]
+            fa = cost(a)
         else:
             low, a, fa = a, b, fb
             b = low + ratio * (high - low)
-            fb = cost(b)  # type: ignore[operator]
+            fb = cost(b)
     return float((low + high) / 2)

@@ -14,6 +14,7 @@ SECONDS_PER_MINUTE = 60.0
 # standard deviations of the frames before it.
 MIN_RISE = 0.05
 MIN_RISE_SD = 5.0
+_SAFE_BASELINE = 3
 _PARTS = 4  # arrival is looked for at quarters of a frame
 
 
@@ -26,7 +27,7 @@ class Bolus:
     arrival : float
         Seconds on the frames' clock.
     n_baseline : int
-        Frames before it.
+        Frames surely before it.
     """
 
     arrival: float
@@ -58,6 +59,8 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
         raise CadError("the mean dynamic curve holds values that are not numbers")
     arrival = float(bolus_arrival(times, curve[None])[0])
     n_baseline = int(np.searchsorted(times, arrival + 1e-9))
+    # The corner lags behind the first contrast: where frames allow, the last one is not trusted.
+    n_baseline -= n_baseline > _SAFE_BASELINE
     smooth = np.convolve(curve, np.ones(3) / 3, mode="valid")
     level = float(curve[:n_baseline].mean()) if n_baseline else float(curve[0])
     noise = float(curve[:n_baseline].std(ddof=1)) if n_baseline > 2 else 0.0
