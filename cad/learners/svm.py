@@ -40,7 +40,7 @@ class _PlattMachine(KernelMachine):
     """SVM whose costs come from the labels, with Platt's sigmoid on its decision values."""
 
     C: float
-    cv: int | None
+    calibration_folds: int | None
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class _PlattMachine(KernelMachine):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
-        cv: int | None = None,
+        calibration_folds: int | None = None,
         solver: str = "auto",
         tol: float = 1e-6,
         cache_size: float = 500.0,
@@ -60,7 +60,7 @@ class _PlattMachine(KernelMachine):
         self.gamma = gamma
         self.degree = degree
         self.coef0 = coef0
-        self.cv = cv
+        self.calibration_folds = calibration_folds
         self.solver = solver
         self.tol = tol
         self.cache_size = cache_size
@@ -105,7 +105,7 @@ class _PlattMachine(KernelMachine):
         self.classes_ = targets.classes
         self._keep(gram, solution)
         values = solution.f + self.intercept_[0]
-        if self.cv is not None:
+        if self.calibration_folds is not None:
             values = self._out_of_fold(X, targets.p, weight, groups)
         goal = platt_targets(targets.p > 0.5, weight)
         self.sigmoid_ = np.array(fit_sigmoid(values, goal, weight))
@@ -124,9 +124,9 @@ class _PlattMachine(KernelMachine):
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
         """Decision values of every sample by a machine that has not seen its group."""
         hard = (p > 0.5).astype(int)
-        splitter = StratifiedKFold(self.cv) if groups is None else StratifiedGroupKFold(self.cv)
+        splitter = StratifiedKFold(self.calibration_folds) if groups is None else StratifiedGroupKFold(self.calibration_folds)
         values = np.zeros(len(p))
-        machine = clone(self).set_params(cv=None)
+        machine = clone(self).set_params(calibration_folds=None)
         pairwise = self.kernel == "precomputed"
         for train, test in splitter.split(X, hard, groups):
             columns = np.ix_(train, train) if pairwise else train
@@ -156,7 +156,7 @@ class PlattSVC(_PlattMachine):
         exp(-gamma |u - v|^2); the papers' sigma is gamma = 1 / (2 sigma^2).
     degree, coef0 : int, float
         Of the polynomial kernel (gamma u'v + coef0)^degree.
-    cv : int, optional
+    calibration_folds : int, optional
         Fit the sigmoid on out-of-fold decision values of so many folds, patients kept together
         when ``groups`` are given; None uses the training decision values, as [N14] does.
     solver : str

@@ -1,0 +1,247 @@
+"""The fast solver of pointwise problems: pairs of rows first, then an exact active set.
+
+SMO finds out cheaply which rows matter; the active set turns its rough answer into the exact one
+(or fails, and SMO goes on with a tenth of the tolerance). Without the whole kernel matrix, or with
+too many free rows to factorise, SMO alone goes on until the solution passes its own judgement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learners.active_set import active_set
+from cad.learners.kernels import Gram
+from cad.learners.problem import Array, Problem, Solution, judge
+from cad.learners.smo import FULL, LINEAR, POLY, RBF, smo
+
+_CODES = {"linear": LINEAR, "rbf": RBF, "poly": POLY}
+_FIRST_EPS = 0.1
+_LAST_EPS = 1e-12
+_ROUNDS = 14
+# Largest Cholesky factor of the active set.
+_MAX_FREE = 3000
+# Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
+# that a pair of rows has anyway, so that pairs stay well conditioned.
+_RHO = 0.3
+_FIRST_SCALE = 0.5
+_EXACT = 1e-10
+
+
+@dataclass
+class _Work:
+    """Arrays the numba kernels share, in their notation (:mod:`cad.learners.smo`)."""
+
+    point: NDArray[np.int64]
+    sign: Array
+    r: Array
+    q: Array
+    c: Array
+    learned: bool
+    gamma: Array
+    f: Array
+    u: Array
+
+
+def is_pointwise(problem: Problem) -> bool:
+    """Whether every row looks at one point with sign +-1 and the extra scalars are (b[, s])."""
+    if problem.r != 1 or problem.A.nnz != problem.n_rows or not 1 <= len(problem.lower) <= 2:
+        return False
+    return bool(
+        (np.diff(problem.A.indptr) == 1).all()
+        and (np.abs(problem.A.data) == 1).all()
+        and np.isinf(problem.lower[0])
+        and (problem.lower[1:] == 0).all()
+        and np.isinf(problem.upper).all()
+    )
+
+
+def solve_hybrid(
+    gram: Gram,
+    problem: Problem,
+    *,
+    tol: float = 1e-6,
+    cache_mb: float = 500.0,
+    start: Array | None = None,
+    polish: bool = True,
+) -> Solution:
+    """Solve a pointwise problem.
+
+    Parameters
+    ----------
+    gram : Gram
+        Kernel of the training points, whole or on demand.
+    problem : Problem
+        Pointwise: rows as :func:`cad.learners.problem.pointwise_problem` makes them.
+    tol : float
+        Relative gap; KKT violation up to ten times it.
+    cache_mb : float
+        Room for kernel columns when the matrix is not held whole, MB.
+    start : ndarray, shape (n,), optional
+        Coefficients beta of a similar problem.
+    polish : bool
+        Whether the active set may finish.
+
+    Returns
+    -------
+    Solution
+        The same bits on every run.
+    """
+    work = _prepare(gram, problem, start)
+    iterations = 0
+    whole = gram.matrix is not None
+    if start is not None and whole and polish:
+        solution, iterations = _finish(gram, problem, work, tol, iterations)
+        if solution is not None:
+            return solution
+        work = _prepare(gram, problem, start)
+    _balance(work)
+    work.f = gram.times(problem.A.T @ work.gamma)
+    arrays = _kernel_arrays(gram, cache_mb)
+    rho = _RHO * float(np.mean(arrays[4]))
+    state = np.array([_FIRST_SCALE, rho, 0.0, float(-(work.q * work.sign) @ work.gamma)])
+    state[2] = max(0.0, state[0] + rho * state[3])
+    limit = 1000 * (work.point.size + 1000)
+    eps, best = _FIRST_EPS, None
+    for _ in range(_ROUNDS):
+        done, _, b = smo(
+            *arrays, work.point, work.sign, work.r, work.q, work.c, work.learned, state,
+            work.gamma, work.f, eps, limit,
+        )  # fmt: skip
+        iterations += done
+        work.u[:] = b, state[2] if work.learned else 0.0
+        state[0] = state[2]
+        if whole and polish:
+            solution, iterations = _finish(gram, problem, work, tol, iterations)
+            if solution is not None:
+                return solution
+        if eps <= 2e-4 or not polish:
+            best = _judged(gram, problem, work, tol, iterations, "smo", best)
+            if best.converged:
+                return best
+        if eps <= _LAST_EPS:
+            break
+        eps /= 10
+    return _judged(gram, problem, work, tol, iterations, "smo", best)
+
+
+def _prepare(gram: Gram, problem: Problem, start: Array | None) -> _Work:
+    B = problem.B.toarray()
+    sign = np.ascontiguousarray(problem.A.data, dtype=float)
+    learned = B.shape[1] == 2
+    q = -sign * B[:, 1] if learned else np.zeros(len(sign))
+    point = problem.A.indices.astype(np.int64)
+    gamma = np.zeros(len(sign))
+    f = np.zeros(problem.n_points)
+    if start is not None:
+        gamma = spread_coefficients(problem, start)
+        f = gram.times(problem.A.T @ gamma)
+    return _Work(
+        point, sign, sign * problem.t, q, problem.c.astype(float), learned, gamma, f, np.zeros(2)
+    )
+
+
+def spread_coefficients(problem: Problem, beta: Array) -> Array:
+    """Duals gamma in their box whose A' gamma is as near to beta as rows allow.
+
+    Rows of one point and sign are filled from the largest margin on: that one binds first.
+    """
+    gamma = np.zeros(problem.n_rows)
+    rest = np.array(beta, dtype=float)
+    if rest.shape != (problem.n_points,):
+        raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
+    order = np.argsort(-problem.t, kind="stable")
+    point, sign = problem.A.indices, problem.A.data
+    # Rows of a point are few: a second pass serves the second row, and so on.
+    seen: set[tuple[int, float]] = set()
+    for j in order:
+        i = int(point[j])
+        if rest[i] * sign[j] > 0 and (i, sign[j]) not in seen:
+            gamma[j] = min(rest[i] * sign[j], problem.c[j])
+            rest[i] -= sign[j] * gamma[j]
+    return gamma
+
+
+def _balance(work: _Work) -> None:
+    """Make sum sign gamma = 0 by lowering rows of the heavier sign, free ones first."""
+    excess = float(work.sign @ work.gamma)
+    if excess == 0.0:
+        return
+    side = np.flatnonzero((work.sign * excess > 0) & (work.gamma > 0))
+    free_first = side[np.argsort(work.gamma[side] >= work.c[side], kind="stable")]
+    left = abs(excess)
+    for j in free_first:
+        cut = min(work.gamma[j], left)
+        work.gamma[j] -= cut
+        left -= cut
+        if left <= 0:
+            break
+
+
+def _kernel_arrays(gram: Gram, cache_mb: float) -> tuple[Array, int, Array, Array, Array, Array]:
+    """cache, kind, X, squares, parameters, diagonal for :func:`cad.learners.smo.smo`."""
+    kernel = gram.kernel
+    numbers = np.array([kernel.gamma, kernel.coef0, float(kernel.degree)])
+    if gram.matrix is not None:
+        empty = np.zeros((0, 0))
+        diagonal = np.ascontiguousarray(np.diagonal(gram.matrix))
+        return np.ascontiguousarray(gram.matrix), FULL, empty, np.zeros(0), numbers, diagonal
+    n = gram.n_points
+    slots = int(np.clip(cache_mb * 1e6 // (8 * n), 2, n))
+    squares = np.einsum("ij,ij->i", gram.X, gram.X)
+    diagonal = np.ones(n)
+    if kernel.name == "linear":
+        diagonal = squares.copy()
+    elif kernel.name == "poly":
+        diagonal = (kernel.gamma * squares + kernel.coef0) ** kernel.degree
+    X = np.ascontiguousarray(gram.X)
+    return np.empty((slots, n)), _CODES[kernel.name], X, squares, numbers, diagonal
+
+
+def _finish(
+    gram: Gram, problem: Problem, work: _Work, tol: float, iterations: int
+) -> tuple[Solution | None, int]:
+    """The exact solution from the active set, or None; ``work`` keeps SMO's state."""
+    assert gram.matrix is not None  # noqa: S101  (the caller's condition, for the type checker)
+    free = int(np.sum((work.gamma > 0) & (work.gamma < work.c)))
+    if free > _MAX_FREE:
+        return None, iterations
+    room = min(_MAX_FREE, len(work.f), 2 * free + 200)
+    gamma, f, u = work.gamma.copy(), work.f.copy(), work.u.copy()
+    learned = work.learned and (u[1] > 0 or not gamma.any() or free > 0)
+    done, violation = active_set(
+        np.ascontiguousarray(gram.matrix), work.point, work.sign, work.r, work.q, work.c,
+        learned, gamma, f, u, _EXACT, 20 * (len(work.point) + 100), room, max(1, free // 10),
+    )  # fmt: skip
+    iterations += int(done)
+    if not np.isfinite(violation):
+        return None, iterations
+    polished = _Work(
+        work.point, work.sign, work.r, work.q, work.c, work.learned, gamma, f, u
+    )
+    solution = _judged(gram, problem, polished, tol, iterations, "hybrid", None)
+    return (solution if solution.converged else None), iterations
+
+
+def _judged(
+    gram: Gram,
+    problem: Problem,
+    work: _Work,
+    tol: float,
+    iterations: int,
+    solver: str,
+    best: Solution | None,
+) -> Solution:
+    """The solution as it stands, or the better one so far."""
+    f = gram.times(problem.A.T @ work.gamma)
+    work.f[:] = f
+    u = work.u[: len(problem.lower)]
+    solution = judge(
+        problem, f, work.gamma.copy(), u.copy(),
+        iterations=iterations, solver=solver, gap_tol=tol, kkt_tol=10 * tol,
+    )  # fmt: skip
+    if best is not None and best.gap < solution.gap and not solution.converged:
+        return best
+    return solution
