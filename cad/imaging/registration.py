@@ -23,6 +23,7 @@ MAX_ANGLE_DEG = 15.0
 MARGIN_MM = 20.0
 _BINS = 32
 _WORKING_MM = 1.5
+_DIGITS = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def register_rigid(
     """Rigid transform that brings ``moving`` in line with ``fixed``.
 
     Mattes mutual information on all voxels of the region, regular-step descent on three scales;
-    single-threaded and without random sampling, so that the result repeats.
+    without random sampling, so that the result repeats.
 
     Parameters
     ----------
@@ -260,6 +261,8 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
         raise CadError(f"registration failed: {str(error).splitlines()[-1]}") from error
+    # Sums over threads differ in their last bits; a result that repeats has fewer digits.
+    start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
 
 
