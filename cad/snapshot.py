@@ -10,12 +10,13 @@ import numpy as np
 from cad.features.table import StudyFeatures
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.study import Study
-from cad.imaging.volume import Dynamic, Volume
+from cad.imaging.volume import Volume
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
+# Maps that pages show, by their names in StudyFeatures.maps.
+ENHANCEMENT = "dce_semi_relative_enhancement"
 KTRANS = "dce_tofts_ktrans"
-BASELINE_FRAMES = 3
 
 
 def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
@@ -39,7 +40,7 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     images = {
         "t2w": study.t2w,
         "adc": study.adc,
-        "enhancement": _subtraction(study.dce) if study.dce else None,
+        "enhancement": features.maps.get(ENHANCEMENT),
         "ktrans": features.maps.get(KTRANS),
     }
     shown = {
@@ -70,12 +71,6 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         **_curves(study, features),
         "meta": np.array(json.dumps(meta, sort_keys=True)),
     }
-
-
-def _subtraction(dce: Dynamic) -> Volume:
-    """Brightest frame minus the mean of the first three: what a reader calls subtraction."""
-    baseline = dce.frames[:BASELINE_FRAMES].mean(axis=0, dtype=np.float32)
-    return dce.grid.with_array(dce.frames.max(axis=0).astype(np.float32) - baseline)
 
 
 def _display_grid(study: Study) -> Volume:
