@@ -1,0 +1,206 @@
+"""A male pelvis around one prostate: zones, nodules, organs and vessels, different in every man."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.phantom.params import PATIENT_SD, TISSUES, Tissue
+from cad.phantom.shapes import Shape, ripples
+
+_OUTSIDE = "fat"
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """What lies where before any region of interest is added.
+
+    Parameters
+    ----------
+    shapes : list of Shape
+        Painted in order over fat.
+    tissues : dict of str to Tissue
+        This patient's parameters by tissue name.
+    axes : tuple of 3 floats
+        Semi-axes of the gland, mm.
+    gland : Shape
+        Its outline.
+    """
+
+    shapes: list[Shape]
+    tissues: dict[str, Tissue]
+    axes: tuple[float, float, float]
+    gland: Shape
+
+    def zone(self, point: np.ndarray) -> str:
+        """Zone of the gland at a point (x, y, z) in mm; empty outside."""
+        x, y, z = (np.asarray(v) for v in point)
+        found = ""
+        for shape in self.shapes:
+            if shape.level(x, y, z) < 1.0 and (not shape.within or found in shape.within):
+                found = shape.zone
+        return found
+
+
+def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
+    """A tissue with parameters multiplied by exp(shift); fractions stay below .9."""
+    factor = {name: float(np.exp(value)) for name, value in shift.items()}
+    return Tissue(
+        t1=tissue.t1 * factor.get("t1", 1.0),
+        t2=tissue.t2 * factor.get("t2", 1.0),
+        adc=min(tissue.adc * factor.get("adc", 1.0), 3000.0),
+        density=tissue.density,
+        ktrans=tissue.ktrans * factor.get("ktrans", 1.0),
+        ve=min(tissue.ve * factor.get("ve", 1.0), 0.9),
+        vp=min(tissue.vp * factor.get("vp", 1.0), 0.3),
+        texture=tissue.texture,
+    )
+
+
+def build_anatomy(rng: np.random.Generator) -> Anatomy:
+    """Draw one man's pelvis.
+
+    The gland holds 20 to 100 mL; what it has more than 25 mL is transition zone (hyperplasia).
+    """
+    volume = float(np.clip(np.exp(rng.normal(np.log(42.0), 0.38)), 20.0, 100.0))
+    proportion = np.array([1.28, 0.86, 1.00]) * np.exp(rng.normal(0, 0.05, 3))
+    radius = (volume * 1000 / (4 / 3 * np.pi * float(np.prod(proportion)) * 0.93)) ** (1 / 3)
+    a, b, c = (float(v) for v in radius * proportion)
+    tissues = dict(TISSUES)
+    common = {name: float(rng.normal(0, sd)) for name, sd in PATIENT_SD.items()}
+    for name in ("PZ", "TZ", "CZ", "AFS", "capsule", "urethra"):
+        own = {key: value + float(rng.normal(0, 0.04)) for key, value in common.items()}
+        tissues[name] = vary(TISSUES[name], own)
+    gland = Shape(
+        "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
+    )
+    shapes = [*_surroundings(rng, a, b, c), gland, *_zones(rng, a, b, c, volume, gland.waves)]
+    shapes += _nodules(rng, tissues, shapes, volume, (a, b, c))
+    shapes.append(_ellipsoid("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
+    return Anatomy(shapes, tissues, (a, b, c), gland)
+
+
+def _ellipsoid(
+    tissue: str,
+    centre: tuple[float, float, float],
+    axes: tuple[float, float, float],
+    zone: str = "",
+    **more: object,
+) -> Shape:
+    return Shape(tissue, centre, axes, zone, **more)  # type: ignore[arg-type]
+
+
+def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:
+    """Muscles, bones, bladder, vesicles, rectum and vessels around a gland of these semi-axes."""
+    wide = max(a + 16.0, 40.0) + rng.uniform(-1, 2)
+    back = b * 0.86
+    shapes: list[Shape] = []
+    for side in (-1, 1):
+        shapes += [
+            _ellipsoid("muscle", (side * (wide + 10), 2, 4), (13, 34, 60), power=2.6),
+            _ellipsoid("cortex", (side * (wide + 31), -6, 16), (16, 30, 40), power=2.4),
+            _ellipsoid("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
+            _ellipsoid("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
+            _ellipsoid("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
+            _ellipsoid("vein", (side * (wide + 4), -b - 16, 0), (5.5, 5.0, 400)),
+            _ellipsoid("artery", (side * (wide + 15), -b - 18, 0), (4.6, 4.6, 400)),
+            # Levator ani: a sling beside gland and rectum, thinner towards the head.
+            _ellipsoid("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
+        ]
+    shapes += [
+        _ellipsoid("muscle", (0, back + 40, 0), (40, 14, 80), power=2.4),
+        _ellipsoid("venous plexus", (0, -b - 2.5, -2), (13, 4.0, c), waves=ripples(rng, 0.15, 10)),
+        _ellipsoid("bowel wall", (0, back + 13, 0), (16, 12.5, 90), waves=ripples(rng, 0.06, 25)),
+    ]
+    filling = str(rng.choice(["gas", "stool", "muscle"], p=[0.45, 0.35, 0.2]))
+    full = rng.uniform(0.55, 0.8)
+    shapes.append(_ellipsoid(filling, (0, back + 13, 0), (16 * full, 12.5 * full, 88)))
+    bladder = float(rng.uniform(0.8, 1.15))
+    centre = (0.0, -0.35 * b, c + 19.0 * bladder)
+    shapes += [
+        _ellipsoid("vesicle wall", centre, (37 * bladder, 27 * bladder, 22 * bladder), power=2.2),
+        _ellipsoid("urine", centre, (33.5 * bladder, 23.5 * bladder, 19 * bladder), power=2.2),
+    ]
+    for side in (-1, 1):
+        place = (side * 14.0, back * 0.75, c + 2.0)
+        shapes += [
+            _ellipsoid("vesicle wall", place, (14, 5.2, 7.0), angle=side * 0.25),
+            _ellipsoid(
+                "seminal vesicle", place, (12.8, 4.2, 6.0), angle=side * 0.25,
+                waves=ripples(rng, 0.2, 6),
+            ),
+        ]  # fmt: skip
+    return shapes
+
+
+def _zones(
+    rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple
+) -> list[Shape]:
+    """Peripheral zone in its capsule, central and transition zone, fibromuscular stroma."""
+    rim = 0.9
+    share = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72))
+    grown = share ** (1 / 3)
+    lean = 0.05 * b * (1 - grown)
+    inner = (a - rim, b - rim, c - rim)
+    zones = [
+        Shape("PZ", (0, 0, 0), inner, "PZ", ("rim",), waves=waves, back=0.86, taper=0.45),
+        _ellipsoid(
+            "CZ", (0, 0.34 * b, 0.62 * c), (0.52 * a, 0.36 * b, 0.42 * c), "CZ", within=("PZ",)
+        ),
+    ]
+    for side in (-1, 1):
+        uneven = 1.0 + float(rng.normal(0, 0.06))
+        centre = (side * 0.30 * a * grown, (-0.30 + 0.12 * grown) * b - lean, 0.10 * c)
+        axes = (
+            0.62 * a * grown * uneven,
+            0.92 * b * grown * uneven,
+            0.92 * c * grown,
+        )
+        ripple = ripples(rng, 0.06, 16)
+        within = ("PZ", "CZ", "rim TZ", "TZ")
+        zones.append(_ellipsoid("capsule", centre, axes, "rim TZ", within=within[:2], waves=ripple))
+        thin = (axes[0] - 0.8, axes[1] - 0.8, axes[2] - 0.8)
+        zones.append(_ellipsoid("TZ", centre, thin, "TZ", within=within, waves=ripple))
+    zones.append(
+        _ellipsoid(
+            "AFS", (0, -0.92 * b, 0.02 * c), (0.50 * a, 0.34 * b, 0.85 * c), "AFS",
+            within=("PZ", "TZ", "rim TZ"), waves=ripples(rng, 0.1, 14),
+        )
+    )  # fmt: skip
+    return zones
+
+
+def _nodules(
+    rng: np.random.Generator,
+    tissues: dict[str, Tissue],
+    shapes: list[Shape],
+    volume: float,
+    axes: tuple[float, float, float],
+) -> list[Shape]:
+    """Hyperplastic nodules of the transition zone, more of them in larger glands."""
+    count = int(rng.poisson(np.clip((volume - 18.0) / 4.0, 1.0, 14.0)))
+    lobes = [shape for shape in shapes if shape.tissue == "TZ"]
+    nodules = []
+    for number in range(count):
+        lobe = lobes[int(rng.integers(len(lobes)))]
+        offset = rng.normal(0, 0.45, 3) * np.array(lobe.axes)
+        radius = float(rng.uniform(2.5, 6.5))
+        place = tuple(float(v) for v in np.array(lobe.centre) + offset)
+        stretch = rng.uniform(0.8, 1.2, 3) * radius
+        name = f"nodule {number}"
+        stromal = rng.random() < 0.4
+        shift = {
+            "t2": float(rng.normal(-0.35 if stromal else 0.22, 0.12)),
+            "adc": float(rng.normal(-0.20 if stromal else 0.07, 0.06)),
+            "ktrans": float(rng.normal(0.35 if stromal else 0.0, 0.25)),
+        }
+        tissues[name] = vary(tissues["TZ"], shift)
+        outer = tuple(float(v) for v in stretch)
+        core = tuple(float(v) - 0.7 for v in stretch)
+        waves = ripples(rng, 0.06, 8)
+        nodules += [
+            Shape("capsule", place, outer, "TZ", ("TZ",), waves=waves),  # type: ignore[arg-type]
+            Shape(name, place, core, "TZ", ("TZ",), waves=waves),  # type: ignore[arg-type]
+        ]
+    return nodules

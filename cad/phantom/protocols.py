@@ -1,0 +1,157 @@
+"""What the two sites' scanners do: grids, timing, angles and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Voxels of one acquisition.
+
+    Parameters
+    ----------
+    shape : (n_z, n_y, n_x)
+        Number of voxels.
+    spacing : (x, y, z)
+        mm.
+    """
+
+    shape: tuple[int, int, int]
+    spacing: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One site's examination.
+
+    Parameters
+    ----------
+    site : str
+        Name in ``participants.tsv``.
+    t2, adc, dce : Grid
+        Grids of the three modalities; flip-angle images lie on the dynamic grid.
+    t2_times : (float, float)
+        TR and TE, s.
+    b_values : (float, float)
+        s/mm2.
+    dce_times : (float, float)
+        TR and interval between frames, s.
+    frames : int
+        Number of dynamic frames.
+    flip : float
+        Degrees, dynamic series.
+    flips : tuple of float
+        Degrees, flip-angle images.
+    noise : (float, float, float)
+        Standard deviation of the noise relative to the signal of normal PZ: T2, diffusion (b = 0),
+        dynamic frames; flip-angle images have half of the last.
+    supersample : (z, y, x)
+        Points per voxel over which the tissues are averaged.
+    """
+
+    site: str
+    t2: Grid
+    adc: Grid
+    dce: Grid
+    t2_times: tuple[float, float]
+    b_values: tuple[float, float]
+    dce_times: tuple[float, float]
+    frames: int
+    flip: float
+    flips: tuple[float, ...]
+    noise: tuple[float, float, float]
+    supersample: tuple[int, int, int] = (2, 2, 2)
+
+
+FULL = (
+    Protocol(
+        "A",
+        Grid((20, 208, 208), (0.625, 0.625, 3.6)),
+        Grid((20, 72, 80), (2.0, 2.0, 3.6)),
+        Grid((20, 96, 104), (1.625, 1.625, 3.6)),
+        (4.0, 0.101),
+        (50, 800),
+        (0.00385, 4.2),
+        60,
+        12.0,
+        (2.0, 5.0, 10.0, 20.0),
+        (0.035, 0.022, 0.035),
+    ),
+    Protocol(
+        "B",
+        Grid((22, 256, 256), (0.52, 0.52, 3.0)),
+        Grid((22, 84, 96), (1.65, 1.65, 3.0)),
+        Grid((20, 84, 96), (1.8, 1.8, 3.5)),
+        (5.6, 0.090),
+        (100, 1000),
+        (0.0050, 7.5),
+        34,
+        15.0,
+        (3.0, 8.0, 15.0),
+        (0.045, 0.028, 0.030),
+    ),
+)
+"""As clinics have them, with the field of view cut around the prostate."""
+
+SAMPLE = (
+    Protocol(
+        "A",
+        Grid((14, 120, 120), (1.0, 1.0, 4.2)),
+        Grid((14, 40, 44), (2.6, 2.6, 4.2)),
+        Grid((14, 48, 64), (2.3, 2.3, 4.2)),
+        (4.0, 0.101),
+        (50, 800),
+        (0.00385, 9.0),
+        24,
+        12.0,
+        (2.0, 5.0, 10.0, 20.0),
+        (0.030, 0.020, 0.030),
+    ),
+    Protocol(
+        "B",
+        Grid((15, 128, 128), (0.92, 0.92, 3.9)),
+        Grid((15, 44, 48), (2.4, 2.4, 3.9)),
+        Grid((15, 48, 60), (2.5, 2.5, 3.9)),
+        (5.6, 0.090),
+        (100, 1000),
+        (0.0050, 11.0),
+        20,
+        15.0,
+        (3.0, 8.0, 15.0),
+        (0.035, 0.024, 0.028),
+    ),
+)
+"""The same examinations on coarser grids: small enough to travel with the project."""
+
+LIGHT = (
+    Protocol(
+        "A",
+        Grid((10, 64, 64), (1.5, 1.5, 5.0)),
+        Grid((10, 32, 32), (3.0, 3.0, 5.0)),
+        Grid((10, 32, 44), (3.0, 3.0, 5.0)),
+        (4.0, 0.101),
+        (50, 800),
+        (0.00385, 15.0),
+        10,
+        12.0,
+        (2.0, 10.0, 20.0),
+        (0.030, 0.020, 0.030),
+        (1, 2, 2),
+    ),
+    Protocol(
+        "B",
+        Grid((10, 64, 64), (1.4, 1.4, 5.0)),
+        Grid((10, 32, 32), (2.9, 2.9, 5.0)),
+        Grid((10, 32, 44), (3.0, 3.0, 5.0)),
+        (5.6, 0.090),
+        (100, 1000),
+        (0.0050, 18.0),
+        8,
+        15.0,
+        (3.0, 8.0, 15.0),
+        (0.035, 0.024, 0.028),
+        (1, 2, 2),
+    ),
+)
+"""For measuring how a cluster copes with 10,000 studies; too coarse to be looked at."""

@@ -1,0 +1,96 @@
+"""Four simulated readers: what they see of the latent, and the score they give.
+
+A reader sees the region's conspicuous severity, errs together with the others (the image shows all
+of them the same misleading detail) and on his own, leans to one side, and cuts the result into the
+five-point Likert scale. Nobody looks at a feature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cad.phantom.findings import Region
+
+SCALE = "likert5"
+NORMAL_LATENT = -1.65
+"""Latent of inconspicuous tissue: what a region fades into when it is hard to see."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader.
+
+    Parameters
+    ----------
+    reader_id : str
+        As in ``readers.tsv``.
+    expert : bool
+        Declared expertise.
+    error : float
+        Standard deviation of his own error, in units of the latent.
+    shared : float
+        How much of the common error he makes.
+    bias : float
+        Shift of what he sees: above 0 he calls more regions malignant.
+    spread : float
+        Above 1 he uses the ends of the scale more.
+    missing : float
+        Share of regions that he did not score.
+    """
+
+    reader_id: str
+    expert: bool
+    error: float
+    shared: float
+    bias: float
+    spread: float
+    missing: float
+
+
+READERS = (
+    Reader("r1", True, 0.32, 0.8, 0.00, 1.10, 0.01),
+    Reader("r2", False, 0.50, 1.0, 0.15, 1.00, 0.03),
+    Reader("r3", False, 0.58, 1.0, -0.20, 0.90, 0.04),
+    Reader("r4", False, 0.66, 1.0, 0.30, 1.15, 0.07),
+)
+COMMON_ERROR = 0.42
+"""Standard deviation of the common error for a conspicuous region; twice that for a faint one."""
+CUTS = (-1.10, -0.45, 0.05, 0.55)
+"""Boundaries of the scores 1 to 5 on the perceived latent."""
+
+
+def conspicuity(region: Region) -> float:
+    """How well a region can be seen, .55 to 1: by its size."""
+    return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
+
+
+def score(rng: np.random.Generator, regions: list[Region]) -> pd.DataFrame:
+    """Scores of all readers for one patient's regions.
+
+    Returns
+    -------
+    DataFrame
+        roi_id (str), reader_id, scale, score (1 to 5, or NaN where it is missing).
+    """
+    rows = []
+    for number, region in enumerate(regions, start=1):
+        seen = conspicuity(region)
+        visible = NORMAL_LATENT + seen * (region.latent - NORMAL_LATENT)
+        common = rng.normal(0, COMMON_ERROR) * (2.0 - seen)
+        for reader in READERS:
+            percept = visible + reader.bias + reader.shared * common + rng.normal(0, reader.error)
+            middle = CUTS[1]
+            cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
+            skipped = rng.random() < reader.missing
+            rows.append(
+                {
+                    "roi_id": str(number),
+                    "reader_id": reader.reader_id,
+                    "scale": SCALE,
+                    "score": np.nan if skipped else float(cut + 1),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,136 @@
+"""Soft-edged solids in the gland's own frame: x to the left, y to the back, z to the head, mm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A wavy super-ellipsoid.
+
+    Parameters
+    ----------
+    tissue : str
+        What fills it.
+    centre, axes : tuple of 3 floats
+        Centre and semi-axes, mm.
+    zone : str
+        Part of the gland that it belongs to; empty outside the gland.
+    within : tuple of str
+        Zones it may replace; empty for anything. What lies elsewhere stays as it was.
+    angle : float
+        Rotation about z, radians.
+    waves : tuple of (amplitude, wave vector, phase)
+        Ripples of the surface, relative to the radius.
+    power : float
+        2 is an ellipsoid; more is boxier.
+    back : float
+        Factor on the y axis behind the centre (a flatter or fuller back).
+    taper : float
+        Relative narrowing towards the feet: the gland's apex.
+    """
+
+    tissue: str
+    centre: tuple[float, float, float]
+    axes: tuple[float, float, float]
+    zone: str = ""
+    within: tuple[str, ...] = ()
+    angle: float = 0.0
+    waves: tuple[tuple[float, tuple[float, float, float], float], ...] = field(default=())
+    power: float = 2.0
+    back: float = 1.0
+    taper: float = 0.0
+
+    def level(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Below 1 inside, 1 on the surface; arguments broadcast."""
+        u, v, w = x - self.centre[0], y - self.centre[1], z - self.centre[2]
+        if self.angle:
+            c, s = np.cos(self.angle), np.sin(self.angle)
+            u, v = c * u + s * v, c * v - s * u
+        w = w / self.axes[2]
+        v = np.where(v > 0, v / (self.axes[1] * self.back), v / self.axes[1])
+        u = u / self.axes[0]
+        if self.power == 2.0:
+            plane = u * u + v * v
+        else:
+            plane = np.abs(u) ** self.power + np.abs(v) ** self.power
+        if self.taper:
+            # Full width at the middle and above, narrower below it.
+            plane = plane / (1.0 + self.taper * np.minimum(w, 0.0)) ** self.power
+        total = plane + np.abs(w) ** self.power
+        for amplitude, (kx, ky, kz), phase in self.waves:
+            ripple = np.sin(kx * x + phase) * np.cos(ky * y - phase) * np.cos(kz * z + 2 * phase)
+            total = total + amplitude * ripple
+        return total
+
+    def reach(self) -> tuple[float, float]:
+        """Half-widths (mm) about the centre, in the plane and along z, that surely hold it."""
+        extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
+        plane = max(self.axes[0], self.axes[1] * max(1.0, self.back))
+        return plane * extra, self.axes[2] * extra
+
+
+def ripples(
+    rng: np.random.Generator, amplitude: float, size: float, count: int = 3
+) -> tuple[tuple[float, tuple[float, float, float], float], ...]:
+    """Random surface waves with lengths of about ``size`` mm and more."""
+    waves = []
+    for _ in range(count):
+        k = 2 * np.pi / (size * rng.uniform(1.2, 2.6, 3))
+        waves.append(
+            (
+                float(amplitude * rng.uniform(0.5, 1.0)),
+                (float(k[0]), float(k[1]), float(k[2])),
+                float(rng.uniform(0, 2 * np.pi)),
+            )
+        )
+    return tuple(waves)
+
+
+def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Number of the last shape that holds each point of a grid, 0 where none does.
+
+    Parameters
+    ----------
+    shapes : list of Shape
+        Later ones replace earlier ones.
+    x, y, z : ndarray, shape (n_x,), (n_y,), (n_z,)
+        Increasing coordinates of the grid, mm.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n_z, n_y, n_x)
+        1 + index into ``shapes``.
+    """
+    out = np.zeros((len(z), len(y), len(x)), np.uint8)
+    for number, shape in enumerate(shapes, start=1):
+        reach, high = shape.reach()
+        window = tuple(
+            slice(*np.searchsorted(axis, (centre - half, centre + half)))
+            for axis, centre, half in (
+                (z, shape.centre[2], high),
+                (y, shape.centre[1], reach),
+                (x, shape.centre[0], reach),
+            )
+        )
+        part = out[window]
+        if not part.size:
+            continue
+        inside = (
+            shape.level(
+                x[window[2]][None, None, :],
+                y[window[1]][None, :, None],
+                z[window[0]][:, None, None],
+            )
+            < 1.0
+        )
+        if shape.within:
+            allowed = np.zeros(len(shapes) + 1, bool)
+            for other, earlier in enumerate(shapes[: number - 1], start=1):
+                allowed[other] = earlier.zone in shape.within
+            inside &= allowed[part]
+        part[inside] = number
+    return out

@@ -1,0 +1,283 @@
+"""Simulated cohorts: one patient at a time, each from the seed and his number alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from cad.cohort import write_tables
+from cad.errors import CadError
+from cad.files import write_atomic
+from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.study import Roi, Study
+from cad.imaging.study_files import write_study
+from cad.imaging.volume import Volume
+from cad.phantom.anatomy import build_anatomy
+from cad.phantom.findings import Region, case_mix, draw_regions
+from cad.phantom.protocols import FULL, LIGHT, Protocol
+from cad.phantom.readers import READERS, conspicuity, score
+from cad.phantom.scanner import (
+    Scene,
+    View,
+    diffusion_images,
+    draw_bolus,
+    draw_fields,
+    draw_placement,
+    dynamic_images,
+    t2_image,
+)
+
+LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
+_MARGIN_VOXELS = 1
+ROUNDS = 12
+"""How often regions are drawn again until all can be measured."""
+_FIELD_HALF = (100.0, 90.0, 50.0)
+
+
+@dataclass(frozen=True)
+class Patient:
+    """One simulated patient.
+
+    Parameters
+    ----------
+    study : Study
+        Images and masks.
+    site : str
+        Whose protocol was used.
+    regions : list of Region
+        What the regions are; number i + 1 has the label and the roi_id i + 1.
+    scores : DataFrame
+        roi_id, reader_id, scale, score.
+    """
+
+    study: Study
+    site: str
+    regions: list[Region]
+    scores: pd.DataFrame
+
+
+def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: int = 1) -> None:
+    """Write a simulated cohort.
+
+    Parameters
+    ----------
+    out : Path
+        Cohort folder (DESIGN 4); must be absent or empty.
+    patients : int
+        At least 1. 49 patients have 350 regions, 66 of them malignant (a few less where they
+        find no room).
+    seed : int
+        Patient ``i`` depends on the seed and ``i`` only.
+    light : bool
+        Coarse grids and few frames, for benchmarks of scale.
+    jobs : int
+        Processes.
+
+    Raises
+    ------
+    CadError
+        For a folder that holds something, or fewer than one patient.
+    """
+    write_cohort(out, patients, seed, LIGHT if light else FULL, jobs)
+
+
+def write_cohort(
+    out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
+) -> None:
+    """As :func:`simulate`, with the sites' protocols."""
+    if patients < 1:
+        raise CadError(f"a cohort has at least one patient, asked for {patients}")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CadError("the folder to simulate into is not empty", file=out, hint="name a new one")
+    made = Parallel(n_jobs=jobs)(
+        delayed(_write_patient)(out, seed, index, protocols) for index in range(patients)
+    )
+    tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
+    people, rois, scores, latent = tables
+    readers = pd.DataFrame(
+        {"reader_id": [r.reader_id for r in READERS], "expert": [int(r.expert) for r in READERS]}
+    )
+    write_tables(
+        out,
+        participants=people,
+        readers=readers,
+        rois=rois,
+        scores=scores,
+        name=f"simulated prostate MRI, seed {seed}",
+        simulated=True,
+    )
+    text = latent.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+    write_atomic(out / LATENT_FILE, text.encode())
+
+
+def latent_auc(cohort: Path) -> float:
+    """Area under the ROC curve of the latent against histology: what perfect sight would reach.
+
+    Parameters
+    ----------
+    cohort : Path
+        A simulated cohort.
+
+    Raises
+    ------
+    CadError
+        When the cohort has no latent (it is not simulated) or one class only.
+    """
+    path = cohort / LATENT_FILE
+    if not path.is_file():
+        raise CadError("no latent malignancy: not a simulated cohort", file=path)
+    table = pd.read_csv(path, sep="\t")
+    positive = table.loc[table["isup"] > 0, "latent"].to_numpy()
+    negative = table.loc[table["isup"] == 0, "latent"].to_numpy()
+    if not len(positive) or not len(negative):
+        raise CadError("one class only: no area under a curve", file=path)
+    wins = (positive[:, None] > negative).mean() + 0.5 * (positive[:, None] == negative).mean()
+    return float(wins)
+
+
+def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Patient:
+    """One patient in memory."""
+    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(6)
+    body, finding, reading, scene_rng, noise, plan = (np.random.default_rng(s) for s in streams)
+    protocol = protocols[int(body.integers(len(protocols)))]
+    anatomy = build_anatomy(body)
+    count, cancers = case_mix(seed, index)
+    placement, fields = draw_placement(scene_rng), draw_fields(scene_rng, _FIELD_HALF)
+    bias = scene_rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
+    bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
+    bolus, gain = draw_bolus(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
+    shifts = plan.uniform(-2, 2, (3, 3))
+    moved = plan.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
+    place_seed = int(finding.integers(2**63))
+    grow = np.ones(count)
+    for attempt in range(ROUNDS):
+        regions = draw_regions(np.random.default_rng(place_seed), anatomy, count, cancers, grow)
+        scene = Scene(
+            [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
+            anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
+            placement,
+            fields,
+            -np.array(_FIELD_HALF),
+            bias,
+        )
+        views = [
+            View(scene, grid, shift, move, protocol.supersample)
+            for grid, shift, move in zip(
+                (protocol.t2, protocol.adc, protocol.dce), shifts, moved, strict=True
+            )
+        ]
+        roi_map = _roi_map(views[0], regions)
+        small = _too_small(roi_map, len(regions), views[1:])
+        if not small:
+            break
+        # What is too small to be measured is drawn larger; what cannot grow is left out at last.
+        for i in small:
+            if attempt < ROUNDS // 2:
+                grow[regions[i].number - 1] *= 1.12
+            else:
+                grow[regions[i].number - 1] = 0.0
+    study_id = f"sub-{index + 1:04d}"
+    adc, diffusion = diffusion_images(views[1], protocol, noise)
+    dce, vfa = dynamic_images(views[2], protocol, bolus, noise)
+    study = Study(
+        study_id,
+        study_id,
+        t2w=t2_image(views[0], protocol, gain, noise),
+        adc=adc,
+        dce=dce,
+        vfa=vfa,
+        vfa_repetition_time=protocol.dce_times[0],
+        diffusion=diffusion,
+        roi_map=roi_map,
+        rois=[Roi(str(i), i, region.zone) for i, region in enumerate(regions, start=1)],
+        gland=_gland(views[0]),
+        vessel=_vessel(views[2]),
+    )
+    return Patient(study, protocol.site, regions, score(reading, regions))
+
+
+def _roi_map(view: View, regions: list[Region]) -> Volume:
+    """Label map on the T2 grid: voxels of which a region fills at least one half."""
+    labels = np.zeros(view.grid.shape, np.uint8)
+    first = {shape.tissue: i for i, shape in enumerate(view.scene.shapes, start=1)}
+    for label, region in enumerate(regions, start=1):
+        labels[view.share([first[region.shapes[-1].tissue]]) >= 0.5] = label
+    return view.volume(labels)
+
+
+def _too_small(roi_map: Volume, count: int, views: list[View]) -> list[int]:
+    """Regions (from 0) that have too few voxels to be measured in some modality."""
+    need = MIN_VOXELS + _MARGIN_VOXELS
+    grids = [view.volume(np.zeros(view.grid.shape, bool)) for view in views]
+    found = []
+    for number in range(count):
+        inside = roi_map.with_array(roi_map.array == number + 1)
+        if not inside.array.any() or any(
+            resample_mask(inside, grid).array.sum() < need for grid in grids
+        ):
+            found.append(number)
+    return found
+
+
+def _gland(view: View) -> Volume:
+    numbers = [i for i, shape in enumerate(view.scene.shapes, start=1) if shape.zone]
+    return view.volume(view.share(numbers) >= 0.5)
+
+
+def _vessel(view: View) -> Volume:
+    """The middle of one femoral artery: voxels that nothing else shares."""
+    arteries = [i for i, s in enumerate(view.scene.shapes, start=1) if s.tissue == "artery"]
+    # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
+    share = view.share(arteries[1:])
+    inside = share > 0.99
+    inside[:2] = inside[-2:] = False
+    if not inside.any():
+        inside = share >= share.max() - 1e-6
+    return view.volume(inside)
+
+
+def _write_patient(
+    out: Path, seed: int, index: int, protocols: tuple[Protocol, ...]
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Write one study; returns its rows of participants, rois, scores and latent."""
+    patient = make_patient(seed, index, protocols)
+    name = patient.study.participant_id
+    write_study(out / name, patient.study)
+    regions = patient.regions
+    ids = [str(i + 1) for i in range(len(regions))]
+    rois = pd.DataFrame(
+        {
+            "participant_id": name,
+            "roi_id": ids,
+            "label": range(1, len(regions) + 1),
+            "zone": [r.zone for r in regions],
+            "histology": ["malignant" if r.malignant else "benign" for r in regions],
+            "isup": [r.isup for r in regions],
+        }
+    )
+    latent = pd.DataFrame(
+        {
+            "participant_id": name,
+            "roi_id": ids,
+            "kind": [r.kind for r in regions],
+            "latent": [r.latent for r in regions],
+            "conspicuity": [conspicuity(r) for r in regions],
+            "radius": [r.radius for r in regions],
+            "isup": [r.isup for r in regions],
+            "t1": [r.tissue.t1 for r in regions],
+            "t2": [r.tissue.t2 for r in regions],
+            "adc": [r.tissue.adc for r in regions],
+            "ktrans": [r.tissue.ktrans for r in regions],
+            "ve": [r.tissue.ve for r in regions],
+            "vp": [r.tissue.vp for r in regions],
+        }
+    )
+    people = pd.DataFrame({"participant_id": [name], "site": [patient.site], "sex": ["M"]})
+    scores = patient.scores.assign(participant_id=name)[
+        ["participant_id", "roi_id", "reader_id", "scale", "score"]
+    ]
+    return people, rois, scores, latent
