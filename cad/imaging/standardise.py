@@ -22,11 +22,14 @@ from cad.settings import ImageSettings
 
 # Nyul et al., IEEE Trans Med Imaging 19 (2000) 143: deciles between the cut-off percentiles.
 PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
-# Foreground: above this share of the image's 99th percentile; air and cortical bone lie below.
-_FOREGROUND = 0.1
+# Foreground: above this share of the image's 99th percentile. Air lies below; muscle, at about a
+# twentieth on T2, above.
+_FOREGROUND = 0.03
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
-_HISTOGRAM_BINS = 128
+_HISTOGRAM_BINS = 256
+_HISTOGRAM_TOP = 90.0
+_CLEAR_MAXIMUM = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,25 +206,26 @@ def reference_tissue(image: Volume, reference: np.ndarray | None = None) -> Volu
 
 
 def muscle_level(image: Volume) -> float:
-    """Intensity of the lowest clear maximum of the foreground's smoothed histogram."""
-    values = image.array[foreground(image)].astype(float)
-    top = np.percentile(values, 99)
-    counts, edges = np.histogram(values, bins=_HISTOGRAM_BINS, range=(0.0, top))
-    kernel = np.exp(-0.5 * (np.arange(-9, 10) / 3.0) ** 2)
+    """Intensity of the lowest clear maximum of the smoothed histogram above air."""
+    inside = foreground(image)
+    top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
+    finite = image.array[np.isfinite(image.array)]
+    counts, edges = np.histogram(finite, bins=_HISTOGRAM_BINS, range=(0.0, top))
+    # Scanners round to a comb of integers: smoothing over some bins closes its gaps.
+    kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
-    rising = np.r_[True, smooth[1:] > smooth[:-1]]
-    falling = np.r_[smooth[:-1] >= smooth[1:], True]
-    # The first and last bins are cut by the foreground's threshold and by the percentile.
-    peak = rising & falling & (smooth >= 0.25 * smooth.max())
-    peak[:2] = peak[-2:] = False
+    body = centres > image.array[inside].min()
+    peak = np.zeros(len(centres), bool)
+    peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])
+    peak &= body & (smooth >= _CLEAR_MAXIMUM * smooth[body].max())
     if not peak.any():
-        return float(np.median(values))
+        return float(np.median(image.array[inside]))
     return float(centres[np.flatnonzero(peak)[0]])
 
 
 def foreground(image: Volume) -> np.ndarray:
-    """Voxels of the body: finite and above a tenth of the image's 99th percentile."""
+    """Voxels of the body: finite and above 3 % of the image's 99th percentile."""
     finite = np.isfinite(image.array)
     if not finite.any():
         raise CadError("the image holds no number")
