@@ -1,0 +1,320 @@
+"""Figures of a run from the arrays of ``metrics.json``; deterministic SVG."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Colours of the files; on a page each becomes the style sheet's variable of the same role.
+INK, DIM, LINE, PAPER = "#1c2024", "#5a646d", "#c9ced3", "#ffffff"
+MAIN, SECOND, THIRD = "#0b6fb8", "#c2571a", "#8a6d00"
+_ROLES = {
+    INK: "var(--ink)",
+    DIM: "var(--dim)",
+    LINE: "var(--line)",
+    PAPER: "var(--panel)",
+    MAIN: "var(--accent)",
+    SECOND: "var(--malignant)",
+    THIRD: "var(--refer)",
+}
+SIZE = (4.2, 3.5)  # inches
+MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
+_DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
+_MARKERS = "osD^vPX<>*"
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    """One drawn figure: a title, what it shows, and its SVG text."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def draw_figures(
+    metrics: dict[str, Any], thresholds: tuple[float, float] | None
+) -> dict[str, FigureFile]:
+    """Every figure that the metrics hold the arrays of.
+
+    Parameters
+    ----------
+    metrics : dict
+        As :func:`cad.evaluation.summary.evaluate` documents; any part may be absent.
+    thresholds : (float, float), optional
+        P- and P+, marked where they mean something.
+
+    Returns
+    -------
+    dict of str to FigureFile
+        By file name without its ending.
+    """
+    found = {}
+    for name, (title, caption, draw) in _FIGURES.items():
+        svg = _svg(draw, metrics, thresholds)
+        if svg is not None:
+            found[name] = FigureFile(title, caption, svg)
+    return found
+
+
+def inline(name: str, svg: str) -> str:
+    """The SVG for use inside a page: the page's colours, ids of its own, no prologue."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
+    for colour, role in _ROLES.items():
+        body = body.replace(colour, role)
+    return re.sub(r'^<svg([^>]*?) width="[^"]*"', r'<svg\1 aria-hidden="true"',
+                  re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body))  # fmt: skip
+
+
+Draw = Callable[[Any, dict[str, Any], "tuple[float, float] | None"], bool]
+
+
+def _svg(draw: Draw, metrics: dict[str, Any], thresholds: tuple[float, float] | None) -> str | None:
+    # Imported here: half a second that commands without a report do not spend.
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "cad",
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 9,
+        "axes.edgecolor": DIM,
+        "axes.labelcolor": INK,
+        "text.color": INK,
+        "xtick.color": DIM,
+        "ytick.color": DIM,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.linewidth": 0.8,
+        "legend.frameon": False,
+        "legend.fontsize": 8,
+        "lines.linewidth": 1.6,
+    }
+    with mpl.rc_context(style):
+        figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
+        axes = figure.add_subplot(facecolor=PAPER)
+        if not draw(axes, metrics, thresholds):
+            return None
+        stream = io.StringIO()
+        FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
+    return stream.getvalue()
+
+
+def _arrays(part: dict[str, Any] | None, *names: str) -> list[np.ndarray] | None:
+    """Arrays of equal length, rows with a gap dropped, thinned; None where there are none."""
+    if not part or any(not part.get(name) for name in names):
+        return None
+    rows = np.array([part[name] for name in names], dtype=float)
+    rows = rows[:, np.isfinite(rows).all(axis=0)]
+    if rows.shape[1] < 1:
+        return None
+    if rows.shape[1] > MOST_POINTS:
+        rows = rows[:, np.unique(np.linspace(0, rows.shape[1] - 1, MOST_POINTS).astype(int))]
+    return list(rows)
+
+
+def _named(name: str, part: dict[str, Any] | None) -> str:
+    if not part or part.get("value") is None:
+        return name
+    text = f"{name} {part['value']:.3f}"
+    if part.get("lower") is not None and part.get("upper") is not None:
+        text += f" [{part['lower']:.3f}, {part['upper']:.3f}]"
+    return text
+
+
+def _unit_square(axes: Any, x: str, y: str) -> None:
+    axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel=x, ylabel=y)
+    axes.grid(color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    part = metrics.get("histology") or metrics.get("consensus") or {}
+    curve = _arrays(part.get("roc"), "fpr", "tpr")
+    if curve is None:
+        return False
+    axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
+    if metrics.get("histology"):
+        for i, (name, reader) in enumerate((metrics.get("readers") or {}).items()):
+            other = _arrays(reader.get("roc"), "fpr", "tpr")
+            if other is not None:
+                axes.plot(*other, color=DIM, linewidth=1, marker=_MARKERS[i % len(_MARKERS)],
+                          markersize=4, markerfacecolor=PAPER, linestyle=_DASHES[(i + 1) % 5],
+                          label=f"reader {name}", clip_on=False)  # fmt: skip
+    axes.plot(*curve, color=MAIN, label=_named("classifier, AUC", part.get("auc")), linewidth=2)
+    for point in part.get("operating_points") or []:
+        sensitivity = (point.get("sensitivity") or {}).get("value")
+        specificity = (point.get("specificity") or {}).get("value")
+        if sensitivity is not None and specificity is not None:
+            axes.plot(1 - specificity, sensitivity, "o", color=MAIN, markersize=5, clip_on=False)
+            axes.annotate(f"P ≥ {point['threshold']:.2g}", (1 - specificity, sensitivity),
+                          xytext=(6, -9), textcoords="offset points", fontsize=7.5)  # fmt: skip
+    _unit_square(axes, "1 − specificity", "sensitivity")
+    axes.legend(loc="lower right")
+    return True
+
+
+def _precision_recall(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    part = metrics.get("histology") or metrics.get("consensus") or {}
+    curve = _arrays(part.get("precision_recall"), "recall", "precision")
+    if curve is None:
+        return False
+    positive, n = part.get("positive"), part.get("n")
+    if positive and n:
+        axes.axhline(positive / n, color=DIM, linewidth=1, linestyle=_DASHES[1],
+                     label=f"prevalence {positive / n:.2f}")  # fmt: skip
+    average = (part.get("measures") or {}).get("average_precision")
+    axes.plot(*curve, color=MAIN, label=_named("average precision", average))
+    _unit_square(axes, "recall (sensitivity)", "precision (PPV)")
+    axes.legend(loc="lower left")
+    return True
+
+
+def _reliability(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    part = metrics.get("histology") or metrics.get("consensus") or {}
+    curve = _arrays(part.get("calibration_curve"), "predicted", "observed", "lower", "upper", "n")
+    if curve is None:
+        return False
+    predicted, observed, lower, upper, n = curve
+    axes.plot([0, 1], [0, 1], color=DIM, linewidth=1, linestyle=_DASHES[1], label="calibrated")
+    axes.errorbar(predicted, observed, yerr=np.clip([observed - lower, upper - observed], 0, None),
+                  color=MAIN, marker="o", markersize=4, capsize=2, elinewidth=1,
+                  label=f"groups of {n.min():.0f}–{n.max():.0f} regions")  # fmt: skip
+    for value in thresholds or ():
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+    _unit_square(axes, "predicted probability", "observed share malignant")
+    axes.legend(loc="upper left")
+    return True
+
+
+def _decision_curve(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    part = metrics.get("histology") or metrics.get("consensus") or {}
+    curve = _arrays(part.get("decision_curve"), "threshold", "model", "all", "none")
+    if curve is None:
+        return False
+    t, model, everyone, none = curve
+    axes.plot(t, everyone, color=SECOND, linestyle=_DASHES[1], label="treat every region")
+    axes.plot(t, none, color=DIM, linestyle=_DASHES[2], label="treat none")
+    axes.plot(t, model, color=MAIN, label="treat by classifier")
+    top = max(float(model.max()), float(everyone[0]), 0.02)
+    axes.set(xlim=(0, 1), ylim=(-0.35 * top, 1.1 * top),
+             xlabel="threshold probability", ylabel="net benefit per region")  # fmt: skip
+    for value in thresholds or ():
+        axes.axvline(value, color=THIRD, linewidth=0.8, linestyle=_DASHES[2])
+    axes.grid(color=LINE, linewidth=0.5)
+    axes.legend(loc="upper right")
+    return True
+
+
+def _null(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    null = metrics.get("null") or {}
+    schemes = {k: v for k, v in null.items() if isinstance(v, dict) and v.get("aucs")}
+    if not schemes:
+        return False
+    edges = np.linspace(0, 1, 41)
+    for (name, part), colour, hatch in zip(
+        schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
+    ):
+        values = [v for v in part["aucs"] if v is not None]
+        axes.hist(values, edges, histtype="stepfilled", facecolor=colour if not hatch else "none",
+                  alpha=0.55 if not hatch else 1, edgecolor=colour, hatch=hatch,
+                  label=f"permuted {name} patients, p = {part['p']:.3g}")  # fmt: skip
+    if null.get("observed") is not None:
+        axes.axvline(null["observed"], color=INK, label=f"observed AUC {null['observed']:.3f}")
+    axes.set(xlabel="AUC of the whole loop", ylabel="permutations", xlim=(0, 1))
+    axes.legend(loc="upper left")
+    return True
+
+
+def _reader_comparison(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    readers = {
+        name: part
+        for name, part in (metrics.get("readers") or {}).items()
+        if (part.get("auc") or {}).get("value") is not None
+    }
+    if not readers:
+        return False
+    styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
+    for key, colour, marker, label, shift in styles:
+        for row, part in enumerate(readers.values()):
+            found = part.get(key) or {}
+            if found.get("value") is None:
+                continue
+            low = found["value"] if found.get("lower") is None else found["lower"]
+            high = found["value"] if found.get("upper") is None else found["upper"]
+            axes.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.2)
+            axes.plot(found["value"], row + shift, marker, color=colour, markersize=5,
+                      label=f"{label}, same regions" if row == 0 else None)  # fmt: skip
+    axes.set_yticks(range(len(readers)), list(readers))
+    axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
+    axes.axvline(0.5, color=LINE)
+    axes.grid(axis="x", color=LINE, linewidth=0.5)
+    axes.legend(loc="upper center", ncols=2)
+    return True
+
+
+def _reject(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+    part = (metrics.get("reject") or {}).get("curve")
+    curve = _arrays(part, "reject_rate", "error_rate", "cost")
+    if curve is None:
+        return False
+    order = np.argsort(curve[0], kind="stable")
+    rate, error, cost = (v[order] for v in curve)
+    axes.plot(rate, error, color=MAIN, marker="o", markersize=3, label="errors per region")
+    axes.plot(rate, cost, color=SECOND, marker="s", markersize=3, linestyle=_DASHES[1],
+              label="cost per region")  # fmt: skip
+    axes.set(xlabel="share of regions referred", ylabel="per region", ylim=(0, None),
+             xlim=(-0.01, 1.01))  # fmt: skip
+    axes.grid(color=LINE, linewidth=0.5)
+    axes.legend(loc="best")
+    return True
+
+
+_FIGURES: dict[str, tuple[str, str, Draw]] = {
+    "roc": (
+        "ROC",
+        "Sensitivity over false alarms; dots on the line are the site's thresholds and .5.",
+        _roc,
+    ),
+    "precision_recall": (
+        "Precision and recall",
+        "How many of the called regions are malignant, over how many malignant ones are called.",
+        _precision_recall,
+    ),
+    "reliability": (
+        "Reliability",
+        "Does .7 mean 7 of 10? Groups of equal size with Wilson 95 % intervals.",
+        _reliability,
+    ),
+    "decision_curve": (
+        "Decision curve",
+        "Net benefit of acting on the probability; dotted: the site's thresholds.",
+        _decision_curve,
+    ),
+    "null": (
+        "Permutation null",
+        "What the same procedure gives when labels say nothing about the images.",
+        _null,
+    ),
+    "readers": (
+        "Readers and classifier",
+        "Each reader beside the classifier on the regions that this reader scored.",
+        _reader_comparison,
+    ),
+    "reject": (
+        "Referring",
+        "Errors and cost left when the least certain regions are referred.",
+        _reject,
+    ),
+}

@@ -1,0 +1,324 @@
+"""Slices of one study, ready for a page: sprites for the scroller, key slices with outlines."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from cad.errors import CadError
+
+KEY_SIDE_MM = 64.0  # a key slice shows the region with its neighbourhood
+SCALE_BAR_MM = 10
+NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one array of a study is called on a page, with its unit."""
+
+    key: str
+    title: str
+    unit: str
+    digits: int
+
+
+LAYERS = (
+    Layer("t2w", "T2", "a.u.", 0),
+    Layer("adc", "ADC", "×10⁻⁶ mm²/s", 0),
+    Layer("enhancement", "DCE relative enhancement", "(S−S₀)/S₀", 2),
+    Layer("ktrans", "DCE Ktrans", "1/min", 3),
+    Layer("probability", "Probability map", "", 2),
+)
+
+
+@dataclass(frozen=True)
+class StudyImages:
+    """One ``studies/<study_id>.npz``, turned so that rows run to posterior, columns to the left.
+
+    Parameters
+    ----------
+    layers : dict of str to ndarray, shape (n_slices, H, W)
+        Float32, NaN outside the field of view.
+    roi_map : ndarray, shape (n_slices, H, W)
+        Label values, uint8.
+    spacing : (float, float)
+        In-plane voxel size along x and y, mm.
+    z_mm : ndarray, shape (n_slices,)
+        Position of every slice along the slice normal, mm, increasing.
+    sides : (str, str, str, str)
+        Letters at the left, right, top and bottom edge; empty where the direction is unknown.
+    curves : dict of str to ndarray
+        ``times`` s (T,), ``signal``, ``concentration`` mM and ``fit`` mM (n_roi, T).
+    meta : dict
+        As written with the study.
+    """
+
+    layers: dict[str, np.ndarray]
+    roi_map: np.ndarray
+    spacing: tuple[float, float]
+    z_mm: np.ndarray
+    sides: tuple[str, str, str, str]
+    curves: dict[str, np.ndarray]
+    meta: dict[str, Any]
+
+    @property
+    def rois(self) -> dict[str, dict[str, Any]]:
+        """Measurements of every region by its id."""
+        return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
+
+    def curve(self, roi_id: str) -> dict[str, np.ndarray]:
+        """Times and this region's curves; empty where there is no dynamic series."""
+        ids = list(self.rois)
+        if "times" not in self.curves or roi_id not in ids:
+            return {}
+        i = ids.index(roi_id)
+        rows = {k: v[i] for k, v in self.curves.items() if k != "times" and len(v) > i}
+        return {"times": self.curves["times"], **rows}
+
+
+def read_images(path: Path) -> StudyImages:
+    """Read one study's display arrays.
+
+    Raises
+    ------
+    CadError
+        For a file that is absent, damaged or not of this kind.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {
+                k: archive[k]
+                for k in archive.files
+                if k in _WANTED or k in {layer.key for layer in LAYERS}
+            }
+        meta = json.loads(str(arrays["meta"]))
+        return _oriented(arrays, meta)
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise CadError(f"the study's images cannot be shown: {error}", file=path) from error
+
+
+_WANTED = {
+    "roi_map", "spacing", "z_mm", "direction", "meta",
+    "curve_times", "curve_signal", "curve_concentration", "curve_fit",
+}  # fmt: skip
+
+
+def _oriented(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> StudyImages:
+    turn: list[slice] = [slice(None)] * 3
+    sides = ("", "", "", "")
+    if "direction" in arrays:
+        direction = np.asarray(arrays["direction"], float)
+        if list(np.abs(direction).argmax(axis=0)) == [0, 1, 2]:
+            turn = [slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0)]
+            sides = ("R", "L", "A", "P")
+    place = tuple(turn)
+    z_mm = np.asarray(arrays["z_mm"], float)[turn[0]]
+    if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
+        z_mm = -z_mm  # distance along the normal that now runs to the head
+    return StudyImages(
+        layers={
+            layer.key: np.asarray(arrays[layer.key], np.float32)[place]
+            for layer in LAYERS
+            if layer.key in arrays
+        },
+        roi_map=np.asarray(arrays["roi_map"], np.uint8)[place],
+        spacing=(float(arrays["spacing"][0]), float(arrays["spacing"][1])),
+        z_mm=z_mm,
+        sides=sides,
+        curves={
+            name.removeprefix("curve_"): np.asarray(arrays[name], float)
+            for name in ("curve_times", "curve_signal", "curve_concentration", "curve_fit")
+            if name in arrays
+        },
+        meta=meta,
+    )
+
+
+def key_slice(images: StudyImages, label: int) -> int | None:
+    """The slice on which a region is largest; None where the region is not on the grid."""
+    area = (images.roi_map == min(label, 255)).sum(axis=(1, 2))
+    return int(area.argmax()) if area.any() else None
+
+
+@dataclass(frozen=True)
+class KeyImage:
+    """A key slice for an SVG in mm: image, outline, extent and scale bar."""
+
+    title: str
+    unit: str
+    source: str
+    width: float
+    height: float
+    outline: str
+    others: str
+    scale: tuple[float, float]
+    window: tuple[float, float]
+    digits: int
+
+
+def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
+    """The same field of view of several layers around one region, on its key slice."""
+    z = key_slice(images, label)
+    if z is None:
+        return []
+    inside = images.roi_map[z] == min(label, 255)
+    rows, columns = _crop(inside, images.spacing)
+    others = (images.roi_map[z] > 0) & ~inside
+    sx, sy = images.spacing
+    found = []
+    for layer in LAYERS:
+        if layer.key not in keys or layer.key not in images.layers:
+            continue
+        part = images.layers[layer.key][z, rows, columns]
+        low, high = window(images, layer.key)
+        found.append(
+            KeyImage(
+                title=layer.title,
+                unit=layer.unit,
+                source=_data_url(_grey(part, low, high, first=0), quality=90),
+                width=part.shape[1] * sx,
+                height=part.shape[0] * sy,
+                outline=outline(inside[rows, columns]),
+                others=outline(others[rows, columns]),
+                scale=(sx, sy),
+                window=(low, high),
+                digits=layer.digits,
+            )
+        )
+    return found
+
+
+def window(images: StudyImages, key: str) -> tuple[float, float]:
+    """Grey window of a layer: as stated with the study, else its 1st and 99.5th percentile."""
+    stated = (images.meta.get("window") or {}).get(key)
+    if key == "probability":
+        return 0.0, 1.0
+    if stated:
+        return float(stated[0]), float(stated[1])
+    finite = images.layers[key][np.isfinite(images.layers[key])]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.percentile(finite.astype(float), (1, 99.5))
+    return float(low), float(max(high, low + 1e-6))
+
+
+def outline(mask: np.ndarray) -> str:
+    """SVG path along the voxel edges of a mask, in voxels.
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (H, W)
+
+    Returns
+    -------
+    str
+        One ``M x y h n`` or ``M x y v n`` per straight piece; empty for an empty mask.
+    """
+    padded = np.pad(mask, 1)
+    pieces = []
+    for y, line in enumerate((padded[1:] != padded[:-1])[:, 1:-1]):
+        pieces += [f"M{a} {y}h{b - a}" for a, b in _runs(line)]
+    for x, line in enumerate((padded[:, 1:] != padded[:, :-1])[1:-1].T):
+        pieces += [f"M{x} {a}v{b - a}" for a, b in _runs(line)]
+    return "".join(pieces)
+
+
+def _runs(line: np.ndarray) -> list[tuple[int, int]]:
+    steps = np.flatnonzero(np.diff(np.pad(line.astype(np.int8), 1)))
+    return [(int(a), int(b)) for a, b in zip(steps[::2], steps[1::2], strict=True)]
+
+
+def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]:
+    found = np.argwhere(mask)
+    middle = (found.min(axis=0) + found.max(axis=0)) / 2
+    extent = found.max(axis=0) - found.min(axis=0) + 1
+    slices = []
+    for axis, step in ((0, spacing[1]), (1, spacing[0])):
+        side = max(KEY_SIDE_MM / step, extent[axis] + 20 / step)
+        n = min(mask.shape[axis], round(side))
+        start = int(np.clip(round(middle[axis] - n / 2), 0, mask.shape[axis] - n))
+        slices.append(slice(start, start + n))
+    return slices[0], slices[1]
+
+
+def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, Any]:
+    """What the scroller's script needs: geometry, sprites and where the regions are.
+
+    Parameters
+    ----------
+    quality : int, optional
+        WebP quality; None for lossless.
+    """
+    n, height, width = images.roi_map.shape
+    columns = math.ceil(math.sqrt(n * height / width))
+    return {
+        "n": n,
+        "height": height,
+        "width": width,
+        "columns": columns,
+        "spacing": list(images.spacing),
+        "z": [round(float(z), 1) for z in images.z_mm],
+        "sides": list(images.sides),
+        "layers": [_sprite(images, layer, columns, quality) for layer in LAYERS
+                   if layer.key in images.layers],
+        "labels": _data_url(_tile(images.roi_map, columns)),
+    }  # fmt: skip
+
+
+def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None) -> dict[str, Any]:
+    array = images.layers[layer.key]
+    low, high = _range(array)
+    return {
+        "key": layer.key,
+        "title": layer.title,
+        "unit": layer.unit,
+        "digits": layer.digits,
+        "low": low,
+        "high": high,
+        "window": list(window(images, layer.key)),
+        "source": _data_url(_tile(_grey(array, low, high, first=1), columns), quality),
+    }
+
+
+def _range(array: np.ndarray) -> tuple[float, float]:
+    """Values kept apart by the sprite's 255 grey levels; the rarest extremes are clipped."""
+    finite = array[np.isfinite(array)].astype(float)
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.percentile(finite, (0.1, 99.9))
+    return float(low), float(max(high, low + 1e-6))
+
+
+def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
+    """8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
+    scaled = (np.clip(array, low, high) - low) / max(high - low, 1e-12)
+    grey = np.nan_to_num(np.rint(first + scaled * (255 - first)), nan=NO_VALUE)
+    return grey.astype(np.uint8)
+
+
+def _tile(array: np.ndarray, columns: int) -> np.ndarray:
+    n, height, width = array.shape
+    rows = math.ceil(n / columns)
+    full = np.zeros((rows * columns, height, width), np.uint8)
+    full[:n] = array
+    grid = full.reshape(rows, columns, height, width).swapaxes(1, 2)
+    return grid.reshape(rows * height, columns * width)
+
+
+def _data_url(grey: np.ndarray, quality: int | None = None) -> str:
+    stream = io.BytesIO()
+    image = Image.fromarray(grey)
+    if quality is None:
+        image.save(stream, "WEBP", lossless=True, method=2, quality=40)
+    else:
+        image.save(stream, "WEBP", quality=quality, method=4)
+    return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

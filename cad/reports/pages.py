@@ -1,0 +1,387 @@
+"""The pages of a run: an index and one page per patient, each a single file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from cad.errors import CadError
+from cad.files import write_atomic
+from cad.reports.figures import draw_figures, inline
+from cad.reports.images import (
+    SCALE_BAR_MM,
+    KeyImage,
+    StudyImages,
+    key_images,
+    key_slice,
+    read_images,
+    viewer_data,
+)
+from cad.reports.plots import (
+    CurvePlot,
+    ReasonBar,
+    curve_plot,
+    measured,
+    probability_text,
+    reason_bars,
+)
+from cad.reports.results import Reason, Region, Results, read_results
+from cad.reports.tables import metric_tables
+
+TEMPLATES = Path(__file__).parent / "templates"
+KEY_LAYERS = ("t2w", "adc", "enhancement")
+# Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
+SLICES_BYTES = 4_500_000
+LOSSY_QUALITIES = (92, 80, 60)
+# What a page warns about; it changes no number.
+POOR_FIT_R2 = 0.8
+SMALL_MM3 = 65.0  # a ball of 5 mm diameter
+
+ACTIONS = {
+    "malignant": "above the site's upper threshold: treat as suspicious, consider as biopsy target",
+    "refer": "between the site's thresholds: no decision, have it read again",
+    "benign": "below the site's lower threshold: no suspicion at the site's costs",
+    "": "no probability: see what was missing or failed",
+}
+MODALITIES = {"t2w": "T2", "adc": "ADC", "dce": "DCE"}
+
+
+@dataclass(frozen=True)
+class RegionView:
+    """A region as its card shows it."""
+
+    region: Region
+    anchor: str
+    images: list[KeyImage]
+    slice_number: int | None
+    z_mm: float | None
+    facts: list[tuple[str, str]]
+    curve: CurvePlot | None
+    reasons: list[ReasonBar]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class StudyView:
+    """A study on its patient's page."""
+
+    study: str
+    regions: list[RegionView]
+    viewer: dict[str, Any] | None
+    n_slices: int
+    missing: list[str]
+    notes: list[str]
+    failures: list[dict[str, str]]
+
+
+@dataclass
+class Patient:
+    """What the index says of a patient, and what the patient's page is made from."""
+
+    patient: str
+    regions: list[Region] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+
+    @property
+    def page(self) -> str:
+        """File name of the patient's page."""
+        return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
+
+    @property
+    def ranked(self) -> list[Region]:
+        """Regions, most probable first; those without a probability last."""
+        return sorted(self.regions, key=lambda r: -1.0 if r.probability is None else r.probability,
+                      reverse=True)  # fmt: skip
+
+    @property
+    def top(self) -> Region | None:
+        """The region of highest probability."""
+        return self.ranked[0] if self.regions and self.ranked[0].probability is not None else None
+
+    @property
+    def status(self) -> str:
+        """``complete``, ``incomplete``, ``awaiting ROI`` or ``failed``."""
+        if self.top is None:
+            awaiting = any(f["reason"].startswith("awaiting ROI") for f in self.failures)
+            return "awaiting ROI" if awaiting else "failed"
+        lost = self.failures or self.missing or any(r.probability is None for r in self.regions)
+        return "incomplete" if lost else "complete"
+
+    def count(self, decision: str) -> int:
+        """Regions with this decision."""
+        return sum(r.decision == decision for r in self.regions)
+
+
+def write_report(run: Path) -> Path:
+    """Write ``report/`` and ``figures/`` of a run folder.
+
+    Reads the run folder only and computes no result. Every page is one file without any
+    reference to another place: it opens from a disk, makes no network request, and prints on A4.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder with ``run.json``, ``probabilities.csv`` and, where there are any,
+        ``metrics.json``, ``failures.csv``, ``explanations.csv`` and ``studies/*.npz``.
+
+    Returns
+    -------
+    Path
+        ``report/index.html``.
+
+    Raises
+    ------
+    CadError
+        When the folder is no finished run. A study whose images are damaged gets a page
+        that says so.
+    """
+    results = read_results(run)
+    report = run / "report"
+    patients = list_patients(results)
+    for patient in patients:
+        write_atomic(report / patient.page, _patient_page(results, patient).encode())
+    figures = draw_figures(results.metrics, results.thresholds)
+    for name, figure in figures.items():
+        write_atomic(run / "figures" / f"{name}.svg", figure.svg.encode())
+    index = report / "index.html"
+    write_atomic(index, _index_page(results, patients, figures).encode())
+    _remove_stale(report, {p.page for p in patients})
+    return index
+
+
+def list_patients(results: Results) -> list[Patient]:
+    """Every patient that the run knows, by falling highest probability."""
+    found: dict[str, Patient] = {}
+    for region in results.regions:
+        found.setdefault(region.patient, Patient(region.patient)).regions.append(region)
+    for failure in results.failures:
+        patient = failure.get("participant_id", "")
+        if patient:
+            found.setdefault(patient, Patient(patient)).failures.append(failure)
+    return sorted(
+        found.values(),
+        key=lambda p: (-(p.top.probability or 0.0) if p.top else 1.0, p.patient),
+    )
+
+
+def _patient_page(results: Results, patient: Patient) -> str:
+    studies = _study_views(results, patient)
+    viewers = [s.viewer for s in studies if s.viewer is not None]
+    return _template("patient.html.j2").render(
+        **_common(results),
+        patient=patient,
+        studies=studies,
+        regions=sorted(
+            (r for s in studies for r in s.regions),
+            key=lambda v: -1.0 if v.region.probability is None else v.region.probability,
+            reverse=True,
+        ),
+        viewers=viewers,
+        style=_asset("report.css"),
+        script=_asset("patient.js"),
+    )
+
+
+def _study_views(results: Results, patient: Patient) -> list[StudyView]:
+    names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
+    images = {name: _images(results.folder, name) for name in sorted(names)}
+    viewers = _viewers([v for v in images.values() if isinstance(v, StudyImages)])
+    views = []
+    for name, shown in images.items():
+        own = [r for r in patient.ranked if r.study == name]
+        failures = [f for f in patient.failures if _study_of(f) == name]
+        if isinstance(shown, str):
+            views.append(StudyView(name, [_region_view(results, r, None) for r in own], None, 0,
+                                   [], [shown] if own else [], failures))  # fmt: skip
+            continue
+        missing = [MODALITIES.get(m, m) for m in shown.meta.get("missing", [])]
+        patient.missing.update(missing)
+        views.append(
+            StudyView(
+                study=name,
+                regions=[_region_view(results, r, shown) for r in own],
+                viewer=_with_regions(viewers.pop(0), own),
+                n_slices=len(shown.z_mm),
+                missing=missing,
+                notes=[str(n) for n in shown.meta.get("notes", [])],
+                failures=failures,
+            )
+        )
+    return views
+
+
+def _study_of(failure: dict[str, str]) -> str:
+    return failure.get("study_id") or failure["participant_id"]
+
+
+def _images(folder: Path, study: str) -> StudyImages | str:
+    """The study's images, or the sentence that says why there are none."""
+    path = folder / "studies" / f"{study}.npz"
+    if path.parent.resolve() != path.resolve().parent or not path.is_file():
+        return "the run folder holds no images of this study"
+    try:
+        return read_images(path)
+    except CadError as error:
+        return f"{path.name}: {error.problem}"
+
+
+def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
+    """Scroller data of a page's studies, as good as the page's weight allows."""
+    made: list[dict[str, Any]] = []
+    for quality in (None, *LOSSY_QUALITIES):
+        made = [viewer_data(images, quality) for images in studies]
+        weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
+        if weight <= SLICES_BYTES:
+            break
+    for data in made:
+        data["lossy"] = quality is not None
+    return made
+
+
+def _with_regions(viewer: dict[str, Any], regions: list[Region]) -> dict[str, Any]:
+    listed = [
+        {
+            "id": r.roi,
+            "label": min(r.label, 255),
+            "decision": r.decision,
+            "text": f"{r.roi}  P {probability_text(r.probability)}",
+        }
+        for r in regions
+    ]
+    return {**viewer, "regions": listed}
+
+
+def _region_view(results: Results, region: Region, images: StudyImages | None) -> RegionView:
+    known = images.rois.get(region.roi, {}) if images else {}
+    z = key_slice(images, region.label) if images else None
+    reasons: list[Reason] = results.reasons.get((region.study, region.roi), [])
+    return RegionView(
+        region=region,
+        anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
+        images=key_images(images, region.label, KEY_LAYERS) if images else [],
+        slice_number=None if z is None else z + 1,
+        z_mm=None if z is None or images is None else float(images.z_mm[z]),
+        facts=_facts(known),
+        curve=curve_plot(images.curve(region.roi)) if images else None,
+        reasons=reason_bars(reasons[:5]),
+        warnings=[*region.warnings, *_display_warnings(known, images)],
+    )
+
+
+_FACTS = (
+    ("volume_mm3", "Volume", "mm³"),
+    ("adc_median", "ADC, median", "×10⁻⁶ mm²/s"),
+    ("ktrans_median", "Ktrans, median", "1/min"),
+    ("ve_median", "ve, median", ""),
+    ("fit_r2", "Tofts fit, R²", ""),
+)
+
+
+def _facts(known: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (title, measured(float(known[key]), unit))
+        for key, title, unit in _FACTS
+        if known.get(key) is not None
+    ]
+
+
+def _display_warnings(known: dict[str, Any], images: StudyImages | None) -> list[str]:
+    said = []
+    for modality in images.meta.get("missing", []) if images else []:
+        said.append(f"{MODALITIES.get(modality, modality)} missing: nothing was measured on it")
+    fit = known.get("fit_r2")
+    if fit is not None and fit < POOR_FIT_R2:
+        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
+    volume = known.get("volume_mm3")
+    if volume is not None and volume < SMALL_MM3:
+        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
+    return said
+
+
+def _index_page(results: Results, patients: list[Patient], figures: dict[str, Any]) -> str:
+    metrics = results.metrics
+    return _template("index.html.j2").render(
+        **_common(results),
+        patients=patients,
+        tables=metric_tables(metrics),
+        metric_warnings=list(
+            dict.fromkeys(
+                [
+                    *(metrics.get("warnings") or []),
+                    *((metrics.get("histology") or {}).get("warnings") or []),
+                    *(results.run.get("warnings") or []),
+                ]
+            )
+        ),
+        figures=[
+            (name, f.title, f.caption, Markup(inline(name, f.svg))) for name, f in figures.items()
+        ],
+        counts={d: sum(p.count(d) for p in patients) for d in ("malignant", "refer", "benign")},
+        statuses=sorted({p.status for p in patients}),
+        record=_record(results.run),
+        style=_asset("report.css"),
+        script=_asset("index.js"),
+    )
+
+
+def _common(results: Results) -> dict[str, Any]:
+    run = results.run
+    model = run.get("model") or None
+    settings = run.get("settings") or {}
+    return {
+        "run": run,
+        "model": model,
+        "simulated": bool(run.get("simulated")),
+        "costs": settings.get("decision") or {},
+        "thresholds": results.thresholds,
+        "actions": ACTIONS,
+        "scale_bar": SCALE_BAR_MM,
+    }
+
+
+def _record(run: dict[str, Any]) -> list[tuple[str, str]]:
+    """The run's own record, for the fold at the foot of the index."""
+    return [
+        (key, json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False))
+        for key in ("settings", "model", "versions", "timings", "counts")
+        if run.get(key)
+    ]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["probability"] = probability_text
+    return environment
+
+
+def _template(name: str) -> jinja2.Template:
+    return _environment().get_template(name)
+
+
+@cache
+def _asset(name: str) -> Markup:
+    """Our own style or script, put into the page as it is."""
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # noqa: S704
+
+
+def _remove_stale(report: Path, pages: Iterable[str]) -> None:
+    """Pages of patients that an earlier run had and this one has not."""
+    for path in report.glob("sub-*.html"):
+        if path.name not in pages:
+            path.unlink()

@@ -1,0 +1,134 @@
+"""Coordinates of the small drawings on a patient's page; the templates draw them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.reports.results import Reason
+
+
+@dataclass(frozen=True)
+class CurvePlot:
+    """An enhancement curve in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
+
+    Parameters
+    ----------
+    points : list of (float, float)
+        Measured values.
+    fit : str
+        SVG points of the fitted curve, empty where there is none.
+    x_ticks, y_ticks : list of (float, str)
+        Place and label.
+    quantity : str
+        Name and unit of the vertical axis.
+    """
+
+    points: list[tuple[float, float]]
+    fit: str
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    quantity: str
+
+
+WIDTH, HEIGHT = 300.0, 130.0
+
+
+def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
+    """The concentration curve with its fit; the signal where there is no concentration.
+
+    Parameters
+    ----------
+    curve : dict of str to ndarray, shape (T,)
+        ``times`` s, ``concentration`` and ``fit`` mM, ``signal`` a.u.; any may be absent or NaN.
+    """
+    if "times" not in curve:
+        return None
+    minutes = np.asarray(curve["times"], float) / 60
+    for name, quantity in (
+        ("concentration", "tissue concentration, mM"),
+        ("signal", "signal, a.u."),
+    ):
+        values = curve.get(name)
+        if values is not None and np.isfinite(values).any():
+            break
+    else:
+        return None
+    fit = curve.get("fit") if name == "concentration" else None
+    shown = [values] if fit is None else [values, fit]
+    pooled = np.concatenate([v[np.isfinite(v)] for v in shown])
+    x_ticks = _ticks(float(minutes.min()), float(minutes.max()))
+    y_ticks = _ticks(min(0.0, float(pooled.min())), float(pooled.max()))
+    x_low, x_high = float(minutes.min()), float(max(minutes.max(), x_ticks[-1]))
+    y_low, y_high = min(y_ticks[0], float(pooled.min())), max(y_ticks[-1], float(pooled.max()))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return (
+            round(WIDTH * (x - x_low) / max(x_high - x_low, 1e-9), 1),
+            round(HEIGHT * (1 - (y - y_low) / max(y_high - y_low, 1e-9)), 1),
+        )
+
+    fitted = []
+    if fit is not None:
+        fitted = [place(x, y) for x, y in zip(minutes, fit, strict=True) if np.isfinite(y)]
+    return CurvePlot(
+        points=[place(x, y) for x, y in zip(minutes, values, strict=True) if np.isfinite(y)],
+        fit=" ".join(f"{x},{y}" for x, y in fitted),
+        x_ticks=[(place(t, y_low)[0], f"{t:g}") for t in x_ticks],
+        y_ticks=[(place(x_low, t)[1], f"{t:g}") for t in y_ticks],
+        quantity=quantity,
+    )
+
+
+def _ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round numbers that cover [low, high]."""
+    span = max(high - low, 1e-9)
+    raw = span / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class ReasonBar:
+    """A feature that moved the decision, with its bar as a share of the largest one."""
+
+    reason: Reason
+    share: float
+    value: str
+
+
+def reason_bars(reasons: list[Reason]) -> list[ReasonBar]:
+    """Bars from -1 (towards benign) to 1 (towards malignant)."""
+    largest = max((abs(r.delta) for r in reasons), default=0.0) or 1.0
+    return [ReasonBar(r, r.delta / largest, measured(r.value, r.unit)) for r in reasons]
+
+
+def measured(value: float | None, unit: str = "") -> str:
+    """Three significant digits with the unit; whole numbers from 1000."""
+    if value is None:
+        return "not measured"
+    if value == 0:
+        text = "0"
+    elif abs(value) >= 1000:
+        text = f"{value:,.0f}".replace(",", " ") if abs(value) < 1e7 else f"{value:.2e}"
+    elif abs(value) < 1e-3:
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+    shown = "" if unit in ("", "1", "-") else f" {unit}"
+    return text + shown
+
+
+def probability_text(value: float | None) -> str:
+    """Two decimals without the leading zero; never 0 or 1 for what is not certain."""
+    if value is None:
+        return "–"
+    if value < 0.005:
+        return "<.01"
+    if value >= 0.995:
+        return ">.99"
+    return f"{value:.2f}".removeprefix("0")
