@@ -1,0 +1,309 @@
+"""What every ranker shares: labels, weights, Platt's probabilities on out-of-fold scores."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from cad.learners.base import LearnerError
+from cad.learners.platt import fit_sigmoid, platt_targets
+
+Floats = NDArray[np.float64]
+
+
+def require(condition: bool, problem: str, hint: str = "") -> None:
+    """Raise LearnerError unless the condition holds."""
+    if not condition:
+        raise LearnerError(problem, hint=hint)
+
+
+def require_positive(name: str, value: object) -> None:
+    """Raise LearnerError unless the value is a finite number > 0."""
+    good = isinstance(value, (int, float, np.number)) and np.isfinite(value) and value > 0
+    require(good, f"{name} = {value!r}, must be a finite number > 0", f"for example {name}=1.0")
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise LearnerError unless the value is one of the choices."""
+    listed = ", ".join(repr(c) for c in choices)
+    require(value in choices, f"{name} = {value!r}, must be one of {listed}")
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise LearnerError unless the value is an integer >= least."""
+    good = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
+    require(good, f"{name} = {value!r}, must be an integer >= {least}")
+
+
+def warn_not_converged(who: str, what: str, hint: str) -> None:
+    """Emit scikit-learn's ConvergenceWarning with the numbers and the way out."""
+    warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
+
+
+class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators that order regions; probabilities follow from the order.
+
+    A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
+    for unlabelled. Probabilities are Platt's sigmoid of scores that were predicted out of fold
+    (``platt_folds`` stratified folds, grouped when ``groups`` is given); ``platt_folds=0`` uses
+    training scores: fast, and too confident. ``decision_function`` is the score shifted so that 0
+    is probability one half. The slope is kept >= 1e-3 per standard deviation of the scores: a
+    ranker that ranks backwards out of fold gives the base rate, not an inverted order.
+    """
+
+    _semi_supervised = False
+    platt_folds: int
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Ranker:
+        """Learn to rank.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+        y : array-like, shape (n,)
+            Two classes; semi-supervised learners take -1 as "unlabelled". Floats in [0, 1] that
+            are not all 0 and 1 are readers' probabilities: positive above 1/2.
+        eta : ignored
+            Rankers use no reader interval; accepted so that a pipeline may hand it to any learner.
+        sample_weight : array-like, shape (n,), optional
+            A weight of 2 counts as the row twice.
+        groups : array-like, shape (n,), optional
+            Patients: the out-of-fold scores leave whole patients out.
+
+        Raises
+        ------
+        LearnerError
+            A ValueError: one class only, nothing labelled, a parameter out of range.
+        """
+        self._check_parameters()
+        require_count("platt_folds", self.platt_folds, 0)
+        require(
+            self.platt_folds != 1,
+            "platt_folds = 1, must be 0 (training scores) or at least 2",
+        )
+        X, raw = validate_data(
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            ensure_min_samples=2,
+            ensure_min_features=1,
+            y_numeric=False,
+        )
+        sign = self._signs(raw)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        kept = np.flatnonzero(weight > 0)
+        self._check_two_classes(sign[kept])
+        if self._kernel_is_precomputed():
+            require(
+                X.shape[0] == X.shape[1],
+                f"Precomputed matrix must be a square matrix, input is {X.shape[0]} x {X.shape[1]}",
+                "give the kernel between the training points",
+            )
+            self._fit_scores(X[np.ix_(kept, kept)], sign[kept], weight[kept])
+            self._widen(kept, len(X))
+        else:
+            self._fit_scores(X[kept], sign[kept], weight[kept])
+        group = None if groups is None else np.asarray(groups)[kept]
+        self._calibrate(X, kept, sign[kept], weight[kept], group)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Scores shifted to be 0 where the probability is one half, shape (n,)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._scores(X) - self.threshold_
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Probabilities of the two classes, shape (n, 2)."""
+        values = self.decision_function(X)
+        positive = expit(self.platt_slope_ * values)
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The more probable class, shape (n,)."""
+        values = self.decision_function(X)
+        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
+        return chosen
+
+    @abstractmethod
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        """Learn from rows with sign +1, -1 or 0 and weight > 0."""
+
+    @abstractmethod
+    def _scores(self, X: Floats) -> Floats:
+        """Score of every row; larger is more positive."""
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters out of range."""
+
+    def _kernel_is_precomputed(self) -> bool:
+        return getattr(self, "kernel", None) == "precomputed"
+
+    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+        """Refer what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
+
+    def _signs(self, raw: NDArray[Any]) -> Floats:
+        y = column_or_1d(raw, warn=True)
+        if _are_probabilities(y):
+            self.classes_ = np.array([0, 1])
+            return np.where(y > 0.5, 1.0, -1.0)
+        check_classification_targets(y)
+        labelled = np.ones(len(y), dtype=bool)
+        if self._semi_supervised and np.issubdtype(y.dtype, np.number):
+            labelled = y != -1
+            require(
+                bool(labelled.any()),
+                f"all {len(y)} rows are unlabelled (-1): there is nothing to learn a rank from",
+                "label at least one row of each class",
+            )
+        self.classes_ = np.unique(y[labelled])
+        require(
+            len(self.classes_) <= 2,
+            "Only binary classification is supported. The type of the target is multiclass: "
+            f"{len(self.classes_)} classes found",
+            "merge classes until two are left",
+        )
+        self._check_two_classes(np.where(y == self.classes_[-1], 1.0, -1.0)[labelled])
+        sign = np.where(y == self.classes_[-1], 1.0, -1.0)
+        sign[~labelled] = 0.0
+        return sign
+
+    def _check_two_classes(self, sign: Floats) -> None:
+        positive, negative = int((sign > 0).sum()), int((sign < 0).sum())
+        require(
+            positive > 0 and negative > 0 and len(self.classes_) == 2,
+            f"y holds one class only ({positive} positive, {negative} negative rows of positive "
+            "weight): a rank needs both classes",
+            "add rows of the other class",
+        )
+
+    def _calibrate(
+        self,
+        X: Floats,
+        kept: NDArray[np.intp],
+        sign: Floats,
+        weight: Floats,
+        groups: NDArray[Any] | None,
+    ) -> None:
+        labelled = np.flatnonzero(sign)
+        scores = self._out_of_fold(X, kept, sign, weight, groups)
+        if scores is None:
+            scores = self._scores(self._rows(X, kept, kept, kept))[labelled]
+        self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
+
+    def _rows(
+        self,
+        X: Floats,
+        rows: NDArray[np.intp],
+        kept: NDArray[np.intp],
+        train: NDArray[np.intp],
+    ) -> Floats:
+        """Rows as a learner fitted on ``train`` reads them."""
+        if not self._kernel_is_precomputed():
+            return X[rows]
+        return X[rows] if train is kept else X[np.ix_(rows, train)]
+
+    def _out_of_fold(
+        self,
+        X: Floats,
+        kept: NDArray[np.intp],
+        sign: Floats,
+        weight: Floats,
+        groups: NDArray[Any] | None,
+    ) -> Floats | None:
+        """Scores of the labelled rows by learners that did not see them; None if impossible."""
+        labelled = np.flatnonzero(sign)
+        units = _units(sign[labelled], None if groups is None else groups[labelled])
+        folds = min(self.platt_folds, units)
+        if folds < 2:
+            return None
+        if groups is None:
+            split = StratifiedKFold(folds).split(labelled, sign[labelled])
+        else:
+            grouped = StratifiedGroupKFold(folds)
+            split = grouped.split(labelled, sign[labelled], groups[labelled])
+        scores = np.empty(len(labelled))
+        for _, test in split:
+            out = labelled[test]
+            train = np.setdiff1d(np.arange(len(sign)), out)
+            if len(np.unique(sign[train][sign[train] != 0])) < 2:
+                return None
+            learner = clone(self)
+            learner.n_features_in_ = self.n_features_in_
+            learner._fit_scores(
+                self._rows(X, kept[train], kept, kept[train]), sign[train], weight[train]
+            )
+            scores[test] = learner._scores(self._rows(X, kept[out], kept, kept[train]))
+        return scores
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "platt_slope_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.pairwise = self._kernel_is_precomputed()
+        return tags
+
+
+def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
+    """Slope > 0 and threshold of P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))).
+
+    Parameters
+    ----------
+    scores, sign, weight : ndarray, shape (n,)
+
+    Notes
+    -----
+    A slope below 1e-3 per standard deviation of the scores is raised to it, around the base rate.
+    """
+    spread = float(
+        np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
+    )
+    targets = platt_targets(sign > 0, weight)
+    slope, offset = fit_sigmoid(scores, targets, weight)
+    least = 1e-3 / spread if spread > 0 else 1e-3
+    if slope < least:
+        positive, negative = weight[sign > 0].sum(), weight[sign < 0].sum()
+        slope = least
+        offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
+            np.average(scores, weights=weight)
+        )
+    return slope, -offset / slope
+
+
+def _are_probabilities(y: NDArray[Any]) -> bool:
+    """Floats in [0, 1] with a value between: readers' probabilities, not two classes."""
+    if y.dtype.kind != "f" or not np.isfinite(y).all():
+        return False
+    inside = bool(((y >= 0) & (y <= 1)).all())
+    return inside and bool(((y > 0) & (y < 1)).any())
+
+
+def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
+    """How many folds can hold both classes: rows, or patients, of the rarer class."""
+    counts = []
+    for value in (-1.0, 1.0):
+        here = sign == value
+        counts.append(int(here.sum()) if groups is None else len(np.unique(groups[here])))
+    return min(counts)

@@ -1,0 +1,171 @@
+"""SVMROC: a kernel machine whose rows are the pairs of a positive and a negative [W14 (2)]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learners.kernels import (
+    Kernel,
+    KernelFunction,
+    check_precomputed,
+    decision_values,
+    settle_kernel,
+)
+from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learners.problem import Solution
+from cad.learners.ranking import (
+    Floats,
+    Ranker,
+    require,
+    require_choice,
+    require_count,
+    require_positive,
+    warn_not_converged,
+)
+
+# A coefficient below this share of the largest is the interior point's idea of zero.
+_ZERO = 1e-8
+
+
+class PairwiseKernelRanker(Ranker):
+    """What SVMROC and SSLROC share: kernel, pairwise solve, support points."""
+
+    C: float
+    norm: int
+    kernel: str | KernelFunction
+    gamma: float | str
+    degree: int
+    coef0: float
+    solver: str
+    tol: float
+    max_iter: int
+
+    def _check_parameters(self) -> None:
+        require_positive("C", self.C)
+        require_positive("tol", self.tol)
+        require_choice("norm", self.norm, (1, 2))
+        require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
+        require_count("max_iter", self.max_iter)
+
+    def _solve(
+        self,
+        X: Floats,
+        sign: Floats,
+        weight: Floats,
+        costs: tuple[float, float],
+        margin: float,
+    ) -> None:
+        """Solve on the rows of X and keep the support."""
+        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        self.gamma_ = kernel.gamma
+        groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
+        order = np.concatenate(groups)
+        matrix = X if kernel.name == "precomputed" else kernel.between(X, X)
+        if kernel.name in ("precomputed", "callable"):
+            check_precomputed(matrix)
+        matrix = matrix[np.ix_(order, order)]
+        require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
+        problem = PairwiseProblem(
+            kernel_factor(0.5 * (matrix + matrix.T)),
+            len(groups[0]),
+            len(groups[1]),
+            weight[order],
+            *costs,
+            margin,
+            self.norm,
+        )
+        self.solution_ = solution = self._run_solver(problem)
+        if not solution.converged:
+            warn_not_converged(
+                type(self).__name__,
+                f"relative gap {solution.gap:.1e}, KKT violation {solution.kkt:.1e} after "
+                f"{solution.iterations} iterations",
+                "scale the features, lower C or raise max_iter",
+            )
+        beta = np.empty(len(order))
+        beta[order] = solution.beta
+        keep = np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0)
+        self.support_ = np.flatnonzero(keep)
+        self.dual_coef_ = beta[self.support_][None, :]
+        precomputed = kernel.name == "precomputed"
+        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
+        self.n_iter_ = max(1, solution.iterations)
+
+    def _run_solver(self, problem: PairwiseProblem) -> Solution:
+        if self.solver == "cvxopt":
+            from cad.learners.sdp import solve_pairwise_cvxopt
+
+            return solve_pairwise_cvxopt(problem)
+        return solve_pairwise(problem, self.tol, self.max_iter)
+
+    @property
+    def intercept_(self) -> Floats:
+        """Minus the threshold at probability one half, shape (1,); a rank itself has none."""
+        return np.array([-self.threshold_])
+
+    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+        self.support_ = kept[self.support_]
+
+    def _scores(self, X: Floats) -> Floats:
+        if self.kernel == "precomputed":
+            return X[:, self.support_] @ self.dual_coef_[0]
+        kernel = Kernel("callable", function=self.kernel)
+        if not callable(self.kernel):
+            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
+
+
+class SVMROC(PairwiseKernelRanker):
+    """Support vector machine for the area under the ROC curve [W14 (2)].
+
+    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm.
+
+    Parameters
+    ----------
+    C : float
+        Cost of a pair.
+    norm : 1 or 2
+        Hinge or squared hinge.
+    kernel : {"rbf", "linear", "poly", "precomputed"} or callable
+    gamma, degree, coef0
+        Numbers of the kernel; "scale" is 1 / (d Var X).
+    solver : {"auto", "interior-point", "cvxopt"}
+        The pairwise interior point ("auto"), or the reference (small problems).
+    tol : float
+        Relative gap; the KKT violation must reach ten times this.
+    max_iter : int
+    platt_folds : int
+        Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
+
+    Attributes
+    ----------
+    support_, dual_coef_, support_vectors_, intercept_, solution_
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        norm: int = 1,
+        kernel: str | KernelFunction = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        platt_folds: int = 5,
+    ) -> None:
+        self.C = C
+        self.norm = norm
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.platt_folds = platt_folds
+
+    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+        self._solve(X, sign, weight, (self.C, self.C), 1.0)
