@@ -8,6 +8,7 @@ y back, z head, mm) is the image's own; ``Placement`` carries it into the patien
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -27,7 +28,7 @@ from cad.phantom.shapes import Shape, paint
 
 TEXTURE_STEP = 2.0
 """Spacing (mm) of the random fields that make tissue uneven."""
-_T2_LEVEL, _DIFFUSION_LEVEL, _DCE_LEVEL = 320.0, 400.0, 150.0
+_T2_LEVEL, _DIFFUSION_LEVEL, _DCE_LEVEL = 220.0, 300.0, 100.0
 """Stored signal of normal PZ without bias: noise is a few grey levels, as scanners store it."""
 BACKGROUND = "fat"
 VENOUS_SPREAD = 6.0
@@ -164,11 +165,34 @@ class View:
             for n, step, offset in zip(counts, grid.spacing, shift, strict=True)
         ]
         self.seen = [axis - move for axis, move in zip(self.axes, moved, strict=True)]
-        points = [
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """Shape number at every point, uint8, shape (points per voxel, n_voxels)."""
+        lattice = [
             (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
-            for axis, step, k in zip(self.seen, grid.spacing, supersample[::-1], strict=True)
+            for axis, step, k in zip(
+                self.seen, self.grid.spacing, self.supersample[::-1], strict=True
+            )
         ]
-        self.numbers = paint(scene.shapes, *points)
+        numbers = paint(self.scene.shapes, *lattice)
+        z, y, x = self.supersample
+        n_z, n_y, n_x = self.grid.shape
+        parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
+        return parted.reshape(z * y * x, n_z * n_y * n_x)
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
+        even = (self.points == self.points[0]).all(axis=0)
+        whole = np.flatnonzero(even)
+        mixed = np.flatnonzero(~even)
+        count = len(self.scene.shapes) + 1
+        keys = np.arange(len(mixed)) * count + self.points[:, mixed]
+        shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
+        found = np.flatnonzero(shares)
+        voxel = np.concatenate([whole, mixed[found // count]])
+        number = np.concatenate([self.points[0, whole].astype(np.int64), found % count])
+        return voxel, number, np.concatenate([np.ones(len(whole)), shares[found]])
 
     def volume(self, array: np.ndarray) -> Volume:
         """An array of this grid in the patient."""
@@ -184,10 +208,8 @@ class View:
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Mean over each voxel's points of a value per shape number; float32."""
-        z, y, x = self.supersample
-        n_z, n_y, n_x = self.grid.shape
-        picked = values.astype(np.float32)[self.numbers]
-        return picked.reshape(n_z, z, n_y, y, n_x, x).mean(axis=(1, 3, 5))
+        mean = values.astype(np.float32)[self.points].mean(axis=0)
+        return mean.reshape(self.grid.shape)
 
     def share(self, numbers: list[int]) -> np.ndarray:
         """Share (0 to 1) of each voxel that the shapes with these numbers fill."""
@@ -224,13 +246,12 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     """T2-weighted spin echo, integer signal; ``gain`` is the patient's arbitrary scale."""
     table = view.scene.table()
     repetition, echo = protocol.t2_times
-    signal = np.array([spin_echo(t.t1, t.t2, t.density, repetition, echo) for t in table])
+    t1, t2, density = _columns(table, "t1", "t2", "density")
+    signal = spin_echo(t1, t2, density, repetition, echo)
     # T2 exp(a g) changes the signal by exp(TE/T2 a g) to first order.
     slope = np.array([t.texture * min(echo / t.t2, 2.5) for t in table])
-    reference = TISSUES["PZ"]
-    level = _T2_LEVEL * gain / spin_echo(
-        reference.t1, reference.t2, reference.density, repetition, echo
-    )  # fmt: skip
+    usual = _columns([TISSUES["PZ"]], "t1", "t2", "density")
+    level = _T2_LEVEL * gain / spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * np.exp(view.average(slope) * view.field(0))
     clean *= view.sensitivity()
     return view.volume(_stored(rician(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
@@ -316,15 +337,7 @@ def _kinetics(
     blood = bolus.scale * parker(fine, bolus.arrival)
     later = bolus.scale * parker(fine, bolus.arrival + bolus.delay) / (1.0 - HAEMATOCRIT)
     uneven = view.field(2).ravel()
-    present = np.flatnonzero(np.bincount(view.numbers.ravel(), minlength=len(table)))
-    voxels, shares, which = [], [], []
-    for number in present:
-        share = view.share([int(number)]).ravel()
-        at = np.flatnonzero(share)
-        voxels.append(at)
-        shares.append(share[at])
-        which.append(np.full(len(at), number))
-    voxel, number = np.concatenate(voxels), np.concatenate(which)
+    voxel, number, share = view.parts()
     column = {
         name: np.array([getattr(t, name) for t in table])[number]
         for name in ("t1", "density", "ktrans", "ve", "vp", "texture")
@@ -348,7 +361,7 @@ def _kinetics(
             curves[here] = extended_tofts(
                 times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
             )
-    return voxel, np.concatenate(shares), column["t1"], column["density"], curves
+    return voxel, share, column["t1"], column["density"], curves
 
 
 def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
@@ -369,6 +382,10 @@ def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
     out[rows, lower % size] += 1.0 - part
     out[rows, (lower + 1) % size] += part
     return out
+
+
+def _columns(table: list[Tissue], *names: str) -> list[np.ndarray]:
+    return [np.array([getattr(tissue, name) for tissue in table]) for name in names]
 
 
 def _stored(signal: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -58,6 +59,16 @@ class Patient:
     site: str
     regions: list[Region]
     scores: pd.DataFrame
+
+
+T = TypeVar("T")
+
+
+def present(image: T | None) -> T:
+    """An image of a study that the simulator always makes."""
+    if image is None:
+        raise CadError("a simulated study has every image; this one was taken apart")
+    return image
 
 
 def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: int = 1) -> None:
@@ -202,11 +213,15 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
 
 def _roi_map(view: View, regions: list[Region]) -> Volume:
     """Label map on the T2 grid: voxels of which a region fills at least one half."""
-    labels = np.zeros(view.grid.shape, np.uint8)
-    first = {shape.tissue: i for i, shape in enumerate(view.scene.shapes, start=1)}
+    labels = np.zeros(view.points.shape[1], np.uint8)
+    number = {shape.tissue: i for i, shape in enumerate(view.scene.shapes, start=1)}
+    # Regions are painted last: only voxels with a point above the anatomy can belong to one.
+    anatomy = len(view.scene.shapes) - sum(len(region.shapes) for region in regions)
+    near = np.flatnonzero((view.points > anatomy).any(axis=0))
     for label, region in enumerate(regions, start=1):
-        labels[view.share([first[region.shapes[-1].tissue]]) >= 0.5] = label
-    return view.volume(labels)
+        filled = (view.points[:, near] == number[region.shapes[-1].tissue]).mean(axis=0)
+        labels[near[filled >= 0.5]] = label
+    return view.volume(labels.reshape(view.grid.shape))
 
 
 def _too_small(roi_map: Volume, count: int, views: list[View]) -> list[int]:

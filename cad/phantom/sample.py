@@ -1,0 +1,59 @@
+"""``python -m cad.phantom.sample [FOLDER]`` writes ``sample_data`` again, byte for byte."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from cad.files import write_atomic
+from cad.imaging.nifti import write_volume
+from cad.phantom.dicom import write_dicom
+from cad.phantom.protocols import SAMPLE
+from cad.phantom.readers import SCALE
+from cad.phantom.simulator import latent_auc, make_patient, present, write_cohort
+
+PATIENTS, SEED = 12, 9
+DICOM_INDEX = 0
+"""Which patient (from 0) is also there as DICOM."""
+DICOM_ID = "Sample0001"
+
+
+def write_sample(out: Path) -> None:
+    """Write the sample cohort and one of its studies as DICOM in place of what ``out`` holds."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".sample-") as scratch:
+        build = Path(scratch) / "sample"
+        write_cohort(build, PATIENTS, SEED, SAMPLE)
+        _write_study(build / "dicom" / DICOM_ID)
+        shutil.rmtree(out, ignore_errors=True)
+        build.rename(out)
+
+
+def _write_study(folder: Path) -> None:
+    """DICOM series, and beside them the masks and scores that import rules pick up."""
+    patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
+    study = patient.study
+    protocol = next(p for p in SAMPLE if p.site == patient.site)
+    write_dicom(folder, patient, protocol, DICOM_ID)
+    write_volume(folder / "rois.nii.gz", present(study.roi_map))
+    write_volume(folder / "gland.nii.gz", present(study.gland))
+    write_volume(folder / "vessel.nii.gz", present(study.vessel))
+    scored = patient.scores.dropna(subset=["score"])
+    lines = ["patient_id,roi_id,reader_id,scale,score"]
+    lines += [
+        f"{DICOM_ID},{row.roi_id},{row.reader_id},{SCALE},{row.score:g}"
+        for row in scored.itertuples()
+    ]
+    write_atomic(folder / "scores.csv", ("\n".join(lines) + "\n").encode())
+
+
+def main(folder: str = "sample_data") -> None:
+    """Write the sample and say what it holds."""
+    write_sample(Path(folder))
+    print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
