@@ -201,6 +201,18 @@ def test_series_without_bolus_or_baseline_name_the_patient() -> None:
         perfusion_maps(study, SETTINGS, np.zeros(SHAPE, bool))
 
 
+def test_regions_that_do_not_enhance_still_have_a_bolus() -> None:
+    study = made_study()
+    assert study.dce is not None
+    cyst = gland_of(study)
+    frames = study.dce.frames.copy()
+    frames[:, cyst] = 100.0
+    found = perfusion_maps(replace(study, dce=replace(study.dce, frames=frames)), SETTINGS, cyst)
+    assert abs(found.arrival - 30.0) < 6.0
+    assert any("bolus found in the whole image" in note for note in found.notes)
+    assert found.maps["relative_enhancement"].array[cyst].max() == 0
+
+
 def test_vessel_that_is_none() -> None:
     study = made_study()
     assert study.gland is not None

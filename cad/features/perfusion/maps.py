@@ -195,10 +195,8 @@ def _perfusion_maps(
     dynamic = _dynamic_of(study)
     inside = _inside(dynamic, mask)
     notes: list[str] = []
-    reference = _reference_region(study, dynamic, inside)
     times = np.asarray(dynamic.times, float)
-    mean_signal = _robust_mean(dynamic.frames[:, reference])
-    bolus = find_bolus(times, mean_signal)
+    reference, mean_signal, bolus = _find_reference(study, dynamic, inside, notes)
     t1 = _t1_map(study, settings, dynamic, inside | reference, notes)
     sequence = _sequence(dynamic, notes)
     inlet, kind = _choose_input(
@@ -241,14 +239,35 @@ def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
     return mask.astype(bool)
 
 
-def _reference_region(study: Study, dynamic: Dynamic, inside: np.ndarray) -> np.ndarray:
-    """Where bolus and delay are found: the gland, else the regions, else the mask."""
-    for candidate in (study.gland, study.roi_map):
-        if candidate is not None:
-            region = np.asarray(resample_mask(candidate, dynamic.grid).array, bool)
-            if region.any():
-                return region
-    return inside
+def _find_reference(
+    study: Study, dynamic: Dynamic, inside: np.ndarray, notes: list[str]
+) -> tuple[np.ndarray, np.ndarray, Bolus]:
+    """Region that shows the bolus, its mean signal, and the bolus.
+
+    The gland, else the regions, else the mask, else the whole image: a study whose regions are
+    cysts has a bolus all the same.
+    """
+    regions = {"gland": study.gland, "regions": study.roi_map}
+    candidates = {
+        name: np.asarray(resample_mask(mask, dynamic.grid).array, bool)
+        for name, mask in regions.items()
+        if mask is not None
+    }
+    candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
+    first: CadError | None = None
+    for name, region in candidates.items():
+        if not region.any():
+            continue
+        mean_signal = _robust_mean(dynamic.frames[:, region])
+        try:
+            bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
+        except CadError as error:
+            first = first or error
+            continue
+        if first is not None:
+            notes.append(f"bolus found in the {name}: {first.problem}")
+        return region, mean_signal, bolus
+    raise first or CadError("the dynamic series has no voxel")
 
 
 def _robust_mean(signals: np.ndarray) -> np.ndarray:
