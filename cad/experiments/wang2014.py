@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from joblib import Parallel, delayed
 from scipy.spatial.distance import pdist
 from sklearn.model_selection import StratifiedKFold

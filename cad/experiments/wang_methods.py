@@ -9,7 +9,12 @@ from itertools import product
 import numpy as np
 from sklearn.svm import SVC
 
-from cad.learners import OPAUC, SSLROC, SVMROC, RankBoost, SSRankBoost, SVMLin
+from cad.learners.opauc import OPAUC
+from cad.learners.rankboost import RankBoost
+from cad.learners.sslroc import SSLROC
+from cad.learners.ssrankboost import SSRankBoost
+from cad.learners.svmlin import SVMLin
+from cad.learners.svmroc import SVMROC
 
 Rows = np.ndarray
 
@@ -107,7 +112,7 @@ def _sslroc(norm: int) -> Callable[[Split], Rows]:
 
 
 def _rankboost(split: Split) -> Rows:
-    model = RankBoost(n_estimators=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
+    model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
     stages = list(model.staged_decision_function(split.X_test))
     # Boosting that has separated the pairs stops early: later rounds would change nothing.
     return np.array([stages[min(n, len(stages)) - 1] for n in ROUNDS])
@@ -116,7 +121,7 @@ def _rankboost(split: Split) -> Rows:
 def _opauc(split: Split) -> Rows:
     return np.array(
         [
-            OPAUC(learning_rate=eta, reg=lam, platt_folds=0)
+            OPAUC(eta=eta, lambda_=lam, platt_folds=0)
             .fit(split.X, split.y)
             .decision_function(split.X_test)
             for eta, lam in product(ETA_OPAUC, LAMBDA_OPAUC)
@@ -128,7 +133,7 @@ def _svmlin(split: Split) -> Rows:
     X, labels = split.both
     return np.array(
         [
-            SVMLin(reg=lam, reg_unlabelled=lam_u, platt_folds=0)
+            SVMLin(lambda_=lam, lambda_u=lam_u, platt_folds=0)
             .fit(X, labels)
             .decision_function(split.X_test)
             for lam, lam_u in product(LAMBDA_LIN, LAMBDA_U_LIN)
@@ -140,7 +145,7 @@ def _ssrankboost(split: Split) -> Rows:
     X, labels = split.both
     return np.array(
         [
-            SSRankBoost(discount=d, n_neighbors=k, platt_folds=0)
+            SSRankBoost(discount=d, k=k, platt_folds=0)
             .fit(X, labels)
             .decision_function(split.X_test)
             for d, k in product(DISCOUNTS, NEIGHBOURS)
