@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import curve_fit
 
 from cad.errors import CadError
-from cad.features.perfusion import kernels
+from cad.features.perfusion import kernels, semiquantitative
 from cad.features.perfusion.aif import (
     InputFunction,
     parker_blood,
@@ -30,6 +30,7 @@ from cad.features.perfusion.models import (
     fit_tofts,
     tofts,
 )
+from cad.features.perfusion.semiquantitative import bolus_arrival
 
 TIMES = np.arange(70) * 4.2
 KTRANS = st.floats(0.01, 2.0)
@@ -241,3 +242,22 @@ def test_refined_times_hold_the_frames() -> None:
     fine, at = refine_times(np.array([0.0, 8.9, 13.1]), 1.0)
     np.testing.assert_allclose(fine[at], [0.0, 8.9, 13.1])
     assert np.diff(fine).max() <= 1.0
+
+
+def test_kernels_have_one_signature_each() -> None:
+    """Two signatures of one cached kernel can race in two processes (read-only input, int32)."""
+    curves = np.stack([tofts(0.2, 0.3, inlet()), brix(2.0, 1.0, 0.1, TIMES, 30.0)])
+    curves.flags.writeable = False
+    times = TIMES.astype(np.float32)
+    source = inlet()
+    odd = InputFunction(source.times, source.plasma, source.at_frames.astype(np.int32))
+    for refine in (False, True):
+        fit_tofts(curves, odd, refine)
+        fit_extended_tofts(curves, source, refine)
+        fit_brix(curves, times, 30.0, refine)
+    bolus_arrival(times, curves)
+    bolus_arrival(TIMES, np.asfortranarray(curves))
+    compiled = [*vars(kernels).values(), semiquantitative._arrivals]
+    counts = [len(k.signatures) for k in compiled if hasattr(k, "signatures")]
+    assert len(counts) >= 9
+    assert max(counts) == 1

@@ -209,9 +209,8 @@ def _grid(inlet: InputFunction) -> _Grid:
     dt = np.diff(minutes)
     # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
     dt = np.round(dt, 12)
-    return _Grid(
-        minutes[inlet.at_frames], dt, np.ascontiguousarray(inlet.plasma, float), inlet.at_frames
-    )
+    at = np.require(inlet.at_frames, np.int64, ["C", "W"])
+    return _Grid(minutes[at], dt, np.require(inlet.plasma, float, ["C", "W"]), at)
 
 
 def _brix_grid(times: np.ndarray, arrival: float) -> _Grid:
@@ -228,7 +227,8 @@ def _curves(model: ModelName, parameters: np.ndarray, grid: _Grid) -> np.ndarray
 
 
 def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> KineticFit:
-    curves = np.ascontiguousarray(curves, float)
+    # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
+    curves = np.require(curves, float, ["C", "W"])
     if curves.ndim != 2 or curves.shape[1] != len(grid.at):
         raise CadError(
             f"curves of shape {curves.shape} do not match {len(grid.at)} frames of the input"
@@ -326,8 +326,10 @@ def _refine(
         converged,
     )
     n = len(PARAMETERS[model])
-    on_upper = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
-    return found, (converged == 0) | on_upper | (found[:, 0] <= _EDGE)
+    on_bound = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+    # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.
+    on_bound |= (found[:, :2] <= lower[:2] + _EDGE).any(axis=1)
+    return found, (converged == 0) | on_bound
 
 
 def _judge(

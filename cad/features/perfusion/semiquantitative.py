@@ -101,7 +101,8 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
         Seconds; the last frame for a curve that does not rise.
     """
     out = np.zeros(len(curves))
-    _arrivals(np.asarray(times, float), np.ascontiguousarray(curves, float), out)
+    # One signature of the kernel, whatever comes in.
+    _arrivals(np.require(times, float, ["C", "W"]), np.require(curves, float, ["C", "W"]), out)
     return out
 
 
