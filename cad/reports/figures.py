@@ -83,7 +83,7 @@ def _svg(draw: Draw, metrics: dict[str, Any], thresholds: tuple[float, float] | 
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": "cad",
         "font.family": "sans-serif",
@@ -159,7 +159,7 @@ def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
         if sensitivity is not None and specificity is not None:
             axes.plot(1 - specificity, sensitivity, "o", color=MAIN, markersize=5, clip_on=False)
             axes.annotate(f"P ≥ {point['threshold']:.2g}", (1 - specificity, sensitivity),
-                          xytext=(6, -9), textcoords="offset points", fontsize=7.5)  # fmt: skip
+                          xytext=(7, -12), textcoords="offset points", fontsize=7.5)  # fmt: skip
     _unit_square(axes, "1 − specificity", "sensitivity")
     axes.legend(loc="lower right")
     return True

@@ -223,18 +223,20 @@ def outline(mask: np.ndarray) -> str:
     str
         One ``M x y h n`` or ``M x y v n`` per straight piece; empty for an empty mask.
     """
-    padded = np.pad(mask, 1)
-    pieces = []
-    for y, line in enumerate((padded[1:] != padded[:-1])[:, 1:-1]):
-        pieces += [f"M{a} {y}h{b - a}" for a, b in _runs(line)]
-    for x, line in enumerate((padded[:, 1:] != padded[:, :-1])[1:-1].T):
-        pieces += [f"M{x} {a}v{b - a}" for a, b in _runs(line)]
+    padded = np.pad(mask, 1).astype(np.int8)
+    across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above row y
+    along = (np.diff(padded, axis=1)[1:-1] != 0).T  # edges left of column x
+    pieces = [f"M{a} {y}h{n}" for y, a, n in _runs(across)]
+    pieces += [f"M{x} {a}v{n}" for x, a, n in _runs(along)]
     return "".join(pieces)
 
 
-def _runs(line: np.ndarray) -> list[tuple[int, int]]:
-    steps = np.flatnonzero(np.diff(np.pad(line.astype(np.int8), 1)))
-    return [(int(a), int(b)) for a, b in zip(steps[::2], steps[1::2], strict=True)]
+def _runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
+    """Line, start and length of every run of True in each row."""
+    steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    rows, starts = np.nonzero(steps == 1)
+    ends = np.nonzero(steps == -1)[1]
+    return [(int(r), int(a), int(b - a)) for r, a, b in zip(rows, starts, ends, strict=True)]
 
 
 def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]:

@@ -63,7 +63,9 @@ class RegionView:
     images: list[KeyImage]
     slice_number: int | None
     z_mm: float | None
+    columns: dict[str, str]
     facts: list[tuple[str, str]]
+    fit: str
     curve: CurvePlot | None
     reasons: list[ReasonBar]
     warnings: list[str]
@@ -270,28 +272,33 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
         images=key_images(images, region.label, KEY_LAYERS) if images else [],
         slice_number=None if z is None else z + 1,
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
-        facts=_facts(known),
+        columns={key: _measured(known, key) for key in _COLUMNS},
+        facts=[(t, _measured(known, k, unit)) for k, t, unit in _FACTS if known.get(k) is not None],
+        fit=", ".join(
+            f"{t} {_measured(known, k, unit)}" for k, t, unit in _FIT if known.get(k) is not None
+        ),
         curve=curve_plot(images.curve(region.roi)) if images else None,
         reasons=reason_bars(reasons[:5]),
         warnings=[*region.warnings, *_display_warnings(known, images)],
     )
 
 
+_COLUMNS = ("volume_mm3", "adc_median", "ktrans_median")
 _FACTS = (
-    ("volume_mm3", "Volume", "mm³"),
-    ("adc_median", "ADC, median", "×10⁻⁶ mm²/s"),
-    ("ktrans_median", "Ktrans, median", "1/min"),
-    ("ve_median", "ve, median", ""),
-    ("fit_r2", "Tofts fit, R²", ""),
+    ("volume_mm3", "volume", "mm³"),
+    ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
+    ("ktrans_median", "median Ktrans", "1/min"),
+)
+_FIT = (
+    ("ktrans_median", "Ktrans", "1/min"),
+    ("ve_median", "ve", ""),
+    ("fit_r2", "R²", ""),
 )
 
 
-def _facts(known: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (title, measured(float(known[key]), unit))
-        for key, title, unit in _FACTS
-        if known.get(key) is not None
-    ]
+def _measured(known: dict[str, Any], key: str, unit: str = "") -> str:
+    value = known.get(key)
+    return "–" if value is None else measured(float(value), unit)
 
 
 def _display_warnings(known: dict[str, Any], images: StudyImages | None) -> list[str]:
@@ -323,7 +330,8 @@ def _index_page(results: Results, patients: list[Patient], figures: dict[str, An
             )
         ),
         figures=[
-            (name, f.title, f.caption, Markup(inline(name, f.svg))) for name, f in figures.items()
+            (name, f.title, f.caption, Markup(inline(name, f.svg)))  # noqa: S704 (drawn here)
+            for name, f in figures.items()
         ],
         counts={d: sum(p.count(d) for p in patients) for d in ("malignant", "refer", "benign")},
         statuses=sorted({p.status for p in patients}),

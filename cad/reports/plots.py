@@ -47,16 +47,12 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
     if "times" not in curve:
         return None
     minutes = np.asarray(curve["times"], float) / 60
-    for name, quantity in (
-        ("concentration", "tissue concentration, mM"),
-        ("signal", "signal, a.u."),
-    ):
-        values = curve.get(name)
-        if values is not None and np.isfinite(values).any():
-            break
-    else:
+    values, quantity = curve.get("concentration"), "tissue concentration, mM"
+    fit = curve.get("fit")
+    if values is None or not np.isfinite(values).any():
+        values, quantity, fit = curve.get("signal"), "signal, a.u.", None
+    if values is None or not np.isfinite(values).any():
         return None
-    fit = curve.get("fit") if name == "concentration" else None
     shown = [values] if fit is None else [values, fit]
     pooled = np.concatenate([v[np.isfinite(v)] for v in shown])
     x_ticks = _ticks(float(minutes.min()), float(minutes.max()))
@@ -107,6 +103,9 @@ def reason_bars(reasons: list[Reason]) -> list[ReasonBar]:
     return [ReasonBar(r, r.delta / largest, measured(r.value, r.unit)) for r in reasons]
 
 
+_UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
+
+
 def measured(value: float | None, unit: str = "") -> str:
     """Three significant digits with the unit; whole numbers from 1000."""
     if value is None:
@@ -119,8 +118,9 @@ def measured(value: float | None, unit: str = "") -> str:
         text = f"{value:.1e}"
     else:
         text = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-    shown = "" if unit in ("", "1", "-") else f" {unit}"
-    return text + shown
+    text = text.replace("-", "−", 1) if value < 0 else text
+    shown = _UNITS.get(unit, unit)
+    return f"{text} {shown}" if shown else text
 
 
 def probability_text(value: float | None) -> str:

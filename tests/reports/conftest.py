@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -318,11 +317,3 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(tmp_path_factory.mktemp("reports") / "run")
     write_report(run)
     return run
-
-
-def find_chromium() -> str | None:
-    """The system's browser."""
-    for path in (os.environ.get("CAD_CHROMIUM"), "/usr/bin/chromium", "/usr/bin/chromium-browser"):
-        if path and Path(path).exists():
-            return path
-    return None

@@ -1,11 +1,11 @@
 "use strict";
 (() => {
-  // Outline colours and dashes by decision; shapes differ, so colour is never needed.
+  // A region's colour and sign by its decision; the sign says it without the colour.
   const STYLE = {
-    malignant: { colour: "#f08a4b", dash: [] },
-    refer: { colour: "#e8cf66", dash: [7, 3] },
-    benign: { colour: "#6db3e8", dash: [2, 3] },
-    "": { colour: "#d5dadf", dash: [1, 4] },
+    malignant: { colour: "#f08a4b", sign: "\u25a0 " },
+    refer: { colour: "#e8cf66", sign: "\u25c7 " },
+    benign: { colour: "#6db3e8", sign: "\u25cb " },
+    "": { colour: "#d5dadf", sign: "" },
   };
   // Cividis-like ramp: readable by colour-blind people and monotone in brightness.
   const RAMP = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [253, 231, 55]];
@@ -61,7 +61,7 @@
       const first = data.regions.find((r) => this.centre.has(r.label));
       this.go(first ? this.centre.get(first.label).z : Math.floor(data.n / 2));
       new ResizeObserver(() => this.draw()).observe(this.find("panels"));
-      this.root.dataset.ready = "true";
+      this.root.dataset.ready = Math.round(performance.now()) + " ms";
     }
 
     at(sprite, z, y, x) {
@@ -201,7 +201,7 @@
       this.z = Math.min(Math.max(z, 0), this.data.n - 1);
       const slider = this.find("slice");
       slider.value = this.z + 1;
-      const text = `${this.z + 1} of ${this.data.n}, z ${this.data.z[this.z].toFixed(1)} mm`;
+      const text = `${this.z + 1} of ${this.data.n}, z ${this.data.z[this.z].toFixed(1).replace("-", "\u2212")} mm`;
       slider.setAttribute("aria-valuetext", text);
       this.find("where").textContent = text;
       this.draw();
@@ -299,21 +299,21 @@
           }
         if (!seen) continue;
         const style = STYLE[region.decision] || STYLE[""];
-        context.setLineDash([]);
         context.strokeStyle = "rgba(0,0,0,.65)";
         context.lineWidth = 2.6 * ratio;
         context.stroke(path);
         context.strokeStyle = style.colour;
         context.lineWidth = 1.3 * ratio;
         context.stroke(path);
-        this.text(context, region.id, seen.x * sx, seen.y * sy - 4 * ratio, ratio, style.colour, "left");
+        this.text(context, style.sign + region.id, seen.x * sx, seen.y * sy - 4 * ratio, ratio, style.colour, "left");
       }
     }
 
     text(context, text, x, y, ratio, colour, align) {
       context.font = `${11.5 * ratio}px system-ui, sans-serif`;
       context.textAlign = align;
-      context.lineWidth = 3 * ratio;
+      context.lineJoin = "round";
+      context.lineWidth = 2.5 * ratio;
       context.strokeStyle = "rgba(0,0,0,.8)";
       context.strokeText(text, x, y);
       context.fillStyle = colour;
