@@ -145,7 +145,7 @@ def entropy_table() -> np.ndarray:
     return np.arange(_TABLE) * np.log2(counts)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def x_log_x(count: int, table: np.ndarray) -> float:
     """Count times its binary logarithm."""
     if count < len(table):
@@ -153,14 +153,10 @@ def x_log_x(count: int, table: np.ndarray) -> float:
     return float(count * math.log2(count))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def add_features(
-    joint_max: int,
-    squares: float,
-    joint_log: float,
-    single: np.ndarray,
-    difference: np.ndarray,
-    total: np.ndarray,
+    cells: tuple[int, float, float],
+    levels: tuple[np.ndarray, np.ndarray, np.ndarray],
     pairs: int,
     n_levels: int,
     extremes: tuple[int, int],
@@ -171,12 +167,11 @@ def add_features(
 
     Parameters
     ----------
-    joint_max, squares, joint_log : int, float, float
+    cells : (int, float, float)
         Largest cell, sum of squared cells, sum of c log2 c over cells of the symmetric matrix.
-    single : ndarray of int64
-        Both voxels of every pair counted by level.
-    difference, total : ndarray of int64
-        Pairs counted by the difference of their levels, and by the sum less 2.
+    levels : tuple of 3 ndarrays of int64
+        Both voxels of every pair counted by level; pairs counted by the difference of their
+        levels, and by the sum less 2.
     pairs : int
         Number of pairs, > 0; the symmetric matrix sums to twice that.
     n_levels : int
@@ -184,6 +179,8 @@ def add_features(
     extremes : (int, int)
         Lowest and highest level (from 0) that occurs.
     """
+    joint_max, squares, joint_log = cells
+    single, difference, total = levels
     low, high = extremes
     whole = 2.0 * pairs
     log_pairs = math.log2(pairs)
@@ -260,7 +257,90 @@ def add_features(
         out[24] += math.sqrt(max(1.0 - math.exp(-2.0 * (2.0 * h_single - h_joint)), 0.0))
 
 
-@njit(cache=True)
+# The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
+# and counts of single levels, of level differences and of level sums.
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@njit(cache=True, nogil=True)
+def row_bits(n_levels: int) -> int:
+    """Cell (i, j) of the joint matrix is number i << bits | j."""
+    bits = 1
+    while (1 << bits) <= n_levels:
+        bits += 1
+    return bits
+
+
+@njit(cache=True, nogil=True)
+def new_counts(n_levels: int) -> Counts:
+    """Empty counts for up to ``n_levels`` levels."""
+    size = (n_levels + 1) << row_bits(n_levels)
+    return (
+        np.zeros(size, np.int32),
+        np.zeros(size + 1, np.int32),
+        np.zeros(n_levels, np.int64),
+        np.zeros(n_levels, np.int64),
+        np.zeros(2 * n_levels, np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def finish(
+    counts: Counts, occupied: int, bits: int, n_levels: int, table: np.ndarray, out: np.ndarray
+) -> int:
+    """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
+    joint, cells, single, difference, total = counts
+    low, high = n_levels, 0
+    largest = pairs = 0
+    squares = joint_log = 0.0
+    for k in range(occupied):
+        cell = cells[k]
+        c = int(joint[cell])
+        joint[cell] = 0
+        i = (cell >> bits) - 1
+        j = (cell & ((1 << bits) - 1)) - 1
+        if i < 0 or j < 0 or c == 0:
+            continue
+        low, high = min(low, i, j), max(high, i, j)
+        if i == j:
+            pairs += c
+            single[i] += 2 * c
+            difference[0] += c
+            total[2 * i] += c
+            c *= 2
+            squares += float(c) * c
+            joint_log += x_log_x(c, table)
+        else:
+            # (i, j) and (j, i) are one cell of the symmetric matrix.
+            mirror = ((j + 1) << bits) | (i + 1)
+            c += joint[mirror]
+            joint[mirror] = 0
+            pairs += c
+            single[i] += c
+            single[j] += c
+            difference[abs(j - i)] += c
+            total[i + j] += c
+            squares += 2.0 * c * c
+            joint_log += 2.0 * x_log_x(c, table)
+        largest = max(largest, c)
+    if pairs == 0:
+        return 0
+    add_features(
+        (largest, squares, joint_log),
+        (single, difference, total),
+        pairs,
+        n_levels,
+        (low, high),
+        table,
+        out,
+    )
+    single[low : high + 1] = 0
+    difference[: high - low + 1] = 0
+    total[2 * low : 2 * high + 1] = 0
+    return 1
+
+
+@njit(cache=True, nogil=True)
 def _regions(
     levels: np.ndarray,
     n_levels: np.ndarray,
@@ -277,10 +357,7 @@ def _regions(
     most = 1
     for n in n_levels:
         most = max(most, n)
-    joint = np.zeros(most * most, np.int64)
-    single = np.zeros(most, np.int64)
-    difference = np.zeros(most, np.int64)
-    total = np.zeros(2 * most, np.int64)
+    counts = new_counts(most)
     plane, row = shape[1] * shape[2], shape[2]
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]
@@ -319,10 +396,7 @@ def _regions(
                 offsets,
                 by_direction,
                 n_levels[r],
-                joint,
-                single,
-                difference,
-                total,
+                counts,
                 table,
                 out[r],
             )
@@ -333,7 +407,7 @@ def _regions(
             out[r] /= groups
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _group(
     box: np.ndarray,
     place: np.ndarray,
@@ -342,82 +416,23 @@ def _group(
     offsets: np.ndarray,
     by_direction: bool,
     n_levels: int,
-    joint: np.ndarray,
-    single: np.ndarray,
-    difference: np.ndarray,
-    total: np.ndarray,
+    counts: Counts,
     table: np.ndarray,
     out: np.ndarray,
 ) -> int:
     """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
+    joint, cells = counts[0], counts[1]
+    bits = row_bits(n_levels)
     matrices = 0
-    pairs = 0
+    occupied = 0
     for o in range(len(offsets)):
         step = (offsets[o, 0] * ny + offsets[o, 1]) * nx + offsets[o, 2]
         for at in place:
-            p, q = box[at], box[at + step]
-            if p > 0 and q > 0:
-                i, j = min(p, q) - 1, max(p, q) - 1
-                joint[i * n_levels + j] += 1
-                single[i] += 1
-                single[j] += 1
-                difference[j - i] += 1
-                total[i + j] += 1
-                pairs += 1
-        if pairs > 0 and (by_direction or o == len(offsets) - 1):
-            _finish(joint, single, difference, total, pairs, n_levels, table, out)
-            matrices += 1
-            pairs = 0
+            cell = (box[at] << bits) | box[at + step]
+            cells[occupied] = cell
+            occupied += joint[cell] == 0
+            joint[cell] += 1
+        if by_direction or o == len(offsets) - 1:
+            matrices += finish(counts, occupied, bits, n_levels, table, out)
+            occupied = 0
     return matrices
-
-
-@njit(cache=True)
-def _finish(
-    joint: np.ndarray,
-    single: np.ndarray,
-    difference: np.ndarray,
-    total: np.ndarray,
-    pairs: int,
-    n_levels: int,
-    table: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Add one matrix's features and empty all counts."""
-    low, high = n_levels, 0
-    for g in range(n_levels):
-        if single[g] > 0:
-            low, high = min(low, g), g
-    largest = 0
-    squares = joint_log = 0.0
-    for i in range(low, high + 1):
-        if single[i] == 0:
-            continue
-        for j in range(i, high + 1):
-            c = joint[i * n_levels + j]
-            if c == 0:
-                continue
-            joint[i * n_levels + j] = 0
-            if i == j:
-                c *= 2
-                squares += float(c) * c
-                joint_log += x_log_x(c, table)
-            else:
-                squares += 2.0 * c * c
-                joint_log += 2.0 * x_log_x(c, table)
-            largest = max(largest, c)
-    add_features(
-        largest,
-        squares,
-        joint_log,
-        single,
-        difference,
-        total,
-        pairs,
-        n_levels,
-        (low, high),
-        table,
-        out,
-    )
-    single[low : high + 1] = 0
-    difference[: high - low + 1] = 0
-    total[2 * low : 2 * high + 1] = 0

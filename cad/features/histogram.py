@@ -46,7 +46,7 @@ HISTOGRAM = (
 # Where summarise() puts what the histogram family shares with the statistics.
 _SHARED = np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, -1, 11, 12, 13, 14, 15, 16, 17])
 # More levels than this and a bin width was meant for another unit.
-MAX_LEVELS = 4096
+MAX_LEVELS = 1024
 
 
 def discretise(
@@ -75,7 +75,7 @@ def discretise(
     Raises
     ------
     CadError
-        Without bins and width, or when a width gives more than 4096 levels.
+        Without bins and width, or when a width gives more than 1024 levels.
     """
     if bins is None and bin_width is None:
         raise CadError(
