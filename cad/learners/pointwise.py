@@ -20,12 +20,14 @@ from cad.learners.smo import FULL, LINEAR, POLY, RBF, smo
 _CODES = {"linear": LINEAR, "rbf": RBF, "poly": POLY}
 _FIRST_EPS = 0.1
 _LAST_EPS = 1e-12
-_ROUNDS = 14
+_FIRST_MOVES = 1
+_ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
 # Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
 # that a pair of rows has anyway, so that pairs stay well conditioned.
 _RHO = 0.3
+_LARGEST_RHO = 1e3
 _FIRST_SCALE = 0.5
 _EXACT = 1e-10
 
@@ -101,22 +103,32 @@ def solve_hybrid(
     work.f = gram.times(problem.A.T @ work.gamma)
     arrays = _kernel_arrays(gram, cache_mb)
     rho = _RHO * float(np.mean(arrays[4]))
-    state = np.array([_FIRST_SCALE, rho, 0.0, float(-(work.q * work.sign) @ work.gamma)])
-    state[2] = max(0.0, state[0] + rho * state[3])
-    limit = 1000 * (work.point.size + 1000)
+    state = np.array([_FIRST_SCALE, rho, _FIRST_SCALE, 0.0])
+    exact = whole and polish
+    # Pairs get few moves before the active set has its first try: hard margins make them crawl.
+    limit = _FIRST_MOVES * work.point.size if exact else 1000 * (work.point.size + 1000)
+    most = 300 * (work.point.size + 300) if exact else limit
     eps, best = _FIRST_EPS, None
     for _ in range(_ROUNDS):
-        done, _, b = smo(
+        state[3] = float(-(work.q * work.sign) @ work.gamma)
+        state[2] = max(0.0, state[0] + state[1] * state[3])
+        done, violation, b = smo(
             *arrays, work.point, work.sign, work.r, work.q, work.c, work.learned, state,
             work.gamma, work.f, eps, limit,
         )  # fmt: skip
         iterations += done
         work.u[:] = b, state[2] if work.learned else 0.0
         state[0] = state[2]
-        if whole and polish:
+        if exact:
             solution, iterations = _finish(gram, problem, work, tol, iterations)
             if solution is not None:
                 return solution
+        if violation > eps:
+            limit = min(4 * limit, most)
+            continue
+        if work.learned and state[1] < _LARGEST_RHO * rho and _scale_imbalance(work) > tol:
+            state[1] *= 10
+            continue
         if eps <= 2e-4 or not polish:
             best = _judged(gram, problem, work, tol, iterations, "smo", best)
             if best.converged:
@@ -178,6 +190,16 @@ def _balance(work: _Work) -> None:
         left -= cut
         if left <= 0:
             break
+
+
+def _scale_imbalance(work: _Work) -> float:
+    """How far sum w gamma is from what s asks (0, or <= 0 at s = 0), relative to its terms."""
+    terms = -work.q * work.sign * work.gamma
+    total = float(terms.sum())
+    if work.u[1] <= 0:
+        total = max(total, 0.0)
+    size = float(np.abs(terms).sum())
+    return abs(total) / size if size > 0 else 0.0
 
 
 def _kernel_arrays(gram: Gram, cache_mb: float) -> tuple[Array, int, Array, Array, Array, Array]:

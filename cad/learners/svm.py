@@ -107,8 +107,7 @@ class _PlattMachine(KernelMachine):
         values = solution.f + self.intercept_[0]
         if self.calibration_folds is not None:
             values = self._out_of_fold(X, targets.p, weight, groups)
-        goal = platt_targets(targets.p > 0.5, weight)
-        self.sigmoid_ = np.array(fit_sigmoid(values, goal, weight))
+        self.sigmoid_ = np.array(fit_sigmoid(values, self._goal(targets.p, weight), weight))
         return self
 
     def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None) -> Solution:
@@ -124,7 +123,8 @@ class _PlattMachine(KernelMachine):
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
         """Decision values of every sample by a machine that has not seen its group."""
         hard = (p > 0.5).astype(int)
-        splitter = StratifiedKFold(self.calibration_folds) if groups is None else StratifiedGroupKFold(self.calibration_folds)
+        kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+        splitter = kind(self.calibration_folds)
         values = np.zeros(len(p))
         machine = clone(self).set_params(calibration_folds=None)
         pairwise = self.kernel == "precomputed"
@@ -136,7 +136,10 @@ class _PlattMachine(KernelMachine):
         return values
 
     def _membership(self, p: Array) -> Array:
-        raise NotImplementedError
+        return np.ones(len(p))
+
+    def _goal(self, p: Array, weight: Array) -> Array:
+        return platt_targets(p > 0.5, weight)
 
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(self.sigmoid_[0] * values + self.sigmoid_[1])
@@ -173,9 +176,6 @@ class PlattSVC(_PlattMachine):
         Slope and offset of the sigmoid.
     """
 
-    def _membership(self, p: Array) -> Array:
-        return np.ones(len(p))
-
 
 class FuzzySVC(_PlattMachine):
     """Fuzzy SVM: a label p costs C abs(2p - 1) to miss ([N14] (10)); Platt's probabilities.
@@ -186,3 +186,13 @@ class FuzzySVC(_PlattMachine):
 
     def _membership(self, p: Array) -> Array:
         return np.abs(2 * p - 1)
+
+
+class SoftPlattSVC(_PlattMachine):
+    """Baseline: the SVM on y > .5, its sigmoid fitted to the soft labels themselves.
+
+    Parameters and attributes as :class:`PlattSVC`.
+    """
+
+    def _goal(self, p: Array, weight: Array) -> Array:
+        return p

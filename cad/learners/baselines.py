@@ -1,0 +1,185 @@
+"""Baselines a reviewer asks for, thin on scikit-learn: kernel logistic regression, SVR on logits.
+
+(The third, Platt's sigmoid on soft targets, is :class:`cad.learners.SoftPlattSVC`.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVR
+
+from cad.learners.base import KernelMachine, LearnerError, check_cost
+from cad.learners.kernels import Gram
+from cad.learners.problem import Array
+
+# Directions of the kernel below this share of the largest eigenvalue carry rounding only.
+_RANK_TOL = 1e-12
+
+
+class _Baseline(KernelMachine):
+    """Kernel machine whose decision value is a logit."""
+
+    C: float
+
+    def _probability(self, values: Array) -> Array:
+        probability: Array = expit(values)
+        return probability
+
+    def _remember(self, gram: Gram, beta: Array, intercept: float, iterations: int) -> None:
+        self.support_ = np.flatnonzero(beta)
+        self.dual_coef_ = beta[self.support_][None, :]
+        self.support_vectors_ = (
+            np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
+        )
+        self.intercept_ = np.array([intercept])
+        self.gamma_ = gram.kernel.gamma
+        self.n_iter_ = max(1, iterations)
+
+    def _matrix(self, X: Array, weight: Array) -> Gram:
+        gram = self._make_gram(X, weight)
+        if gram.matrix is None:
+            raise LearnerError(
+                f"{len(X)} samples: the kernel matrix exceeds cache_size = {self.cache_size:g} MB",
+                hint="raise cache_size, or use ProbabilisticSVC, which makes columns on demand",
+            )
+        return gram
+
+
+class KernelLogistic(_Baseline):
+    """Kernel logistic regression on soft labels: 1/2 |f|^2 + C sum of cross-entropies.
+
+    A soft label p is a positive of weight p and a negative of weight 1 - p. The kernel enters as
+    its exact feature map (eigenvectors of K), the solver is scikit-learn's LogisticRegression.
+
+    Parameters
+    ----------
+    C : float
+    kernel, gamma, degree, coef0, tol, cache_size
+        As :class:`cad.learners.PlattSVC`; ``tol`` is LogisticRegression's.
+    """
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        tol: float = 1e-6,
+        max_iter: int = 2000,
+        cache_size: float = 500.0,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cache_size = cache_size
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        gram = self._matrix(X, weight)
+        assert gram.matrix is not None  # noqa: S101  (for the type checker)
+        values, vectors = np.linalg.eigh(gram.matrix)
+        keep = values > _RANK_TOL * max(float(values[-1]), 1e-300)
+        root = np.sqrt(values[keep])
+        features = vectors[:, keep] * root
+        both = np.vstack([features, features])
+        classes = np.repeat([1, 0], len(X))
+        weights = np.concatenate([weight * targets.p, weight * (1 - targets.p)])
+        used = weights > 0
+        if len(np.unique(classes[used])) < 2:
+            raise LearnerError("the samples that count are of one class only: two are needed")
+        model = LogisticRegression(
+            C=check_cost("C", self.C), tol=self.tol, max_iter=self.max_iter
+        ).fit(both[used], classes[used], sample_weight=weights[used])
+        self.classes_ = targets.classes
+        beta = vectors[:, keep] @ (model.coef_[0] / root)
+        self._remember(gram, beta, float(model.intercept_[0]), int(np.max(model.n_iter_)))
+        return self
+
+
+class LogitSVR(_Baseline):
+    """Support vector regression on logit(p), p clipped to [clip, 1 - clip].
+
+    Parameters
+    ----------
+    C, epsilon : float
+        Of scikit-learn's SVR; epsilon in logits.
+    clip : float
+        Certain labels become logit(1 - clip).
+    kernel, gamma, degree, coef0, tol, cache_size
+        As :class:`cad.learners.PlattSVC`; ``tol`` is SVR's.
+    """
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        clip: float = 0.125,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        tol: float = 1e-5,
+        cache_size: float = 500.0,
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.clip = clip
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.tol = tol
+        self.cache_size = cache_size
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        if not 0 < self.clip < 0.5:
+            raise LearnerError(f"clip = {self.clip!r}, must lie in (0, .5)")
+        gram = self._matrix(X, weight)
+        p = np.clip(targets.p, self.clip, 1 - self.clip)
+        used = np.flatnonzero(weight > 0)
+        if np.ptp(p[used]) == 0:
+            raise LearnerError("the samples that count are of one class only: two are needed")
+        assert gram.matrix is not None  # noqa: S101  (for the type checker)
+        model = SVR(
+            kernel="precomputed",
+            C=check_cost("C", self.C),
+            epsilon=self.epsilon,
+            tol=self.tol,
+            cache_size=self.cache_size,
+        ).fit(
+            gram.matrix[np.ix_(used, used)],
+            np.log(p[used]) - np.log1p(-p[used]),
+            sample_weight=weight[used],
+        )
+        beta = np.zeros(len(X))
+        beta[used[model.support_]] = model.dual_coef_[0]
+        self.classes_ = targets.classes
+        self._remember(gram, beta, float(model.intercept_[0]), int(model.n_iter_))
+        return self

@@ -1,0 +1,250 @@
+"""SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from cad.learners.base import KernelMachine, LearnerError, check_cost, warn_unless_converged
+from cad.learners.problem import Array, Problem, pointwise_problem
+from cad.learners.solvers import solve_pointwise
+
+
+@dataclass(frozen=True)
+class RejectRule:
+    """The double hinge of one set of costs, and where to decide.
+
+    Parameters
+    ----------
+    margins : tuple
+        tau+, rho for positives; -tau-, -rho for negatives: ((positive), (negative)).
+    costs : tuple
+        Costs of those rows per unit of C.
+    lower, upper : float
+        Decide negative below, positive above, reject between (decision values).
+    slope : float
+        P(y = 1 | x) = 1 / (1 + exp(-slope f)).
+    """
+
+    margins: tuple[tuple[float, float], tuple[float, float]]
+    costs: tuple[tuple[float, float], tuple[float, float]]
+    lower: float
+    upper: float
+    slope: float
+
+
+def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
+    """Double hinge tangent to the log-loss at logit P- and logit P+ (METHODS 3, [A14] (7)).
+
+    Parameters
+    ----------
+    costs : (C_n, C_p, R_n, R_p)
+        Of a false positive, a false negative, and of rejecting a negative, a positive.
+
+    Raises
+    ------
+    LearnerError
+        For costs that are not > 0, or make rejecting useless.
+    """
+    if len(costs) != 4:
+        raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
+    names = ("C_n", "C_p", "R_n", "R_p")
+    c_n, c_p, r_n, r_p = (check_cost(n, v) for n, v in zip(names, costs, strict=True))
+    use = r_p / c_p + r_n / c_n
+    if use >= 1:
+        raise LearnerError(
+            f"these costs make rejecting useless: R_p/C_p + R_n/C_n = {use:.3g}, must be < 1",
+            hint="lower R_p or R_n, or use a learner without reject option",
+        )
+    high = (c_n - r_n) / (c_n - r_n + r_p)
+    low = r_n / (c_p - r_p + r_n)
+    rho = (_entropy(low) - _entropy(high)) / (high - low)
+    tau_high, tau_low = _entropy(high) / (1 - high), -_entropy(low) / low
+    return RejectRule(
+        ((tau_high, rho), (-tau_low, -rho)),
+        ((1 - high, high - low), (low, high - low)),
+        _logit(low),
+        _logit(high),
+        1.0,
+    )
+
+
+def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
+    """The generalised hinge psi_r and its threshold delta_0 (METHODS 3).
+
+    Raises
+    ------
+    LearnerError
+        Unless 0 < r < 1/2 and r <= delta_0 <= 1 - r.
+    """
+    if not 0 < r < 0.5:
+        raise LearnerError(
+            f"symmetric = {r!r}, the cost of rejecting relative to an error must lie in (0, .5)"
+        )
+    if not r <= delta0 <= 1 - r:
+        raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
+    pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
+    # psi_r = W / H(r) with f_psi = (r / H(r)) f_W, and f_W is a logit.
+    return RejectRule(
+        (pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r
+    )
+
+
+def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
+    """Two rows per sample; samples of cost zero have none.
+
+    Raises
+    ------
+    LearnerError
+        When the samples that cost something are of one class only.
+    """
+    used = np.flatnonzero(cost > 0)
+    if len(np.unique(positive[used])) < 2:
+        raise LearnerError("the samples that count are of one class only: two are needed")
+    side = np.where(positive[used], 0, 1)
+    margins, shares = np.array(rule.margins)[side], np.array(rule.costs)[side]
+    sign = np.where(positive[used], 1.0, -1.0)
+    return pointwise_problem(
+        len(positive),
+        np.repeat(used, 2),
+        np.repeat(sign, 2),
+        margins.ravel(),
+        (shares * cost[used, None]).ravel(),
+    )
+
+
+class RejectSVC(KernelMachine):
+    """SVM that may decline to decide ([A14]).
+
+    Parameters
+    ----------
+    C : float
+        C_0, weight of the loss against the margin.
+    costs : (C_n, C_p, R_n, R_p)
+        Of a false positive, a false negative, and of rejecting a negative, a positive. The default
+        is illustrative; a site sets its own.
+    symmetric : float, optional
+        r: use the symmetric psi_r, rejecting costs r of an error, instead of ``costs``.
+    delta0 : float
+        Threshold of the symmetric rule, in [r, 1 - r].
+    reject_label : int or str
+        What ``predict`` gives where it declines; must not be a class.
+    kernel, gamma, degree, coef0, solver, tol, cache_size
+        As :class:`cad.learners.PlattSVC`.
+
+    Attributes
+    ----------
+    thresholds_ : ndarray, shape (2,)
+        Decide negative below the first, positive above the second decision value.
+    slope_ : float
+        Of the sigmoid in ``predict_proba``; the double hinge touches the log-loss at the
+        thresholds of the asymmetric rule, so decision values are logits (times 1 / slope).
+    classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
+    """
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4),
+        symmetric: float | None = None,
+        delta0: float = 0.5,
+        reject_label: Any = -1,
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        cache_size: float = 500.0,
+    ) -> None:
+        self.C = C
+        self.costs = costs
+        self.symmetric = symmetric
+        self.delta0 = delta0
+        self.reject_label = reject_label
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.solver = solver
+        self.tol = tol
+        self.cache_size = cache_size
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to two classes (soft labels count by the side of .5 they are on).
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+        y : array, shape (n,)
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            Multiplies C.
+        start : array, shape (n,), optional
+            Coefficients of an earlier, similar fit (``solution_.beta``) to start from.
+
+        Raises
+        ------
+        LearnerError
+            For unusable labels, costs, a reject label that is a class.
+        """
+        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        if self.reject_label in list(targets.classes):
+            raise LearnerError(
+                f"reject_label {self.reject_label!r} is one of the classes",
+                hint="choose another reject_label",
+            )
+        if self.symmetric is None:
+            rule = asymmetric_rule(self.costs)
+        else:
+            rule = symmetric_rule(self.symmetric, self.delta0)
+        problem = reject_problem(targets.p > 0.5, check_cost("C", self.C) * weight, rule)
+        gram = self._make_gram(X, weight)
+        solution = solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=None if start is None else np.asarray(start, dtype=float),
+        )
+        warn_unless_converged(solution, type(self).__name__)
+        self.classes_ = targets.classes
+        self.thresholds_ = np.array([rule.lower, rule.upper])
+        self.slope_ = rule.slope
+        self._keep(gram, solution)
+        return self
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Class, or ``reject_label`` between the thresholds; shape (n,)."""
+        values = self.decision_function(X)
+        kind = np.result_type(self.classes_, np.asarray(self.reject_label))
+        chosen = np.full(len(values), self.reject_label, dtype=kind)
+        chosen[values < self.thresholds_[0]] = self.classes_[0]
+        chosen[values > self.thresholds_[1]] = self.classes_[1]
+        return chosen
+
+    def _probability(self, values: Array) -> Array:
+        probability: Array = expit(self.slope_ * values)
+        return probability
+
+
+def _entropy(p: float) -> float:
+    return float(-p * np.log(p) - (1 - p) * np.log1p(-p))
+
+
+def _logit(p: float) -> float:
+    return float(np.log(p) - np.log1p(-p))
