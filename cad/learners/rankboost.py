@@ -28,9 +28,9 @@ class StumpRanker(Ranker):
         ``decision_function`` the scores are not shifted.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        stages = stump_scores(X, self.features_, self.thresholds_, self.alphas_)
-        last = np.zeros(len(X))
+        rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        stages = stump_scores(rows, self.features_, self.thresholds_, self.alphas_)
+        last = np.zeros(len(rows))
         for t in range(self.n_rounds):
             last = stages[t] if t < len(stages) else last
             yield last
@@ -40,7 +40,9 @@ class StumpRanker(Ranker):
         values = np.take_along_axis(X.T, order, axis=1)
         found = boost(values, order, role, weight, discount, self.n_rounds)
         rounds = found[3]
-        self.features_, self.thresholds_, self.alphas_ = (part[:rounds] for part in found[:3])
+        self.features_: Ints = found[0][:rounds]
+        self.thresholds_: Floats = found[1][:rounds]
+        self.alphas_: Floats = found[2][:rounds]
         self.losses_ = found[4][: rounds + 1]
 
     def _scores(self, X: Floats) -> Floats:

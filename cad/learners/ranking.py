@@ -31,7 +31,9 @@ def require(condition: bool, problem: str, hint: str = "") -> None:
 def require_positive(name: str, value: object) -> None:
     """Raise LearnerError unless the value is a finite number > 0."""
     good = isinstance(value, (int, float, np.number)) and np.isfinite(value) and value > 0
-    require(good, f"{name} = {value!r}, must be a finite number > 0", f"for example {name}=1.0")
+    require(
+        bool(good), f"{name} = {value!r}, must be a finite number > 0", f"for example {name}=1.0"
+    )
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -43,7 +45,7 @@ def require_choice(name: str, value: object, choices: tuple[object, ...]) -> Non
 def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise LearnerError unless the value is an integer >= least."""
     good = isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= least
-    require(good, f"{name} = {value!r}, must be an integer >= {least}")
+    require(bool(good), f"{name} = {value!r}, must be an integer >= {least}")
 
 
 def warn_not_converged(who: str, what: str, hint: str) -> None:
@@ -109,28 +111,30 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y_numeric=False,
         )
         sign = self._signs(raw)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = _check_sample_weight(
+            sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+        )
         kept = np.flatnonzero(weight > 0)
         self._check_two_classes(sign[kept])
         if self._kernel_is_precomputed():
             require(
-                X.shape[0] == X.shape[1],
-                f"Precomputed matrix must be a square matrix, input is {X.shape[0]} x {X.shape[1]}",
+                rows.shape[0] == rows.shape[1],
+                f"Precomputed matrix must be a square matrix, input is {rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
-            self._fit_scores(X[np.ix_(kept, kept)], sign[kept], weight[kept])
-            self._widen(kept, len(X))
+            self._fit_scores(rows[np.ix_(kept, kept)], sign[kept], weight[kept])
+            self._widen(kept, len(rows))
         else:
-            self._fit_scores(X[kept], sign[kept], weight[kept])
+            self._fit_scores(rows[kept], sign[kept], weight[kept])
         group = None if groups is None else np.asarray(groups)[kept]
-        self._calibrate(X, kept, sign[kept], weight[kept], group)
+        self._calibrate(rows, kept, sign[kept], weight[kept], group)
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
         """Scores shifted to be 0 where the probability is one half, shape (n,)."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        return self._scores(X) - self.threshold_
+        rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Probabilities of the two classes, shape (n, 2)."""

@@ -62,7 +62,9 @@ class SSRankBoost(StumpRanker):
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         role = neighbour_ranks(X, sign, self.k)
-        self._boost(X, role, weight, float(self.discount))
+        # Rows that take no part place no thresholds either.
+        part = role >= 0 if self.discount > 0 else sign != 0
+        self._boost(X[part], role[part], weight[part], float(self.discount))
 
 
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:

@@ -239,7 +239,7 @@ def anneal(
     The objective of one temperature T is that of the expected loss plus
     T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
     """
-    p = np.full(len(free_rows), share)
+    p: Floats = np.full(len(free_rows), share)
     stacked = np.vstack([rows, free_rows, free_rows])
     ones = np.ones(len(free_rows))
     y = np.concatenate([sign, ones, -ones])
@@ -277,7 +277,7 @@ def anneal(
 
 def _top_share(f: Floats, share: float) -> Floats:
     """+1 for the given share of largest f, -1 for the rest."""
-    count = int(round(share * len(f)))
+    count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
     return guess

@@ -110,8 +110,9 @@ class PairwiseKernelRanker(Ranker):
     def _scores(self, X: Floats) -> Floats:
         if self.kernel == "precomputed":
             return X[:, self.support_] @ self.dual_coef_[0]
-        kernel = Kernel("callable", function=self.kernel)
-        if not callable(self.kernel):
+        if callable(self.kernel):
+            kernel = Kernel("callable", function=self.kernel)
+        else:
             kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
         return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
 

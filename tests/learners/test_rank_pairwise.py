@@ -1,0 +1,210 @@
+"""The pairwise solver against references, identities and its own optimality."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import roc_auc_score
+
+from cad.learners import SSLROC, SVMROC
+from cad.learners.cvxopt_solver import solve_cvxopt
+from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learners.problem import judge
+from cad.learners.sdp import sdp_objective
+
+
+def make(seed, sizes, norm, labelled=1.0, unlabelled=1.0, margin=1.0, weight=None, features=4):
+    """A small problem, and its kernel matrix; positives shifted, half of the unlabelled too."""
+    random = np.random.default_rng(seed)
+    p, q, m = sizes
+    n = p + q + m
+    X = random.normal(size=(n, features))
+    X[:p] += 0.6
+    X[p + q : p + q + m // 2] += 0.6
+    square = ((X[:, None] - X[None]) ** 2).sum(-1)
+    K = np.exp(-square / (2 * np.quantile(square, 0.9)))
+    weight = np.ones(n) if weight is None else weight
+    factor = kernel_factor(K)
+    return PairwiseProblem(factor, p, q, weight, labelled, unlabelled, margin, norm), K
+
+
+def random_problem(seed):
+    random = np.random.default_rng([seed, 77])
+    p, q, m = (int(v) for v in random.integers(1, 6, 3))
+    m = m if seed % 4 else 0
+    costs = 10 ** random.uniform(-2, 2, 2)
+    weight = random.uniform(0.5, 2.0, p + q + m)
+    return make(seed, (p, q, m), 1 + seed % 2, *costs, [0.1, 1.0, 10.0][seed % 3], weight)
+
+
+def test_two_hundred_random_problems_equal_cvxopt(counted):
+    for seed in range(200):
+        problem, K = random_problem(seed)
+        ours = solve_pairwise(problem, 1e-8)
+        reference = solve_cvxopt(K, problem.general())
+        assert ours.converged
+        assert ours.gap <= 1e-6
+        assert ours.kkt <= 1e-5
+        assert ours.primal == pytest.approx(reference.primal, rel=1e-6)
+        # The general judge, which knows nothing of pairs, finds the same objectives.
+        again = judge(problem.general(), ours.f, ours.gamma, ours.u, iterations=0, solver="")
+        assert again.primal == pytest.approx(ours.primal, rel=1e-12)
+        assert again.dual == pytest.approx(ours.dual, rel=1e-9)
+    counted(200, "pairwise problems against cvxopt")
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_the_corrected_semidefinite_program_has_the_same_optimum(norm, counted):
+    for seed in range(8):
+        random = np.random.default_rng([seed, norm])
+        sizes = tuple(int(v) for v in random.integers(2, 4, 3))
+        cost = 10 ** random.uniform(-1, 1)
+        problem, _ = make(seed, sizes, norm, cost, cost, [0.1, 1.0, 10.0][seed % 3])
+        ours = solve_pairwise(problem, 1e-10)
+        assert sdp_objective(problem) == pytest.approx(ours.primal, rel=1e-8)
+    counted(8, "SSLROC optima against the SDP")
+
+
+def test_without_the_box_unlabelled_coefficients_vanish():
+    # METHODS 2: with d free, every pull on it must balance; then M drops out and f with it.
+    problem, K = make(3, (3, 3, 2), 1)
+    general = problem.general()
+    free = replace(general, lower=np.full(2, -np.inf), upper=np.full(2, np.inf))
+    solution = solve_cvxopt(K, free)
+    assert np.abs(solution.beta[6:]).max() < 1e-6
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_at_large_margin_sslroc_is_svmroc_at_half_the_cost(norm):
+    problem, _ = make(5, (8, 7, 10), norm, 0.5, 0.5, 1.0)
+    n = 15
+    alone = replace(problem, factor=problem.factor[:n], weight=problem.weight[:n])
+    supervised = solve_pairwise(alone, 1e-9)
+    f = problem.factor @ (problem.factor[:n].T @ supervised.beta)
+    p, q, m = f[:8], f[8:15], f[15:]
+    enough = np.maximum(1 + m - p.min(), 0) + np.maximum(1 + q.max() - m, 0)
+    both = solve_pairwise(replace(problem, margin=float(enough.max()) * 1.01), 1e-9)
+    assert both.primal == pytest.approx(supervised.primal, rel=1e-8)
+    np.testing.assert_allclose(both.f, f, atol=1e-5)
+    small = solve_pairwise(problem, 1e-9)
+    assert small.primal > supervised.primal * 1.01
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_scaling_the_kernel_and_the_costs_leaves_the_scores(norm):
+    problem, K = make(7, (5, 6, 7), norm, 2.0, 0.7)
+    k = 13.0
+    scaled = replace(
+        problem, factor=kernel_factor(k * K), labelled_cost=2.0 / k, unlabelled_cost=0.7 / k
+    )
+    a, b = solve_pairwise(problem, 1e-10), solve_pairwise(scaled, 1e-10)
+    assert b.primal == pytest.approx(a.primal / k, rel=1e-9)
+    np.testing.assert_allclose(b.f, a.f, atol=1e-6)
+    np.testing.assert_allclose(b.beta, a.beta / k, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_a_point_of_weight_two_is_the_point_twice(norm):
+    problem, K = make(8, (3, 4, 3), norm)
+    for point in (0, 4, 8):
+        weight = np.ones(10)
+        weight[point] = 2.0
+        heavy = solve_pairwise(replace(problem, weight=weight), 1e-10)
+        rows = np.sort(np.append(np.arange(10), point))
+        sizes = [3, 4, 3]
+        sizes[[0, 4, 8].index(point)] += 1
+        twice = PairwiseProblem(
+            kernel_factor(K[np.ix_(rows, rows)]), *sizes[:2], np.ones(11), 1.0, 1.0, 1.0, norm
+        )
+        assert solve_pairwise(twice, 1e-10).primal == pytest.approx(heavy.primal, rel=1e-9)
+
+
+def test_class_swap_turns_the_scores_round():
+    problem, K = make(9, (4, 5, 6), 1)
+    order = np.r_[4:9, 0:4, 9:15]
+    swapped = PairwiseProblem(
+        kernel_factor(K[np.ix_(order, order)]), 5, 4, np.ones(15), 1.0, 1.0, 1.0, 1
+    )
+    a, b = solve_pairwise(problem, 1e-10), solve_pairwise(swapped, 1e-10)
+    assert b.primal == pytest.approx(a.primal, rel=1e-9)
+    np.testing.assert_allclose(b.f, -a.f[order], atol=1e-6)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    cost=st.floats(-4, 4),
+    margin=st.floats(-3, 3),
+    norm=st.sampled_from([1, 2]),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_cost_and_margin_converges(seed, cost, margin, norm):
+    random = np.random.default_rng(seed)
+    sizes = tuple(int(v) for v in random.integers(1, 9, 3))
+    problem, _ = make(seed, sizes, norm, 10.0**cost, 10.0**cost, 10.0**margin)
+    solution = solve_pairwise(problem)
+    assert solution.converged, str(solution)
+
+
+def test_same_bits_and_a_warm_start_that_is_shorter():
+    problem, _ = make(1, (25, 25, 50), 2, 0.5, 0.5)
+    first, second = solve_pairwise(problem), solve_pairwise(problem)
+    assert first.beta.tobytes() == second.beta.tobytes()
+    nearby = problem.with_costs(0.6, 0.6)
+    cold, warm = solve_pairwise(nearby), solve_pairwise(nearby, start=first)
+    assert warm.primal == pytest.approx(cold.primal, rel=1e-6)
+    assert warm.iterations <= cold.iterations
+
+
+def test_hand_solved_pairs():
+    # One positive at 1, one negative at -1, linear kernel: f = w x, one pair of margin 2w.
+    X, y = np.array([[1.0], [-1.0]]), [1, 0]
+    hard = SVMROC(C=10.0, kernel="linear", platt_folds=0).fit(X, y)
+    assert hard.solution_.primal == pytest.approx(0.125, rel=1e-6)  # w = 1/2
+    soft = SVMROC(C=0.1, kernel="linear", platt_folds=0).fit(X, y)
+    assert soft.solution_.primal == pytest.approx(0.08, rel=1e-6)  # w = 2C
+    squared = SVMROC(C=1.0, norm=2, kernel="linear", platt_folds=0).fit(X, y)
+    # 1/2 w^2 + (1 - 2w)^2 is least at w = 4/9: 8/81 + 1/81.
+    assert squared.solution_.primal == pytest.approx(1 / 9, rel=1e-6)
+
+
+def test_not_converged_is_said_with_gap_and_iterations():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(30, 3))
+    y = (X[:, 0] + random.normal(size=30) > 0).astype(int)
+    with pytest.warns(ConvergenceWarning, match=r"relative gap .* after 2 iterations"):
+        SVMROC(max_iter=2, platt_folds=0).fit(X, y)
+
+
+def test_sslroc_ranks_unlabelled_points_and_keeps_soft_labels_in_the_box():
+    random = np.random.default_rng(2)
+    X = random.normal(size=(60, 3))
+    truth = (np.arange(60) % 2).astype(int)
+    X[truth == 1] += 1.5
+    y = truth.copy()
+    y[20:] = -1
+    for norm in (1, 2):
+        learner = SSLROC(C=1.0, norm=norm).fit(X, y)
+        assert learner.soft_labels_.shape == (40,)
+        assert learner.soft_labels_.min() >= 0
+        assert learner.soft_labels_.max() <= 1
+        assert learner.solution_.converged
+        assert roc_auc_score(truth[20:], learner.decision_function(X[20:])) > 0.85
+
+
+def test_cvxopt_by_name_and_precomputed_give_the_same_scores():
+    random = np.random.default_rng(4)
+    X = random.normal(size=(24, 3))
+    y = np.tile([0, 1, -1], 8)
+    X[y == 1] += 1
+    own = SSLROC(C=0.5, tol=1e-10, platt_folds=0, kernel="linear").fit(X, y)
+    reference = SSLROC(C=0.5, solver="cvxopt", platt_folds=0, kernel="linear").fit(X, y)
+    np.testing.assert_allclose(own._scores(X), reference._scores(X), atol=1e-5)
+    K = X @ X.T
+    pre = SSLROC(C=0.5, tol=1e-10, kernel="precomputed").fit(K, y)
+    folded = SSLROC(C=0.5, tol=1e-10, kernel="linear").fit(X, y)
+    np.testing.assert_allclose(pre.predict_proba(K), folded.predict_proba(X), atol=1e-5)
