@@ -88,8 +88,18 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
     return int(regions), int(cancers)
 
 
+def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
+    """Points (x, y, z) in mm among which regions find their centres, and their zones."""
+    points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
+    return points, zones_at(anatomy, points)
+
+
 def draw_regions(
-    rng: np.random.Generator, anatomy: Anatomy, count: int, cancers: int, grow: np.ndarray
+    rng: np.random.Generator,
+    anatomy: Anatomy,
+    cloud: tuple[np.ndarray, np.ndarray],
+    cancers: int,
+    grow: np.ndarray,
 ) -> list[Region]:
     """Regions of one patient, apart from each other.
 
@@ -99,14 +109,15 @@ def draw_regions(
         Drawn from the same number of times whatever is accepted.
     anatomy : Anatomy
         Where they must fit.
-    count, cancers : int
-        How many regions, how many of them malignant.
-    grow : ndarray, shape (count,)
+    cloud : (ndarray, ndarray)
+        From :func:`draw_cloud`.
+    cancers : int
+        How many of them are malignant.
+    grow : ndarray, shape (n_regions,)
         Factor on each radius; 0 leaves the region out.
     """
     regions: list[Region] = []
-    points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
-    cloud = points, zones_at(anatomy, points)
+    count = len(grow)
     for number in range(count):
         own = np.random.default_rng(rng.integers(2**63))
         for attempt in range(12 if grow[number] else 0):
@@ -201,6 +212,8 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     x, y, z = points.T
     found = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
+        if not shape.zone:  # what surrounds the gland is painted before it
+            continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:
             inside &= np.isin(found, shape.within)

@@ -48,6 +48,8 @@ class Protocol:
         dynamic frames; flip-angle images have half of the last.
     supersample : (z, y, x)
         Points per voxel over which the tissues are averaged.
+    texture_half : (x, y, z)
+        Half of the extent (mm) after which the tissues' texture repeats.
     """
 
     site: str
@@ -62,6 +64,7 @@ class Protocol:
     flips: tuple[float, ...]
     noise: tuple[float, float, float]
     supersample: tuple[int, int, int] = (2, 2, 2)
+    texture_half: tuple[float, float, float] = (100.0, 90.0, 50.0)
 
 
 FULL = (
@@ -127,9 +130,9 @@ SAMPLE = (
 LIGHT = (
     Protocol(
         "A",
-        Grid((10, 64, 64), (1.5, 1.5, 5.0)),
-        Grid((10, 32, 32), (3.0, 3.0, 5.0)),
-        Grid((10, 32, 44), (3.0, 3.0, 5.0)),
+        Grid((12, 72, 72), (1.3, 1.3, 4.2)),
+        Grid((12, 36, 36), (2.5, 2.5, 4.2)),
+        Grid((12, 36, 52), (2.5, 2.5, 4.2)),
         (4.0, 0.101),
         (50, 800),
         (0.00385, 15.0),
@@ -138,12 +141,13 @@ LIGHT = (
         (2.0, 10.0, 20.0),
         (0.030, 0.020, 0.030),
         (1, 2, 2),
+        (32.0, 32.0, 24.0),
     ),
     Protocol(
         "B",
-        Grid((10, 64, 64), (1.4, 1.4, 5.0)),
-        Grid((10, 32, 32), (2.9, 2.9, 5.0)),
-        Grid((10, 32, 44), (3.0, 3.0, 5.0)),
+        Grid((12, 72, 72), (1.25, 1.25, 4.2)),
+        Grid((12, 36, 36), (2.4, 2.4, 4.2)),
+        Grid((12, 36, 52), (2.5, 2.5, 4.2)),
         (5.6, 0.090),
         (100, 1000),
         (0.0050, 18.0),
@@ -152,6 +156,7 @@ LIGHT = (
         (3.0, 8.0, 15.0),
         (0.035, 0.024, 0.028),
         (1, 2, 2),
+        (32.0, 32.0, 24.0),
     ),
 )
 """For measuring how a cluster copes with 10,000 studies; too coarse to be looked at."""

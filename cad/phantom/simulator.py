@@ -18,7 +18,7 @@ from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
 from cad.phantom.anatomy import build_anatomy
-from cad.phantom.findings import Region, case_mix, draw_regions
+from cad.phantom.findings import Region, case_mix, draw_cloud, draw_regions
 from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import (
@@ -36,7 +36,6 @@ LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 _MARGIN_VOXELS = 1
 ROUNDS = 12
 """How often regions are drawn again until all can be measured."""
-_FIELD_HALF = (100.0, 90.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -157,22 +156,25 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
     protocol = protocols[int(body.integers(len(protocols)))]
     anatomy = build_anatomy(body)
     count, cancers = case_mix(seed, index)
-    placement, fields = draw_placement(scene_rng), draw_fields(scene_rng, _FIELD_HALF)
+    placement, fields = draw_placement(scene_rng), draw_fields(scene_rng, protocol.texture_half)
     bias = scene_rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
     bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
     bolus, gain = draw_bolus(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
     shifts = plan.uniform(-2, 2, (3, 3))
     moved = plan.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
-    place_seed = int(finding.integers(2**63))
+    place = np.random.default_rng(int(finding.integers(2**63)))
+    cloud = draw_cloud(place, anatomy)
+    again = place.bit_generator.state
     grow = np.ones(count)
     for attempt in range(ROUNDS):
-        regions = draw_regions(np.random.default_rng(place_seed), anatomy, count, cancers, grow)
+        place.bit_generator.state = again  # the same draws in every round, only sizes differ
+        regions = draw_regions(place, anatomy, cloud, cancers, grow)
         scene = Scene(
             [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
             anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
             placement,
             fields,
-            -np.array(_FIELD_HALF),
+            -np.array(protocol.texture_half),
             bias,
         )
         views = [
