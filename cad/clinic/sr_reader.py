@@ -1,0 +1,183 @@
+"""Reads a report back and holds it against TID 1500, which DICOM validators do not check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.errors import InvalidDicomError
+
+from cad.errors import CadError
+
+_SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
+_DCM = "DCM"
+# Concept codes of TID 1500, 1501, 1411 and 4019 (PS3.16).
+REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
+MEASUREMENTS, GROUP = "126010", "125007"
+TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
+SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
+ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
+
+
+@dataclass
+class RoiReport:
+    """One measurement group.
+
+    Parameters
+    ----------
+    roi_id, tracking_uid : str
+        Tracking identifier.
+    segment : tuple of (str, int)
+        SOPInstanceUID of the SEG and segment number.
+    finding, site : str
+        Code values.
+    values : dict of str to (float, str)
+        Number and UCUM unit by concept code; medians have ``:median`` behind the code.
+    evaluations : dict of str to str
+        Code value by concept code.
+    algorithm, version : str
+        Who measured.
+    statements : list of str
+        Algorithm parameters: training population, decision thresholds.
+    """
+
+    roi_id: str
+    tracking_uid: str
+    segment: tuple[str, int]
+    finding: str
+    site: str
+    values: dict[str, tuple[float, str]] = field(default_factory=dict)
+    evaluations: dict[str, str] = field(default_factory=dict)
+    algorithm: str = ""
+    version: str = ""
+    statements: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """A report: whose, of which study, observed by which device, and its groups."""
+
+    patient_id: str
+    study_uid: str
+    device: str
+    rois: list[RoiReport]
+
+
+def read_report(path: Path) -> Report:
+    """Read a TID 1500 report.
+
+    Raises
+    ------
+    CadError
+        Naming the rule of the template that is broken.
+    """
+    try:
+        dataset = pydicom.dcmread(path)
+    except (OSError, InvalidDicomError) as error:
+        raise CadError(f"not a DICOM file: {error}", file=path) from error
+    try:
+        return _report(dataset)
+    except CadError as error:
+        raise error.at(file=path) from None
+    except (AttributeError, KeyError, IndexError, ValueError) as error:
+        raise CadError(f"not a sound report: {error}", file=path) from error
+
+
+def _report(dataset: Dataset) -> Report:
+    _rule(dataset.SOPClassUID in _SR_CLASSES, f"is no Comprehensive SR: {dataset.SOPClassUID.name}")
+    template = dataset.ContentTemplateSequence[0]
+    _rule(
+        template.TemplateIdentifier == "1500", f"template {template.TemplateIdentifier}, not 1500"
+    )
+    _rule(dataset.ValueType == "CONTAINER" and _code(dataset) == REPORT, "the root is no 126000")
+    for concept, name in ((LANGUAGE, "language"), (OBSERVER, "observer"), (PROCEDURE, "procedure")):
+        _rule(bool(list(_children(dataset, concept))), f"TID 1500 requires the {name} ({concept})")
+    device = next((c.TextValue for c in _children(dataset, "121013")), "")
+    (container,) = _children(dataset, MEASUREMENTS)
+    groups = list(_children(container, GROUP))
+    _rule(bool(groups), "TID 1500 without any measurement group")
+    rois = [_roi(group) for group in groups]
+    uids = [roi.tracking_uid for roi in rois]
+    _rule(len(set(uids)) == len(uids), "two groups have one tracking UID")
+    _evidence(dataset, rois)
+    return Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
+
+
+def _roi(group: Dataset) -> RoiReport:
+    _rule(group.ContentTemplateSequence[0].TemplateIdentifier == "1411", "a group is no TID 1411")
+    segment = _one(group, SEGMENT, "referenced segment")
+    reference = segment.ReferencedSOPSequence[0]
+    _rule(
+        bool([*_children(group, SOURCE_SERIES), *_children(group, SOURCE_IMAGE)]),
+        "TID 1411 requires source images or series for a segment",
+    )
+    roi = RoiReport(
+        _one(group, TRACKING_ID, "tracking identifier").TextValue,
+        str(_one(group, TRACKING_UID, "tracking UID").UID),
+        (str(reference.ReferencedSOPInstanceUID), int(reference.ReferencedSegmentNumber)),
+        _value(_one(group, FINDING, "finding")),
+        _value(_one(group, SITE, "finding site")),
+        algorithm=_one(group, ALGORITHM, "algorithm name").TextValue,
+        version=_one(group, VERSION, "algorithm version").TextValue,
+        statements=[item.TextValue for item in _children(group, PARAMETERS)],
+    )
+    known = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
+    for item in group.ContentSequence:
+        if item.ValueType == "NUM":
+            _rule(
+                item.RelationshipType == "CONTAINS", "a measurement is not contained in its group"
+            )
+            measured = item.MeasuredValueSequence[0]
+            unit = measured.MeasurementUnitsCodeSequence[0]
+            _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
+            derived = next((_meaning(d) for d in _children(item, DERIVATION)), "")
+            key = _code(item) + (f":{derived.lower()}" if derived else "")
+            exact = measured.get("FloatingPointValue", measured.NumericValue)
+            roi.values[key] = (float(exact), str(unit.CodeValue))
+        elif item.ValueType == "CODE" and _code(item) not in known:
+            roi.evaluations[_code(item)] = _value(item)
+    return roi
+
+
+def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
+    """Everything that is referred to must be listed as evidence."""
+    listed = {
+        str(instance.ReferencedSOPInstanceUID)
+        for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
+        for series in study.ReferencedSeriesSequence
+        for instance in series.ReferencedSOPSequence
+    }
+    for roi in rois:
+        _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")
+
+
+def _rule(holds: bool, problem: str) -> None:
+    if not holds:
+        raise CadError(problem)
+
+
+def _children(item: Dataset, code: str) -> Iterator[Dataset]:
+    for child in item.get("ContentSequence", []):
+        if child.get("ConceptNameCodeSequence") and _code(child) == code:
+            yield child
+
+
+def _one(group: Dataset, code: str, what: str) -> Dataset:
+    found = list(_children(group, code))
+    _rule(len(found) == 1, f"a group has {len(found)} items of {what}, expected 1")
+    return found[0]
+
+
+def _code(item: Dataset) -> str:
+    return str(item.ConceptNameCodeSequence[0].CodeValue)
+
+
+def _value(item: Dataset) -> str:
+    return str(item.ConceptCodeSequence[0].CodeValue)
+
+
+def _meaning(item: Dataset) -> str:
+    return str(item.ConceptCodeSequence[0].CodeMeaning)

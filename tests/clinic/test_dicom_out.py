@@ -1,0 +1,288 @@
+"""SR and SEG: valid to dciodvfy, TID 1500 to our own reader, rendered by dsr2html, exact."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import highdicom
+import numpy as np
+import pydicom
+import pytest
+from clinic_cases import RULES, write_run
+from dicom_files import IDENTIFYING, uid, write_series
+
+from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.sr_reader import read_report
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.imaging.annotations import read_object, read_regions
+from cad.imaging.importer import import_source
+from cad.imaging.nifti import read_volume, sidecar_path, write_volume
+from cad.imaging.study_files import image_path
+from cad.imaging.volume import Volume
+
+SHAPE = (7, 30, 26)
+SPACING = (0.8, 1.2, 3.0)
+TILT = np.array([[1, 0, 0], [0, 0.918, 0.396], [0, -0.396, 0.918]])
+TILT = np.linalg.qr(TILT)[0] * np.sign(np.diag(np.linalg.qr(TILT)[1]))
+PROBABILITIES = {"1": 0.7312345678901234, "2": 0.05, "3": 1 / 3}
+MEDIANS = {
+    "1": {"adc_median": 1485.25, "ktrans_median": 0.12345678901234567, "volume_mm3": 311.04},
+    "2": {"adc_median": 1200.0, "ktrans_median": None},
+}
+# Both come from the source, which de-identification leaves without these values.
+ALLOWED = re.compile(r"needed to build DICOMDIR|defined term = <99CAD>")
+
+
+def needs(*tools: str) -> None:
+    absent = [tool for tool in tools if not shutil.which(tool)]
+    if absent:
+        pytest.skip(f"DICOM TOOLS ABSENT: {', '.join(absent)} (Debian: dicom3tools, dcmtk)")
+
+
+@pytest.fixture
+def cohort(tmp_path: Path) -> Path:
+    """One imported study with three ROIs on an oblique T2 series with non-square pixels."""
+    rng = np.random.default_rng(0)
+    source = tmp_path / "in"
+    array = rng.integers(1, 900, SHAPE).astype(np.uint16)
+    place = {"spacing": SPACING, "origin": (-31.25, 12.5, 40.0), "direction": TILT}
+    write_series(source / "t2", array, patient="MRN-7", **place)
+    write_series(source / "adc", array, patient="MRN-7", number=2, description="adc",
+                 ImageType=["DERIVED", "PRIMARY", "ADC"], **place)  # fmt: skip
+    labels = np.zeros(SHAPE, np.uint8)
+    for label in (1, 2, 3):
+        labels[label : label + 3, 5 * label : 5 * label + 6, 3 * label : 3 * label + 5] = label
+    write_volume(source / "rois.nii.gz", Volume(labels, SPACING, (-31.25, 12.5, 40.0), TILT))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    assert import_source(source, tmp_path / "cohort", rules).failures == []
+    return tmp_path / "cohort"
+
+
+@pytest.fixture
+def participant(cohort: Path) -> str:
+    return read_cohort(cohort).studies()[0].participant_id
+
+
+@pytest.fixture
+def files(cohort: Path, participant: str, tmp_path: Path) -> tuple[Path, Path]:
+    run = write_run(tmp_path / "run", participant, PROBABILITIES, **MEDIANS)
+    result = write_sr_and_seg(run, cohort, tmp_path / "dicom")
+    assert result.failures == []
+    seg, sr = result.files
+    assert (seg.name, sr.name) == (f"{participant}_SEG.dcm", f"{participant}_SR.dcm")
+    return seg, sr
+
+
+def validate(path: Path) -> None:
+    done = subprocess.run(["dciodvfy", "-new", path], capture_output=True, text=True, check=False)
+    said = (done.stdout + done.stderr).splitlines()
+    assert not [line for line in said if line.startswith("Error")], said
+    assert done.returncode == 0
+    strange = [line for line in said if line.startswith("Warning") and not ALLOWED.search(line)]
+    assert strange == []
+
+
+def test_dciodvfy_finds_no_error(files):
+    needs("dciodvfy")
+    for path in files:
+        validate(path)
+
+
+def test_tid_1500_by_our_own_reader(files, participant):
+    seg, sr = files
+    report = read_report(sr)
+    assert report.patient_id == participant
+    assert report.study_uid == uid("MRN-7", "study1")
+    assert report.device == "phantom-psvm"
+    assert [roi.roi_id for roi in report.rois] == list(PROBABILITIES)
+    segmentation = pydicom.dcmread(seg)
+    for number, roi in enumerate(report.rois, start=1):
+        # Numbers are read back to the last bit.
+        assert roi.values["111047"] == (100 * PROBABILITIES[roi.roi_id], "%")
+        assert roi.segment == (segmentation.SOPInstanceUID, number)
+        segment = segmentation.SegmentSequence[number - 1]
+        assert (segment.TrackingUID, segment.TrackingID) == (roi.tracking_uid, roi.roi_id)
+        assert (roi.finding, roi.site) == ("52988006", "279706003")
+        assert (roi.algorithm, roi.version) == ("phantom-psvm", "0.1.0")
+        assert roi.statements == [
+            "research use only",
+            "training population: 49 SIMULATED patients, 350 regions, 66 malignant",
+            "decision: benign below 10 %, malignant above 60 %",
+        ]
+    first, second, third = report.rois
+    assert first.values["113041:median"] == (1485.25, "um2/s")
+    assert first.values["126312:median"] == (0.12345678901234567, "/min")
+    assert first.values["118565006"] == (311.04, "mm3")
+    assert set(second.values) == {"111047", "113041:median"}
+    assert set(third.values) == {"111047"}
+    decisions = [roi.evaluations["decision"] for roi in report.rois]
+    assert decisions == ["21594007", "30807003", "refer"]
+
+
+def test_dsr2html_shows_the_numbers(files):
+    needs("dsr2html")
+    page = subprocess.run(["dsr2html", files[1]], capture_output=True, text=True, check=True).stdout
+    text = re.sub(r"<[^>]+>", " ", page)
+    numbers = ("73.1235 %", "5.0 %", "33.3333 %", "1485.25 um2/s", "0.123457 /min")
+    names = ("Probability of cancer", "Apparent Diffusion Coefficient", "Ktrans", "Malignant")
+    for words in (*numbers, *names):
+        assert words in text, words
+
+
+def test_segments_are_the_rois_in_the_t2_frame(files, cohort, participant):
+    """Our reader, highdicom's and the label map agree on every voxel."""
+    study = read_cohort(cohort).studies()[0]
+    t2w = read_volume(image_path(study.folder, study.study_id, "t2w"))
+    labels = read_volume(image_path(study.folder, study.study_id, "rois"))
+    sidecar = json.loads(sidecar_path(image_path(study.folder, study.study_id, "t2w")).read_text())
+    regions, notes = read_regions(
+        read_object(files[0]), files[0], t2w, sidecar["FrameOfReferenceUID"], t2w
+    )
+    assert notes == []
+    theirs = highdicom.seg.segread(files[0])
+    for number, region in enumerate(regions, start=1):
+        assert region.name == str(number)
+        assert ((region.share >= 0.5) == (labels.array == number)).all()
+        volume = theirs.get_volume(segment_numbers=[number], combine_segments=True)
+        assert (volume.array > 0).sum() == (labels.array == number).sum()
+    referenced = {
+        str(image.ReferencedSOPInstanceUID)
+        for image in theirs.ReferencedSeriesSequence[0].ReferencedInstanceSequence
+    }
+    assert referenced <= set(sidecar["SOPInstanceUIDs"])
+
+
+def test_nobody_is_named(files):
+    for path in files:
+        text = path.read_bytes().decode("latin-1")
+        for value in [*IDENTIFYING.values(), "MRN-7", "20240307"]:
+            assert value not in text
+        dataset = pydicom.dcmread(path)
+        assert dataset.PatientBirthDate == ""
+        assert dataset.PatientIdentityRemoved == "YES"
+
+
+def test_the_same_run_is_the_same_object(cohort, participant, files, tmp_path):
+    run = write_run(tmp_path / "run2", participant, PROBABILITIES, **MEDIANS)
+    again = write_sr_and_seg(run, cohort, tmp_path / "again").files
+    other = write_run(tmp_path / "run3", participant, {**PROBABILITIES, "2": 0.06}, **MEDIANS)
+    third = write_sr_and_seg(other, cohort, tmp_path / "third").files
+    for a, b, c in zip(files, again, third, strict=True):
+        name = pydicom.dcmread(a).SOPInstanceUID
+        assert pydicom.dcmread(b).SOPInstanceUID == name
+        assert pydicom.dcmread(c).SOPInstanceUID != name
+    # A ROI keeps its tracking UID from run to run.
+    tracked = [read_report(paths[1]).rois[1].tracking_uid for paths in (files, third)]
+    assert tracked[0] == tracked[1]
+
+
+def test_rois_without_a_probability_are_left_out(cohort, participant, tmp_path):
+    run = write_run(tmp_path / "run", participant, {"1": 0.5, "2": float("nan"), "3": 0.2})
+    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1]
+    assert [roi.roi_id for roi in read_report(sr).rois] == ["1", "3"]
+    run = write_run(tmp_path / "none", participant, {"1": float("nan")})
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "none-dicom").failures
+    assert (failure.patient, failure.problem) == (
+        participant,
+        "no ROI of the study has a probability",
+    )
+
+
+def test_studies_without_a_dicom_source(cohort, participant, tmp_path):
+    study = read_cohort(cohort).studies()[0]
+    path = sidecar_path(image_path(study.folder, study.study_id, "t2w"))
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps({**entries, "SOPInstanceUIDs": entries["SOPInstanceUIDs"][:-1]}))
+    run = write_run(tmp_path / "run", participant, {"1": 0.5})
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out").failures
+    assert "names 6 slices, the image has 7" in failure.problem
+    path.write_text("{}")
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out").failures
+    assert "no DICOM source" in failure.problem
+    assert failure.patient == participant
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_are_no_run(cohort, tmp_path):
+    with pytest.raises(CadError, match=r"run\.json is missing"):
+        write_sr_and_seg(tmp_path, cohort, tmp_path / "out")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(CadError, match=r"no probabilities\.csv"):
+        write_sr_and_seg(tmp_path, cohort, tmp_path / "out")
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(CadError, match="not valid JSON"):
+        write_sr_and_seg(tmp_path, cohort, tmp_path / "out")
+
+
+def broken(sr: Path, change) -> str:
+    dataset = pydicom.dcmread(sr)
+    change(dataset)
+    dataset.save_as(sr)
+    with pytest.raises(CadError) as caught:
+        read_report(sr)
+    assert caught.value.file == str(sr)
+    return caught.value.problem
+
+
+def test_the_reader_notices_what_is_not_tid_1500(files):
+    _, sr = files
+    original = sr.read_bytes()
+
+    def container(dataset):
+        return next(c for c in dataset.ContentSequence if c.ValueType == "CONTAINER")
+
+    def drop(group_item: str):
+        def change(dataset):
+            group = container(dataset).ContentSequence[0]
+            group.ContentSequence = [
+                c for c in group.ContentSequence
+                if c.ConceptNameCodeSequence[0].CodeValue != group_item
+            ]  # fmt: skip
+
+        return change
+
+    cases = {
+        "a group has 0 items of tracking UID": drop("112040"),
+        "a group has 0 items of referenced segment": drop("121191"),
+        "requires source images or series": drop("121232"),
+        "template 1501, not 1500": lambda d: setattr(
+            d.ContentTemplateSequence[0], "TemplateIdentifier", "1501"
+        ),
+        "without any measurement group": lambda d: setattr(container(d), "ContentSequence", []),
+        "not listed as evidence": lambda d: setattr(
+            d, "CurrentRequestedProcedureEvidenceSequence", []
+        ),
+    }
+    for words, change in cases.items():
+        sr.write_bytes(original)
+        assert words in broken(sr, change), words
+    sr.write_bytes(b"no report")
+    with pytest.raises(CadError, match="not a DICOM file"):
+        read_report(sr)
+
+
+@pytest.mark.reference
+def test_real_studies(shared_data, repository, tmp_path, counted):
+    """PROSTATEx: valid objects over real headers and geometry."""
+    needs("dciodvfy")
+    out = tmp_path / "cohort"
+    source = tmp_path / "in"
+    source.mkdir()
+    shutil.copytree(shared_data / "prostatex" / "ProstateX-0000", source / "copy")
+    assert import_source(source, out, repository / "configs/import/prostatex.yaml").failures == []
+    run = write_run(tmp_path / "run", "sub-ProstateX0000", {"1": 0.61})
+    result = write_sr_and_seg(run, out, tmp_path / "dicom")
+    assert result.failures == []
+    for path in result.files:
+        validate(path)
+    report = read_report(result.files[1])
+    assert report.patient_id == "ProstateX-0000"
+    seg = pydicom.dcmread(result.files[0])
+    assert int(np.asarray(seg.pixel_array).sum()) == 427
+    counted(2, "PROSTATEx README, SEG written back")
