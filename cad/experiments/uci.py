@@ -90,16 +90,15 @@ def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
     ndarray, shape (n, d_encoded)
         Columns that are constant on ``fitted_on`` are left out.
     """
-    parts = []
-    for name in X.columns:
-        column, known = X[name], X[name].iloc[fitted_on].dropna()
-        if known.empty:
-            continue
-        if pd.api.types.is_numeric_dtype(column):
-            parts.append(column.fillna(known.median()).to_numpy(float)[:, None])
-        else:
-            filled = column.fillna(known.mode().iloc[0]).to_numpy(str)
-            parts.append((filled[:, None] == np.unique(known.to_numpy(str))).astype(float))
+    numbers = X.select_dtypes("number").to_numpy(float)
+    numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]
+    median = np.nanmedian(numbers[fitted_on], axis=0)
+    parts = [np.where(np.isnan(numbers), median, numbers)]
+    for name in X.columns.difference(X.select_dtypes("number").columns, sort=False):
+        seen = X[name].iloc[fitted_on].dropna()
+        if not seen.empty:
+            filled = X[name].fillna(seen.mode().iloc[0]).to_numpy(str)
+            parts.append((filled[:, None] == np.unique(seen.to_numpy(str))).astype(float))
     values = np.hstack(parts)
     mean, deviation = values[fitted_on].mean(axis=0), values[fitted_on].std(axis=0, ddof=1)
     varying = deviation > 1e-12 * np.maximum(1.0, np.abs(mean))
