@@ -101,15 +101,9 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.platt_folds != 1,
             "platt_folds = 1, must be 0 (training scores) or at least 2",
         )
-        X, raw = validate_data(
-            self,
-            X,
-            y,
-            dtype=np.float64,
-            ensure_min_samples=2,
-            ensure_min_features=1,
-            y_numeric=False,
-        )
+        checked = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
+        rows: Floats = checked[0]
+        raw = checked[1]
         sign = self._signs(raw)
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
@@ -119,7 +113,8 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._kernel_is_precomputed():
             require(
                 rows.shape[0] == rows.shape[1],
-                f"Precomputed matrix must be a square matrix, input is {rows.shape[0]} x {rows.shape[1]}",
+                "Precomputed matrix must be a square matrix, input is "
+                f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
             self._fit_scores(rows[np.ix_(kept, kept)], sign[kept], weight[kept])

@@ -6,6 +6,7 @@ Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -232,13 +233,14 @@ def anneal(
     lambda_: float,
     lambda_u: float,
     share: float,
-    w: Floats,
+    start: Floats,
 ) -> tuple[Floats, Floats, list[Annealing], bool]:
     """Transductive L2-SVM by deterministic annealing; arguments as :func:`multi_switch`.
 
     The objective of one temperature T is that of the expected loss plus
     T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
     """
+    w: Any = start
     p: Floats = np.full(len(free_rows), share)
     stacked = np.vstack([rows, free_rows, free_rows])
     ones = np.ones(len(free_rows))
