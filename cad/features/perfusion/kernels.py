@@ -347,11 +347,13 @@ def fit_tofts_rows(
     at: np.ndarray,
     out: np.ndarray,
     clipped: np.ndarray,
+    fitted: np.ndarray,
 ) -> None:
     """Murase coefficients to (Ktrans, ve, vp) inside their physical range.
 
     kep is taken from the linear fit; Ktrans and vp are then the least squares of the true model at
     that kep. ``coefficients``: Tofts (Ktrans, -kep), extended (vp, Ktrans + kep vp, -kep).
+    ``fitted`` (n_voxels, n_times) gets the model curves of the voxels that are not ``clipped``.
     """
     n_voxels, n_times = curves.shape
     h = np.zeros(n_times)
@@ -403,6 +405,12 @@ def fit_tofts_rows(
         if ve > 1.0:
             ve = 1.0
             flag = 1
+        if ktrans > 0.0 and ve < ve_min:
+            ve = ve_min
+            flag = 1
+        if flag == 0:
+            for t in range(n_times):
+                fitted[v, t] = ktrans * h[t] + vp * plasma[at[t]]
         out[v, 0] = ktrans
         out[v, 1] = ve
         out[v, 2] = max(vp, 0.0)

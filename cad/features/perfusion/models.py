@@ -220,6 +220,7 @@ def _brix_grid(times: np.ndarray, arrival: float) -> _Grid:
 
 def _curves(model: ModelName, parameters: np.ndarray, grid: _Grid) -> np.ndarray:
     out = np.zeros((len(parameters), len(grid.at)))
+    parameters = np.require(parameters, float, ["C", "W"])
     kernels.curve_rows(
         _CODE[model], parameters, grid.times, grid.dt, grid.plasma, grid.at, VE_MIN, out
     )
@@ -236,7 +237,8 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
     usable = np.isfinite(curves).all(axis=1)
     data = curves if usable.all() else np.where(usable[:, None], curves, 0.0)
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
-    parameters, failed = estimate(model, data, grid)
+    parameters, failed, fitted = estimate(model, data, grid)
+    stale = failed.copy()
     # Where Brix's linear rates leave the physical range they mean nothing: an enhancing curve is
     # then fitted within the bounds even where refinement is not asked for.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
@@ -244,12 +246,16 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
     again &= usable
     if again.any():
         parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
-    return _judge(model, data, parameters, failed | ~usable, usable, grid)
+        stale |= again
+    if stale.any():
+        fitted[stale] = _curves(model, parameters[stale], grid)
+    return _judge(model, data, parameters, failed | ~usable, usable, fitted)
 
 
 def _estimate_tofts(
     model: ModelName, data: np.ndarray, grid: _Grid
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parameters, where they left their range, and model curves (void where they did)."""
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
         grid.at
@@ -259,6 +265,7 @@ def _estimate_tofts(
     kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
     parameters = np.zeros((len(data), 3))
     clipped = np.zeros(len(data), np.uint8)
+    fitted = np.zeros(data.shape)
     kernels.fit_tofts_rows(
         coefficients,
         data,
@@ -270,14 +277,15 @@ def _estimate_tofts(
         grid.at,
         parameters,
         clipped,
+        fitted,
     )
-    return parameters, clipped.astype(bool)
+    return parameters, clipped.astype(bool), fitted
 
 
 def _estimate_brix(
     model: ModelName, data: np.ndarray, grid: _Grid
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rates are the roots of k^2 - sum k + product from the twice integrated equation."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As for Tofts; the rates are the roots of k^2 - sum k + product."""
     after = np.clip(grid.times, 0.0, None)
     # Only what follows the arrival obeys the equation: the noise before it is set to zero.
     late = np.where(grid.times > 0, data, 0.0)
@@ -303,7 +311,7 @@ def _estimate_brix(
     level = late.sum(axis=1) / max(int((grid.times > 0).sum()), 1)
     parameters[failed, 0] = np.where(level > noise, late.max(axis=1), 0.0)[failed]
     parameters[failed, 1:] = np.where((level > noise)[:, None], _BRIX_START, lower[1:])[failed]
-    return parameters, failed
+    return parameters, failed, amplitude[:, None] * unit
 
 
 def _refine(
@@ -338,9 +346,8 @@ def _judge(
     parameters: np.ndarray,
     failed: np.ndarray,
     usable: np.ndarray,
-    grid: _Grid,
+    fitted: np.ndarray,
 ) -> KineticFit:
-    fitted = _curves(model, parameters, grid)
     misfit = ((data - fitted) ** 2).sum(axis=1)
     spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
