@@ -108,7 +108,7 @@ def solve_hybrid(
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * work.point.size if exact else 1000 * (work.point.size + 1000)
     most = 300 * (work.point.size + 300) if exact else limit
-    eps, best = _FIRST_EPS, None
+    eps, best, imbalance = _FIRST_EPS, None, np.inf
     for _ in range(_ROUNDS):
         state[3] = float(-(work.q * work.sign) @ work.gamma)
         state[2] = max(0.0, state[0] + state[1] * state[3])
@@ -126,9 +126,14 @@ def solve_hybrid(
         if violation > eps:
             limit = min(4 * limit, most)
             continue
-        if work.learned and state[1] < _LARGEST_RHO * rho and _scale_imbalance(work) > tol:
-            state[1] *= 10
-            continue
+        if work.learned:
+            # The anchor has moved: go on at this eps until the scale balances about as well, and
+            # stiffen the proximal term only where moving the anchor does not get there.
+            before, imbalance = imbalance, _scale_imbalance(work)
+            if imbalance > max(tol, eps):
+                if imbalance > 0.3 * before and state[1] < _LARGEST_RHO * rho:
+                    state[1] *= 10
+                continue
         if eps <= 2e-4 or not polish:
             best = _judged(gram, problem, work, tol, iterations, "smo", best)
             if best.converged:
