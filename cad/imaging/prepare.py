@@ -1,0 +1,44 @@
+"""What the image settings ask for before anything is measured: ADC map, alignment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cad.errors import CadError
+from cad.imaging.diffusion import fit_adc
+from cad.imaging.registration import Registration, align_study
+from cad.imaging.study import Study
+from cad.settings import ImageSettings
+
+
+def prepare_study(study: Study, settings: ImageSettings) -> tuple[Study, list[Registration]]:
+    """A study ready to be measured; the one given is left as it is.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+    settings : ImageSettings
+        ``registration``; T2 standardisation is a step of its own.
+
+    Returns
+    -------
+    prepared : Study
+        With an ADC map fitted from diffusion images where it had none, and aligned images where
+        asked for; its notes say what was done.
+    registrations : list of Registration
+        Empty without registration or without a T2 image.
+    """
+    out = replace(study, notes=list(study.notes))
+    if out.adc is None and out.diffusion:
+        try:
+            out.adc, notes = fit_adc(out.diffusion)
+            out.notes += notes
+        except CadError as error:
+            out.notes.append(f"no ADC map: {error.problem}")
+    if settings.registration == "none":
+        return out, []
+    if out.t2w is None:
+        out.notes.append("not registered: the study has no T2 image")
+        return out, []
+    return align_study(out)
