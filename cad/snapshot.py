@@ -67,6 +67,7 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         **shown,
         "roi_map": labels,
         "spacing": np.array(grid.spacing),
+        "direction": np.asarray(grid.direction, float),
         "z_mm": first + grid.spacing[2] * np.arange(grid.shape[0]),
         **_curves(study, features),
         "meta": np.array(json.dumps(meta, sort_keys=True)),
