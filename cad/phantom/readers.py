@@ -51,12 +51,12 @@ class Reader:
 
 
 READERS = (
-    Reader("r1", True, 0.32, 0.8, 0.00, 1.10, 0.01),
-    Reader("r2", False, 0.50, 1.0, 0.15, 1.00, 0.03),
-    Reader("r3", False, 0.58, 1.0, -0.20, 0.90, 0.04),
-    Reader("r4", False, 0.66, 1.0, 0.30, 1.15, 0.07),
+    Reader("r1", True, 0.26, 0.8, 0.00, 1.10, 0.01),
+    Reader("r2", False, 0.38, 1.0, 0.15, 1.00, 0.03),
+    Reader("r3", False, 0.46, 1.0, -0.20, 0.90, 0.04),
+    Reader("r4", False, 0.55, 1.0, 0.30, 1.15, 0.07),
 )
-COMMON_ERROR = 0.42
+COMMON_ERROR = 0.30
 """Standard deviation of the common error for a conspicuous region; twice that for a faint one."""
 CUTS = (-1.10, -0.45, 0.05, 0.55)
 """Boundaries of the scores 1 to 5 on the perceived latent."""

@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from cad.cohort import write_tables
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.geometry import MIN_VOXELS, roi_in_grid
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
@@ -184,11 +184,11 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
             )
         ]
         roi_map = _roi_map(views[0], regions)
-        small = _too_small(roi_map, len(regions), views[1:])
-        if not small:
+        unfit = _unfit(roi_map, len(regions), views[1:])
+        if not unfit:
             break
         # What is too small to be measured is drawn larger; what cannot grow is left out at last.
-        for i in small:
+        for i in unfit:
             if attempt < ROUNDS // 2:
                 grow[regions[i].number - 1] *= 1.12
             else:
@@ -226,16 +226,18 @@ def _roi_map(view: View, regions: list[Region]) -> Volume:
     return view.volume(labels.reshape(view.grid.shape))
 
 
-def _too_small(roi_map: Volume, count: int, views: list[View]) -> list[int]:
-    """Regions (from 0) that have too few voxels to be measured in some modality."""
-    need = MIN_VOXELS + _MARGIN_VOXELS
+def _unfit(roi_map: Volume, count: int, views: list[View]) -> list[int]:
+    """Regions (from 0) that cannot be measured in some modality: too small, or out of its view."""
+    study = Study("", "", roi_map=roi_map)
     grids = [view.volume(np.zeros(view.grid.shape, bool)) for view in views]
     found = []
     for number in range(count):
-        inside = roi_map.with_array(roi_map.array == number + 1)
-        if not inside.array.any() or any(
-            resample_mask(inside, grid).array.sum() < need for grid in grids
-        ):
+        roi = Roi(str(number + 1), number + 1)
+        try:
+            voxels = min(int(roi_in_grid(study, roi, grid).array.sum()) for grid in grids)
+        except CadError:
+            voxels = 0
+        if voxels < MIN_VOXELS + _MARGIN_VOXELS:
             found.append(number)
     return found
 

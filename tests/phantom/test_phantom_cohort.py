@@ -1,0 +1,249 @@
+"""Cohorts: names, sizes, truth, readers and the frozen table."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.imaging.importer import import_source
+from cad.imaging.study import Roi
+from cad.imaging.study_files import check_study, read_study
+from cad.phantom import latent_auc, params, simulate
+from cad.phantom.anatomy import build_anatomy
+from cad.phantom.findings import CANCERS, REGIONS, case_mix, draw_cloud, draw_regions
+from cad.phantom.protocols import LIGHT, SAMPLE
+from cad.phantom.readers import score
+from cad.phantom.sample import DICOM_ID, PATIENTS, SEED
+from cad.phantom.simulator import LATENT_FILE, write_cohort
+
+
+def _auc(truth: np.ndarray, value: np.ndarray) -> float:
+    a, b = value[truth][:, None], value[~truth]
+    return float((a > b).mean() + 0.5 * (a == b).mean())
+
+
+@pytest.fixture(scope="module")
+def readings() -> pd.DataFrame:
+    """Latents and scores of 98 patients, no images."""
+    rows = []
+    for index in range(98):
+        rng = np.random.default_rng([11, index])
+        anatomy = build_anatomy(rng)
+        count, cancers = case_mix(11, index)
+        cloud = draw_cloud(rng, anatomy)
+        regions = draw_regions(rng, anatomy, cloud, cancers, np.ones(count))
+        table = score(rng, regions).pivot(index="roi_id", columns="reader_id", values="score")
+        for number, region in enumerate(regions, start=1):
+            tissue = region.tissue
+            rows.append(
+                {
+                    "kind": region.kind,
+                    "zone": region.zone,
+                    "malignant": region.malignant,
+                    "latent": region.latent,
+                    "adc": tissue.adc,
+                    "t2": tissue.t2,
+                    "ktrans": tissue.ktrans,
+                    "native": anatomy.tissues[region.zone].adc,
+                    **table.loc[str(number)].to_dict(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_a_block_of_49_patients_is_the_clinical_study():
+    assert (len(REGIONS), sum(REGIONS), sum(CANCERS)) == (49, 350, 66)
+    for seed in (0, 1):
+        mix = np.array([case_mix(seed, index) for index in range(49)])
+        assert mix.sum(axis=0).tolist() == [350, 66]
+        assert (mix[:, 1] < mix[:, 0]).all()
+
+
+def test_parameters_lie_where_they_were_measured(readings):
+    """Simpkin 2013, Hambrock 2011, Noworolski 2008: see cad/phantom/params.py."""
+    mean = readings.groupby("kind")[["adc", "t2", "ktrans"]].mean()
+    assert 1550 < mean.loc["normal PZ", "adc"] < 1850
+    assert 0.12 < mean.loc["normal PZ", "t2"] < 0.17
+    assert 900 < mean.loc["cancer", "adc"] < 1200
+    assert 0.085 < mean.loc["cancer", "t2"] < 0.11
+    assert 1.6 < mean.loc["cancer", "ktrans"] / mean.loc["normal PZ", "ktrans"] < 4
+    assert 0.1 < mean.loc["cancer", "ktrans"] < 0.6
+    order = ["cancer", "prostatitis", "haemorrhage", "normal PZ"]
+    assert mean.loc[order, "adc"].is_monotonic_increasing
+    assert abs(mean.loc["stromal BPH", "adc"] - 1180) < 90
+
+
+def test_severity_of_mimics_follows_from_published_adc():
+    far = np.log(1680 / 850)
+    assert params.BENIGN["prostatitis"].severity == pytest.approx(
+        np.log(1680 / 1318) / far, abs=0.01
+    )
+    assert params.CANCER_SEVERITY[2] == pytest.approx(np.log(1680 / 1070) / far, abs=0.07)
+    near = np.log(1478 / 850)
+    assert params.BENIGN["stromal BPH"].severity == pytest.approx(
+        np.log(1478 / 1180) / near, abs=0.01
+    )
+
+
+def test_readers_are_as_good_as_readers_are(readings):
+    truth = readings["malignant"].to_numpy()
+    latent = _auc(truth, readings["latent"].to_numpy())
+    single = {}
+    for reader in ("r1", "r2", "r3", "r4"):
+        scored = readings[reader].notna().to_numpy()
+        single[reader] = _auc(truth[scored], readings[reader].to_numpy()[scored])
+    assert 0.90 < latent < 0.96
+    assert all(0.79 < value < 0.905 for value in single.values()), single
+    assert max(single, key=lambda r: single[r]) == "r1"
+    assert latent > max(single.values())
+    missing = readings[["r1", "r2", "r3", "r4"]].isna().to_numpy().mean()
+    assert 0.02 < missing < 0.06
+
+
+def test_readers_err_together(readings):
+    """What is left of two readers' scores after the latent is still correlated."""
+    rest = {}
+    for reader in ("r1", "r2", "r3", "r4"):
+        groups = pd.qcut(readings["latent"], 40)
+        rest[reader] = readings[reader] - readings.groupby(groups, observed=True)[reader].transform(
+            "mean"
+        )
+    table = pd.DataFrame(rest).corr().to_numpy()
+    off = table[np.triu_indices(4, 1)]
+    assert off.min() > 0.1
+    assert off.max() < 0.8
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("phantom") / "cohort"
+    simulate(out, 5, 2, light=True)
+    return out
+
+
+def test_cohort_reads_back_without_a_problem(cohort):
+    read = read_cohort(cohort)
+    assert read.problems == []
+    assert read.simulated
+    assert read.readers["expert"].sum() == 1
+    assert len(read.readers) == 4
+    assert set(read.scores["scale"]) == {"likert5"}
+    for ref in read.studies():
+        rois = [Roi(r.roi_id, int(r.label), r.zone) for r in ref.rois.itertuples()]
+        study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+        assert check_study(study) == []
+        assert study.notes == []
+        assert len(study.vfa) >= 3
+        assert study.vessel.array.sum() >= 5
+
+
+def test_names_are_bids(cohort):
+    names = {p.relative_to(cohort).as_posix() for p in (cohort / "sub-0001").rglob("*.nii.gz")}
+    assert {
+        "sub-0001/anat/sub-0001_T2w.nii.gz",
+        "sub-0001/dwi/sub-0001_ADC.nii.gz",
+        "sub-0001/perf/sub-0001_dce.nii.gz",
+        "sub-0001/masks/sub-0001_rois.nii.gz",
+    } <= names
+
+
+def test_patient_is_the_same_in_a_larger_cohort(cohort, tmp_path):
+    write_cohort(tmp_path / "small", 2, 2, LIGHT)
+    for path in sorted((tmp_path / "small" / "sub-0002").rglob("*.nii.gz")):
+        same = cohort / path.relative_to(tmp_path / "small")
+        assert path.read_bytes() == same.read_bytes()
+
+
+def test_latent_is_kept_and_judged(cohort):
+    table = pd.read_csv(cohort / LATENT_FILE, sep="\t")
+    assert len(table) == len(read_cohort(cohort).rois)
+    assert latent_auc(cohort) == pytest.approx(
+        _auc((table["isup"] > 0).to_numpy(), table["latent"].to_numpy())
+    )
+    with pytest.raises(CadError, match="not a simulated cohort"):
+        latent_auc(cohort / "sub-0001")
+
+
+def test_a_used_folder_is_refused(cohort):
+    with pytest.raises(CadError, match="not empty"):
+        simulate(cohort, 1, 0, light=True)
+    with pytest.raises(CadError, match="at least one patient"):
+        simulate(cohort / "new", 0, 0)
+
+
+# --- sample_data -----------------------------------------------------------------------------
+
+
+def test_sample_is_small_and_sound(repository):
+    root = repository / "sample_data"
+    files = [p for p in root.rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) <= 15e6
+    cohort = read_cohort(root)
+    assert cohort.problems == []
+    assert cohort.simulated
+    assert len(cohort.participants) == PATIENTS
+    assert set(cohort.participants["site"]) == {"A", "B"}
+    assert 12 <= (cohort.rois["histology"] == "malignant").sum() <= 20
+
+
+@pytest.mark.slow
+def test_sample_regenerates_byte_for_byte(repository, tmp_path):
+    from cad.phantom.sample import write_sample
+
+    write_sample(tmp_path / "sample")
+    assert _digest(tmp_path / "sample") == _digest(repository / "sample_data")
+
+
+def test_first_sample_patient_regenerates(repository, tmp_path):
+    write_cohort(tmp_path / "one", 1, SEED, SAMPLE)
+    folder = "sub-0001"
+    assert _digest(tmp_path / "one" / folder) == _digest(repository / "sample_data" / folder)
+
+
+def _digest(root: Path) -> dict[str, str]:
+    return {
+        p.relative_to(root).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in root.rglob("*")
+        if p.is_file()
+    }
+
+
+def test_dicom_sample_imports_to_the_same_voxels(repository, tmp_path):
+    source = repository / "sample_data" / "dicom"
+    rules = repository / "configs" / "import" / "sample.yaml"
+    summary = import_source(source, tmp_path / "in", rules)
+    assert summary.failures == []
+    name = f"sub-{DICOM_ID}"
+    assert summary.added == [name]
+    rois = [Roi(r.roi_id, int(r.label)) for r in read_cohort(tmp_path / "in").rois.itertuples()]
+    got = read_study(tmp_path / "in" / name, name, name, rois)
+    want = read_study(repository / "sample_data" / "sub-0001", "sub-0001", "sub-0001", rois)
+    for kind in ("t2w", "adc", "roi_map", "gland", "vessel"):
+        a, b = getattr(got, kind), getattr(want, kind)
+        assert a.same_grid(b)
+        assert np.array_equal(a.array, b.array), kind
+    assert np.array_equal(got.dce.frames, want.dce.frames)
+    assert np.allclose(got.dce.times, want.dce.times)
+    assert got.dce.repetition_time == pytest.approx(want.dce.repetition_time)
+    assert [f for f, _ in got.vfa] == [f for f, _ in want.vfa]
+    assert [b for b, _ in got.diffusion] == [b for b, _ in want.diffusion]
+
+
+@pytest.mark.skipif(shutil.which("dciodvfy") is None, reason="DCIODVFY ABSENT (dicom3tools)")
+def test_dicom_sample_is_valid(repository):
+    study = repository / "sample_data" / "dicom" / DICOM_ID
+    for series in sorted(p for p in study.iterdir() if p.is_dir()):
+        first = sorted(series.glob("*.dcm"))[0]
+        done = subprocess.run(
+            ["dciodvfy", "-new", str(first)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0
+        assert "Error" not in done.stdout + done.stderr

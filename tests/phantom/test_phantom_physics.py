@@ -1,0 +1,109 @@
+"""The forward model: exact limits, an independent integration, published curves, inversions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import quad
+
+from cad.phantom.physics import (
+    extended_tofts,
+    fine_grid,
+    parker,
+    rician,
+    spin_echo,
+    spoiled_gradient_echo,
+)
+
+
+@pytest.mark.reference
+def test_parker_curve_agrees_with_the_reference_implementation(shared_data, counted):
+    table = pd.read_csv(shared_data / "osipi" / "ParkerAIF_ref.csv", skipinitialspace=True)
+    table.columns = [c.strip() for c in table.columns]
+    got = parker(table["time"].to_numpy() * 60.0, 0.0)
+    assert np.allclose(got, table["Cb"], rtol=0.01, atol=1e-4)
+    counted(len(table), "OSIPI Parker input function (simulator)")
+
+
+@pytest.mark.reference
+def test_extended_tofts_agrees_with_the_reference_object(shared_data, counted):
+    table = pd.read_csv(shared_data / "osipi" / "dce_DRO_data_extended_tofts.csv")
+    clean = table[table["label"].str.contains("highSNR")]
+    assert len(clean) == 3
+    for row in clean.itertuples():
+        t = np.array(row.t.split(), float)
+        plasma = np.array(row.ca.split(), float)
+        tissue = np.array(row.C.split(), float)
+        got = extended_tofts(
+            t, t, plasma, np.array([row.Ktrans]), np.array([row.ve]), np.array([row.vp])
+        )[0]
+        assert np.abs(got - tissue).max() <= 0.01 * tissue.max()
+    counted(len(clean), "OSIPI extended Tofts object (simulator)")
+
+
+def test_convolution_agrees_with_adaptive_quadrature():
+    times = np.arange(0, 200, 7.5)
+    fine = fine_grid(times)
+    assert np.isin(np.round(times, 9), np.round(fine, 9)).all()
+    delay, ktrans, ve, vp = 12.0, 0.31, 0.27, 0.02
+    got = extended_tofts(
+        times, fine, parker(fine, delay), np.array([ktrans]), np.array([ve]), np.array([vp])
+    )[0]
+    for i in (3, 9, 20):
+        end = times[i] / 60
+
+        def integrand(s: float, end: float = end) -> float:
+            return float(parker(np.array(60 * s), delay)) * np.exp(-ktrans / ve * (end - s))
+
+        corner = [delay / 60, delay / 60 + 0.17, delay / 60 + 0.36]
+        area = quad(integrand, 0, end, points=[c for c in corner if c < end], limit=400)[0]
+        wanted = ktrans * area + vp * float(parker(times[i], delay))
+        assert got[i] == pytest.approx(wanted, rel=2e-3, abs=2e-5)
+
+
+def test_constant_input_has_the_closed_form():
+    t = np.linspace(0, 600, 601)
+    got = extended_tofts(t, t, np.ones_like(t), np.array([0.2]), np.array([0.4]), np.array([0.0]))[
+        0
+    ]
+    assert np.allclose(got, 0.4 * (1 - np.exp(-0.5 * t / 60)), atol=1e-12)
+
+
+def test_no_transfer_leaves_the_plasma_and_nothing_else():
+    t = np.arange(0, 60.0, 5.0)
+    plasma = parker(t, 10.0)
+    got = extended_tofts(t, t, plasma, np.array([0.0]), np.array([0.3]), np.array([0.05]))[0]
+    assert np.allclose(got, 0.05 * plasma, atol=1e-12)
+
+
+def test_gradient_echo_gives_back_t1_and_peaks_at_the_ernst_angle():
+    t1, tr = 1.6, 0.004
+    flips = np.array([2.0, 5, 10, 20])
+    signal = np.array(
+        [float(spoiled_gradient_echo(np.array(t1), np.array(700.0), tr, a)) for a in flips]
+    )
+    x, y = signal / np.tan(np.radians(flips)), signal / np.sin(np.radians(flips))
+    slope, level = np.polyfit(x, y, 1)
+    assert -tr / np.log(slope) == pytest.approx(t1, rel=1e-9)
+    assert level / (1 - slope) == pytest.approx(700.0, rel=1e-9)
+    ernst = np.degrees(np.arccos(np.exp(-tr / t1)))
+    around = [
+        float(spoiled_gradient_echo(np.array(t1), np.array(1.0), tr, a))
+        for a in (ernst - 0.3, ernst, ernst + 0.3)
+    ]
+    assert around[1] > max(around[0], around[2])
+
+
+def test_spin_echo_gives_back_t2():
+    signal = [spin_echo(np.array(1.8), np.array(0.1), np.array(1.0), 5.0, e) for e in (0.08, 0.12)]
+    assert 0.04 / np.log(signal[0] / signal[1]) == pytest.approx(0.1, rel=1e-9)
+
+
+def test_noise_is_rician():
+    rng = np.random.default_rng(1)
+    zero = rician(np.zeros(200_000), 2.0, rng)
+    assert zero.mean() == pytest.approx(2.0 * np.sqrt(np.pi / 2), rel=0.01)
+    strong = rician(np.full(200_000, 100.0), 2.0, rng)
+    assert strong.mean() == pytest.approx(100.0 + 2.0**2 / 200, abs=0.02)
+    assert strong.std() == pytest.approx(2.0, rel=0.02)
