@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pydicom
-from pydicom.errors import InvalidDicomError
 
 from cad.errors import CadError
-from cad.imaging.dicom import POSITION_TOLERANCE_MM, no_codec
+from cad.imaging.dicom import POSITION_TOLERANCE_MM, decoded
 from cad.imaging.geometry import occupancy
 from cad.imaging.volume import Volume
 
@@ -57,7 +56,7 @@ def read_object(path: Path) -> pydicom.Dataset:
     """
     try:
         return pydicom.dcmread(path)
-    except (OSError, EOFError, InvalidDicomError, ValueError) as error:
+    except Exception as error:  # a damaged file may break the reader anywhere
         raise CadError(f"damaged DICOM file: {error}", file=path) from error
 
 
@@ -106,10 +105,10 @@ def read_regions(
         if str(dataset.get("Modality", "")) == "SEG":
             return _read_seg(dataset, path, frame_uid, grid)
         return _read_structures(dataset, path, drawn_on, frame_uid, grid)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise CadError(
-            f"not a sound {dataset.get('Modality')} object: {error}", file=path
-        ) from error
+    except CadError:
+        raise
+    except Exception as error:  # required parts are missing or damaged
+        raise CadError(f"not a sound SEG or RTSTRUCT object: {error}", file=path) from error
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
@@ -235,11 +234,7 @@ def _read_seg(
     dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume
 ) -> tuple[list[Region], list[str]]:
     _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
-    try:
-        frames = np.asarray(dataset.pixel_array)
-    except (RuntimeError, NotImplementedError) as error:
-        raise no_codec(dataset, path, error) from error
-    frames = frames.reshape(-1, int(dataset.Rows), int(dataset.Columns))
+    frames = decoded(dataset, path).reshape(-1, int(dataset.Rows), int(dataset.Columns))
     slots, own = _seg_grid(dataset, frames.shape, path)
     label_map = str(dataset.get("SegmentationType", "")) == "LABELMAP"
     top = float(dataset.get("MaximumFractionalValue", 1) or 1)

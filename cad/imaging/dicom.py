@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pydicom
-from pydicom.errors import InvalidDicomError
+from pydicom.pixels import get_decoder
+from pydicom.uid import UID
 
 from cad.errors import CadError
 from cad.imaging.dicom_headers import Slice, printable
@@ -366,26 +367,47 @@ def _distance(along: np.ndarray, ordered: list[Slice]) -> float:
 def _pixels(item: Slice) -> np.ndarray:
     try:
         dataset = pydicom.dcmread(item.path)
-    except (OSError, EOFError, InvalidDicomError, ValueError) as error:
+        samples = int(dataset.get("SamplesPerPixel", 1))
+        slope = float(dataset.get("RescaleSlope", 1) or 1)
+        intercept = float(dataset.get("RescaleIntercept", 0) or 0)
+    except Exception as error:  # a damaged file may break the reader anywhere
         raise CadError(f"damaged DICOM file: {error}", file=item.path) from error
-    if int(dataset.get("SamplesPerPixel", 1)) != 1:
+    if samples != 1:
         raise CadError("a colour image where grey levels were expected", file=item.path)
-    try:
-        array = dataset.pixel_array
-    except (RuntimeError, NotImplementedError) as error:
-        raise no_codec(dataset, item.path, error) from error
-    except (ValueError, AttributeError, KeyError, OSError, EOFError) as error:
-        raise CadError(f"damaged pixel data: {error}", file=item.path) from error
-    slope = float(dataset.get("RescaleSlope", 1) or 1)
-    intercept = float(dataset.get("RescaleIntercept", 0) or 0)
+    array = decoded(dataset, item.path)
     if (slope, intercept) == (1.0, 0.0):
         return array
     return (array * np.float32(slope) + np.float32(intercept)).astype(np.float32)
 
 
-def no_codec(dataset: pydicom.Dataset, path: Path, error: Exception) -> CadError:
-    """The error for pixel data that need a codec, naming the package that has it."""
-    syntax = dataset.file_meta.TransferSyntaxUID
+def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
+    """Pixel data of a dataset.
+
+    Raises
+    ------
+    CadError
+        When they are damaged, or compressed and the codec is not installed (naming the package).
+    """
+    try:
+        return np.asarray(dataset.pixel_array)
+    except Exception as error:  # decoders raise whatever they like
+        syntax = dataset.file_meta.get("TransferSyntaxUID")
+        if syntax is not None and _needs_codec(syntax):
+            raise _no_codec(syntax, path, error) from error
+        raise CadError(f"damaged pixel data: {error}", file=path) from error
+
+
+def _needs_codec(syntax: UID) -> bool:
+    """Whether the pixel data are compressed in a way that nothing installed can undo."""
+    if not syntax.is_transfer_syntax or not syntax.is_compressed:
+        return False
+    try:
+        return not get_decoder(syntax).is_available
+    except NotImplementedError:
+        return True
+
+
+def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
     packages = {
         "JPEG-LS": "pyjpegls",
         "JPEG 2000": "pylibjpeg pylibjpeg-openjpeg",

@@ -142,12 +142,11 @@ def list_files(paths: Iterable[Path]) -> Listing:
                 stop_before_pixels=True,
                 specific_tags=_TAGS,
             )
+            _place(listing, dataset, path)
         except InvalidDicomError:
             continue
-        except (OSError, EOFError, ValueError, KeyError, AttributeError) as error:
-            listing.unreadable.append(CadError(f"damaged DICOM file: {error}", file=path))
-            continue
-        _place(listing, dataset, path)
+        except Exception as error:  # a damaged file may break the reader anywhere
+            listing.unreadable.append(CadError(f"damaged DICOM header: {error}", file=path))
     return listing
 
 
@@ -157,10 +156,7 @@ def _place(listing: Listing, dataset: pydicom.Dataset, path: Path) -> None:
     if str(dataset.get("Modality", "")) in ("SEG", "RTSTRUCT") and study:
         listing.objects[study].append(path)
     elif "Rows" in dataset and "Columns" in dataset and study:
-        try:
-            listing.studies[study].append(_slice(dataset, path))
-        except (ValueError, TypeError, OverflowError) as error:
-            listing.unreadable.append(CadError(f"damaged DICOM header: {error}", file=path))
+        listing.studies[study].append(_slice(dataset, path))
     elif image:
         listing.unreadable.append(
             CadError(

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
-from nibabel.filebasedimages import ImageFileError
-from nibabel.spatialimages import HeaderDataError
 
 from cad.errors import CadError
 from cad.files import write_atomic
@@ -26,7 +23,6 @@ RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 COMPRESSION = 4
 _SCANNER = 1
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
-_BROKEN = (ImageFileError, HeaderDataError, OSError, EOFError, zlib.error, ValueError)
 
 
 def read_volume(path: Path) -> Volume:
@@ -156,7 +152,8 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         image: Any = nibabel.load(path)
         array = np.asanyarray(image.dataobj)
-    except _BROKEN as error:
+        units = image.header.get_xyzt_units()[0]
+    except Exception as error:  # a damaged file may break the reader anywhere
         raise CadError(
             f"not a readable NIfTI file: {error}", file=path, hint="copy or export it again"
         ) from error
@@ -169,7 +166,7 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
             file=path,
             hint="convert it again with a tool that keeps the geometry",
         )
-    scale = _MM_PER_UNIT[header.get_xyzt_units()[0]]
+    scale = _MM_PER_UNIT[units]
     affine = RAS_TO_LPS @ image.affine
     affine[:3] *= scale
     return array, affine

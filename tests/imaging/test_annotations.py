@@ -202,7 +202,7 @@ def test_damaged_structures(images, grid, tmp_path):
     path = tmp_path / "rs.dcm"
     write_structures(path, images[0], {"a": [ring(grid, 3, (20, 20), 6)]})
     edit(path, StructureSetROISequence=None)
-    assert "not a sound RTSTRUCT" in structure_error(path, grid).problem
+    assert "not a sound SEG or RTSTRUCT" in structure_error(path, grid).problem
     path.write_bytes(b"nothing")
     with pytest.raises(CadError, match="damaged"):
         read_object(path)
@@ -293,4 +293,4 @@ def test_frames_without_a_regular_grid(images, grid, tmp_path):
     dataset.save_as(path)
     assert "no regular grid" in structure_error(path, grid).problem
     edit(path, PerFrameFunctionalGroupsSequence=None)
-    assert "not a sound SEG" in structure_error(path, grid).problem
+    assert "not a sound SEG or RTSTRUCT" in structure_error(path, grid).problem
