@@ -10,6 +10,7 @@ import argparse
 import cProfile
 import io
 import json
+import os
 import pstats
 import time
 from collections.abc import Callable
@@ -133,9 +134,9 @@ def noise_cohort(
     return X, y, np.arange(patients).repeat(rois)
 
 
-def noise_row(seed: int, estimator: Any, permutations: int) -> dict[str, float]:
+def noise_row(seed: int, estimator: Any, permutations: int, patients: int) -> dict[str, float]:
     """One cohort of pure noise through the whole loop, both permutation schemes."""
-    X, y, groups = noise_cohort(seed)
+    X, y, groups = noise_cohort(seed, patients)
     truth, _ = metrics.consensus_truth(y)
     found = permutation_null(
         estimator, X, y, truth, groups=groups, eta=np.full(len(y), 0.125), n=permutations, seed=seed
@@ -150,12 +151,16 @@ def noise_row(seed: int, estimator: Any, permutations: int) -> dict[str, float]:
 
 
 def noise(
-    cohorts: int = 100, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
+    cohorts: int = 100,
+    permutations: int = 99,
+    patients: int = 20,
+    n_jobs: int = 2,
+    estimator: Any = None,
 ) -> dict[str, float]:
     """How often pure noise is called evidence, and how often the null covers the AUC."""
     learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
     rows = Parallel(n_jobs=n_jobs)(
-        delayed(noise_row)(seed, learner, permutations) for seed in range(cohorts)
+        delayed(noise_row)(seed, learner, permutations, patients) for seed in range(cohorts)
     )
     table = pd.DataFrame(rows)
     found: dict[str, float] = {"cohorts": float(cohorts), "permutations": float(permutations)}
@@ -168,7 +173,7 @@ def noise(
 
 
 def leak(
-    seed: int = 0, d: int = 500, permutations: int = 99, estimator: Any = None
+    seed: int = 0, d: int = 500, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
 ) -> dict[str, float]:
     """Selecting features outside the fold on noise (wrong) against inside (right)."""
     rng = np.random.default_rng([13, seed])
@@ -178,7 +183,13 @@ def leak(
     learner = psvm(C=1.0, gamma=0.1) if estimator is None else estimator
     outside = TTestSelector(5).fit_transform(X, y)
     steps = [("select", TTestSelector(5)), *clone(learner).steps]
-    options: dict[str, Any] = {"groups": groups, "n": permutations, "seed": seed, "n_jobs": 2}
+    options: dict[str, Any] = {
+        "groups": groups,
+        "n": permutations,
+        "schemes": ("between",),
+        "seed": seed,
+        "n_jobs": n_jobs,
+    }
     eta = np.full(100, 0.125)
     wrong = permutation_null(learner, outside, y, y, eta=eta, **options)
     right = permutation_null(Pipeline(steps), X, y, y, eta=eta, **options)
@@ -442,7 +453,8 @@ def main() -> None:
         print(to_markdown(found), end="")
     else:
         print(found if isinstance(found, str) else json.dumps(found, indent=2))
-    print(f"{given.name}: {time.perf_counter() - start:.1f} s")
+    busy = os.getloadavg()[0]
+    print(f"{given.name}: {time.perf_counter() - start:.1f} s (load average {busy:.1f})")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
 
@@ -208,7 +210,8 @@ def _fit_fold(
     table = X(train) if callable(X) else X
     fitted = clone(estimator)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
-    with warnings.catch_warnings(record=True) as caught:
+    # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
+    with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             fitted.fit(_safe_indexing(table, train), y[train], **keywords)
@@ -230,7 +233,19 @@ def _fit_fold(
 
 
 def _takes(estimator: Any, name: str) -> bool:
-    return name in inspect.signature(estimator.fit).parameters
+    kind: type = type(estimator)
+    return name in _fit_parameters(kind)
+
+
+@cache
+def _fit_parameters(kind: type) -> frozenset[str]:
+    fit: Callable[..., Any] = getattr(kind, "fit")  # noqa: B009 (a type may have any method)
+    return frozenset(inspect.signature(fit).parameters)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _kept_features(fitted: Any) -> list[int] | None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
@@ -187,15 +186,14 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except (ValueError, CadError):
         return [float("inf")] * len(points)
-    kernels = _SharedKernels(X_train, X_test)
     out = []
     for point in points:
-        fitted, K_train, K_test = kernels.prepared(with_params(learner, point))
+        fitted = with_params(learner, point)
         try:
-            fitted.fit(K_train, y[train], **fit_keywords(fitted, inner_eta, owner[train]))
-            q = positive_probability(fitted, K_test)
+            fitted.fit(X_train, y[train], **fit_keywords(fitted, inner_eta, owner[train]))
+            q = positive_probability(fitted, X_test)
             if np.isnan(q).all() and search.criterion == "auc":
-                q = decision_value(fitted, K_test)
+                q = decision_value(fitted, X_test)
             out.append(loss(y[test], q))
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError):
             out.append(float("inf"))
@@ -205,34 +203,3 @@ def _fold_losses(
 def _only_last(pipeline: Pipeline, points: list[dict[str, Any]]) -> bool:
     prefix = f"{pipeline.steps[-1][0]}__"
     return all("__" not in name or name.startswith(prefix) for name in points[0])
-
-
-class _SharedKernels:
-    """Squared distances of one inner fold, computed once for all widths of a Gaussian kernel.
-
-    An estimator with ``kernel="rbf"`` and a numeric ``gamma`` is given ``kernel="precomputed"``
-    and the same kernel; anything else is left as it is.
-    """
-
-    def __init__(self, X_train: Any, X_test: Any) -> None:
-        self.X_train, self.X_test = X_train, X_test
-        self._distances: tuple[np.ndarray, np.ndarray] | None = None
-        self._gamma = float("nan")
-        self._kernels: tuple[np.ndarray, np.ndarray] = (np.empty(0), np.empty(0))
-
-    def prepared(self, estimator: Any) -> tuple[Any, Any, Any]:
-        params = estimator.get_params(deep=False)
-        gamma = params.get("gamma")
-        if params.get("kernel") != "rbf" or not isinstance(gamma, int | float):
-            return estimator, self.X_train, self.X_test
-        if self._distances is None:
-            train = np.asarray(self.X_train, dtype=float)
-            test = np.asarray(self.X_test, dtype=float)
-            self._distances = (
-                euclidean_distances(train, train, squared=True),
-                euclidean_distances(test, train, squared=True),
-            )
-        if gamma != self._gamma:
-            near, far = self._distances
-            self._kernels, self._gamma = (np.exp(-gamma * near), np.exp(-gamma * far)), gamma
-        return estimator.set_params(kernel="precomputed"), *self._kernels
