@@ -94,7 +94,8 @@ def read_images(path: Path) -> StudyImages:
         For a file that is absent, damaged or not of this kind.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: numpy leaves a damaged file open.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {
                 k: archive[k]
                 for k in archive.files

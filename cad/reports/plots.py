@@ -119,8 +119,15 @@ def measured(value: float | None, unit: str = "") -> str:
     else:
         text = f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
     text = text.replace("-", "−", 1) if value < 0 else text
-    shown = _UNITS.get(unit, unit)
+    shown = _unit(unit)
     return f"{text} {shown}" if shown else text
+
+
+def _unit(unit: str) -> str:
+    if unit.startswith("(") and unit.endswith(")^2"):
+        inner = _unit(unit[1:-3])
+        return f"({inner})²" if " " in inner else f"{inner}²" if inner else ""
+    return _UNITS.get(unit, unit)
 
 
 def probability_text(value: float | None) -> str:

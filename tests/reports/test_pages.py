@@ -1,0 +1,300 @@
+"""What a page says and holds, without a browser."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from PIL import Image
+
+from cad.errors import CadError
+from cad.reports import write_report
+from cad.reports.figures import draw_figures
+from cad.reports.images import outline, read_images, viewer_data
+from cad.reports.plots import curve_plot, measured, probability_text
+from cad.reports.tables import interval
+
+
+class References(HTMLParser):
+    """Everything in a page that points somewhere, and its words outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.points: list[str] = []
+        self.words: list[str] = []
+        self.scripts = 0
+        self._hidden = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self._hidden = tag if tag in ("script", "style") else ""
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action", "srcset", "poster") and value:
+                self.points.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def _page(run: Path, name: str) -> str:
+    return (run / "report" / f"{name}.html").read_text(encoding="utf-8")
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    with (run / "probabilities.csv").open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_region_is_on_its_patients_page_with_its_decision(finished_run: Path) -> None:
+    shown = {n: References(_page(finished_run, n)).text for n in ("sub-P001", "sub-P004")}
+    for row in _rows(finished_run):
+        if row["participant_id"] in shown:
+            probability = probability_text(float(row["probability"]))
+            text = shown[row["participant_id"]].split(f"Region {row['roi_id']} ")[-1][:600]
+            assert probability in text
+            assert row["decision"].capitalize() in text
+
+
+def test_pages_point_nowhere_outside(finished_run: Path) -> None:
+    pages = list((finished_run / "report").glob("*.html"))
+    assert len(pages) == 1 + 18 + 2
+    names = {p.name for p in pages}
+    for page in pages:
+        for target in References(page.read_text(encoding="utf-8")).points:
+            assert target.startswith(("data:", "#")) or target in names
+
+
+def test_foreign_text_is_escaped(finished_run: Path) -> None:
+    for name in ("index", "sub-P001", "sub-P002"):
+        text = _page(finished_run, name)
+        assert "<script>window.stolen" not in text
+        assert "&lt;script&gt;window.stolen" in text
+        # Ours: the page's script and, on a patient's page, the data of its viewers.
+        assert References(text).scripts == (1 if name == "index" else 2)
+
+
+@pytest.mark.parametrize("name", ["index", "sub-P001", "sub-P900"])
+def test_every_page_states_its_limits(finished_run: Path, name: str) -> None:
+    text = References(_page(finished_run, name)).text
+    assert "Research use only" in text
+    assert "Trained on simulated patients" in text
+
+
+def test_a_real_cohort_is_not_called_simulated(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"simulated": False}))
+    write_report(run)
+    for page in (run / "report").glob("*.html"):
+        assert "imulated patients" not in References(page.read_text(encoding="utf-8")).text
+
+
+def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
+    missing = References(_page(finished_run, "sub-P002")).text
+    assert "DCE missing: nothing was measured on it" in missing
+    assert "4 voxels, at least 5 needed" in missing
+    first = References(_page(finished_run, "sub-P001")).text
+    assert "poor Tofts fit: R² 0.62, below 0.8" in first
+    assert "outside the training distribution" in first
+    assert "awaiting ROI" in References(_page(finished_run, "sub-P901")).text
+    assert "times are not increasing" in References(_page(finished_run, "sub-P900")).text
+
+
+def test_two_sessions_share_one_page(finished_run: Path) -> None:
+    page = _page(finished_run, "sub-P003")
+    assert page.count('class="viewer"') == 2
+    assert not (finished_run / "report" / "sub-P003_ses-01.html").exists()
+
+
+def test_a_report_is_the_same_twice_and_removes_pages_of_before(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "report" / "sub-gone.html").write_text("old")
+    write_report(run)
+    assert not (run / "report" / "sub-gone.html").exists()
+    for folder in ("report", "figures"):
+        for path in (finished_run / folder).iterdir():
+            assert path.read_bytes() == (run / folder / path.name).read_bytes(), path.name
+
+
+def test_a_damaged_study_costs_only_its_pictures(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "studies" / "sub-P001.npz").write_bytes(b"PK\x03\x04 half a file")
+    write_report(run)
+    text = References(_page(run, "sub-P001")).text
+    assert "sub-P001.npz: the study's images cannot be shown" in text
+    assert "Region L3" in text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CadError, match=r"no run\.json: this is not a finished run"):
+        write_report(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(CadError, match=r"no probabilities\.csv"):
+        write_report(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(CadError, match="not valid JSON"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_run_without_measures_has_pages_too(finished_run: Path, tmp_path: Path) -> None:
+    for name in ("run.json", "probabilities.csv"):
+        shutil.copy(finished_run / name, tmp_path / name)
+    text = References(write_report(tmp_path).read_text(encoding="utf-8")).text
+    assert "sub-P001" in text
+    assert list((tmp_path / "figures").glob("*")) == []
+
+
+def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
+    names = {p.stem for p in (finished_run / "figures").iterdir()}
+    assert names == {
+        "roc", "precision_recall", "reliability", "decision_curve", "null", "readers", "reject",
+    }  # fmt: skip
+    metrics = json.loads((finished_run / "metrics.json").read_text())
+    assert set(draw_figures({"histology": metrics["histology"]}, None)) == {
+        "roc", "precision_recall", "reliability", "decision_curve",
+    }  # fmt: skip
+    assert draw_figures({}, None) == {}
+    assert f"{metrics['histology']['auc']['value']:.3f}" in draw_figures(metrics, None)["roc"].svg
+
+
+@given(hnp.arrays(bool, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)))
+def test_an_outline_is_every_edge_between_inside_and_outside(mask: np.ndarray) -> None:
+    path = outline(mask)
+    pieces = re.findall(r"M(\d+) (\d+)([hv])(\d+)", path)
+    padded = np.pad(mask, 1).astype(int)
+    edges = sum(int(np.abs(np.diff(padded, axis=a)).sum()) for a in (0, 1))
+    assert sum(int(n) for *_, n in pieces) == edges
+    # Filled by crossing its vertical pieces from the left, it is the mask again.
+    crossed = np.zeros((mask.shape[0], mask.shape[1] + 1), int)
+    for x, y, way, n in pieces:
+        if way == "v":
+            crossed[int(y) : int(y) + int(n), int(x)] += 1
+    assert np.array_equal(np.cumsum(crossed, axis=1)[:, :-1] % 2 == 1, mask)
+
+
+def test_sprites_give_the_values_back(finished_run: Path) -> None:
+    images = read_images(finished_run / "studies" / "sub-P001.npz")
+    data = viewer_data(images)
+    n, height, width = images.roi_map.shape
+
+    def cells(source: str) -> np.ndarray:
+        raw = base64.b64decode(source.removeprefix("data:image/webp;base64,"))
+        sheet = np.asarray(Image.open(io.BytesIO(raw)).convert("L"))
+        columns = data["columns"]
+        return np.array(
+            [
+                sheet[(z // columns) * height :, (z % columns) * width :][:height, :width]
+                for z in range(n)
+            ]
+        )
+
+    assert np.array_equal(cells(data["labels"]), images.roi_map)
+    adc = next(layer for layer in data["layers"] if layer["key"] == "adc")
+    grey = cells(adc["source"]).astype(float)
+    value = np.where(grey == 0, np.nan, adc["low"] + (grey - 1) / 254 * (adc["high"] - adc["low"]))
+    truth = images.layers["adc"]
+    assert np.array_equal(np.isnan(value), np.isnan(truth))
+    inside = np.nan_to_num((truth >= adc["low"]) & (truth <= adc["high"])).astype(bool)
+    step = (adc["high"] - adc["low"]) / 254
+    assert np.abs(value - truth)[inside].max() <= step / 2 + 1e-3
+
+
+def test_a_turned_grid_is_shown_with_right_on_the_left(finished_run: Path, tmp_path: Path) -> None:
+    source = finished_run / "studies" / "sub-P001.npz"
+    with np.load(source) as archive:
+        arrays = dict(archive)
+    turned = {
+        k: v[:, ::-1, ::-1] if v.ndim == 3 else v for k, v in arrays.items() if k != "direction"
+    }
+    path = tmp_path / "turned.npz"
+    np.savez(path, direction=np.diag([-1.0, -1.0, 1.0]), **turned)
+    straight, back = read_images(source), read_images(path)
+    assert np.array_equal(straight.roi_map, back.roi_map)
+    assert back.sides == ("R", "L", "A", "P")
+    np.savez(path, **turned)
+    assert read_images(path).sides == ("", "", "", "")  # nobody said which side is which
+
+
+def test_curves_stay_in_their_box_and_fall_back_to_the_signal() -> None:
+    times = np.arange(0, 300, 10.0)
+    signal = 100 + times
+    plot = curve_plot({"times": times, "signal": signal, "concentration": signal * np.nan})
+    assert plot is not None
+    assert plot.quantity == "signal, a.u."
+    assert plot.fit == ""
+    places = np.array(plot.points)
+    assert (places >= 0).all()
+    assert (places <= [300, 130]).all()
+    assert np.all(np.diff(places[:, 1]) < 0)  # rising values go up the page
+    assert curve_plot({}) is None
+    assert curve_plot({"times": times}) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.41234, "1/min", "0.412 1/min"),
+        (1234.5, "1e-6 mm2/s", "1 234 ×10⁻⁶ mm²/s"),
+        (-2.5, "", "−2.50"),
+        (81.2, "(s)^2", "81.2 s²"),
+        (None, "mM", "not measured"),
+        (0.0, "", "0"),
+    ],
+)
+def test_measurements_carry_three_digits_and_their_unit(
+    value: float | None, unit: str, text: str
+) -> None:
+    assert measured(value, unit) == text
+
+
+def test_numbers_are_never_more_certain_than_they_are() -> None:
+    assert probability_text(0.999) == ">.99"
+    assert probability_text(0.0001) == "<.01"
+    assert probability_text(0.5) == ".50"
+    assert probability_text(None) == "–"
+    assert interval({"value": 0.9, "lower": 0.8, "upper": 1.0}) == ".900 [.800, 1.000]"
+    assert interval({"value": -0.5, "lower": None, "upper": None}, 2) == "-.50"
+    assert interval(None) == "–"
+
+
+@given(st.floats(0, 1))
+def test_probability_text_keeps_the_thresholds_side(value: float) -> None:
+    text = probability_text(value)
+    assert text[0] in "<>." or text == "1.00"
+
+
+def test_a_hostile_patient_name_stays_in_the_report_folder(
+    tmp_path: Path, run_maker: Callable[..., Path], patient_kind: type
+) -> None:
+    run = run_maker(tmp_path / "run", (patient_kind("sub-../../x", 8, images=False),))
+    write_report(run)
+    written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.html")}
+    assert "run/report/sub-______x.html" in written
+    assert all(name.startswith("run/report/") for name in written)
