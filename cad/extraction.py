@@ -175,6 +175,7 @@ def _stored_key(path: Path) -> str | None:
 
 def _measure(task: StudyTask, key: str) -> list[Failure]:
     from cad.features.table import extract
+    from cad.imaging.prepare import prepare_study
     from cad.imaging.study import Roi
     from cad.imaging.study_files import read_study
     from cad.snapshot import snapshot
@@ -189,6 +190,7 @@ def _measure(task: StudyTask, key: str) -> list[Failure]:
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
     study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    study, _ = prepare_study(study, task.settings.images)
     features = extract(study, task.settings)
     failures = [
         failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures

@@ -21,6 +21,8 @@ EXPERIMENTS = {
     "niaf2014-proportion": "cad.experiments.niaf2014_figures:proportion",
     "niaf2014-discrete": "cad.experiments.niaf2014_figures:discrete",
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
+    "niaf2014-clinical": "cad.experiments.niaf2014_clinical:clinical",
+    "wang2014-uci": "cad.experiments.wang2014:uci",
     "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",
     "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
     "amirou2014-covertype": "cad.experiments.amirou2014:covertype",
