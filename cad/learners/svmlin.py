@@ -358,7 +358,7 @@ def finite_newton(
         hessian = part.T @ part
         for k in range(d):
             hessian[k, k] += lambda_
-        aim: Floats = np.linalg.solve(hessian, right)
+        aim: Any = np.linalg.solve(hessian, right)
         f_aim = rows @ aim
         same = True
         for i in range(n):
