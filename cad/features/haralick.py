@@ -226,18 +226,20 @@ def add_features(
     # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
     variance = (tendency + contrast) / 4.0
     covariance = (tendency - contrast) / 4.0
-    h_joint = max(log_whole - joint_log / whole, 0.0)
-    constant = low == high
+    constant = low == high  # one cell: entropies are 0 without rounding
+    h_joint = 0.0 if constant else max(log_whole - joint_log / whole, 0.0)
+    h_difference = 0.0 if constant else max(log_pairs - diff_log / pairs, 0.0)
+    h_sum = 0.0 if constant else max(log_pairs - sum_log / pairs, 0.0)
     out[0] += joint_max / whole
     out[1] += mean
     out[2] += variance
     out[3] += h_joint
     out[4] += diff_avg
     out[5] += max(contrast - diff_avg * diff_avg, 0.0)
-    out[6] += max(log_pairs - diff_log / pairs, 0.0)
+    out[6] += h_difference
     out[7] += 2.0 * mean
     out[8] += tendency
-    out[9] += max(log_pairs - sum_log / pairs, 0.0)
+    out[9] += h_sum
     out[10] += squares / (whole * whole)
     out[11] += contrast
     out[12] += diff_avg

@@ -85,9 +85,9 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     """
     grid = _map_grid(study)
     if study.gland is not None:
-        inside = resample_mask(study.gland, grid)
-        if inside.array.any():
-            return inside
+        gland = resample_mask(study.gland, grid)
+        if gland.array.any():
+            return gland
     union = roi_union(study)
     inside = resample_mask(union, grid) if union is not None else None
     if inside is None or not inside.array.any():

@@ -1,0 +1,294 @@
+"""How much features move when a region is drawn slightly differently.
+
+A region is perturbed through its signed distance: shifting the distance moves it, adding a constant
+dilates or erodes it, adding smooth noise roughens its contour. Every copy is measured as the region
+itself is, and ICC(1,1) over regions tells the share of a feature's variance that is not drawing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import ndimage
+from scipy.stats import f as f_distribution
+
+from cad.errors import CadError
+from cad.features.images import available, box_around, compact, crop, grid_of, prepare
+from cad.features.measure import measure
+from cad.features.regions import Regions
+from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.study import Roi, Study
+from cad.imaging.volume import Volume
+from cad.settings import PipelineSettings
+
+_KEYS = ["participant_id", "roi_id", "repeat"]
+MIN_LOWER_BOUND = 0.75
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """How a region is redrawn; every value is a standard deviation in mm.
+
+    Parameters
+    ----------
+    shift_mm : float
+        Of the translation along x and y, in the slice, as a reader draws.
+    growth_mm : float
+        Of the dilation (positive) or erosion (negative).
+    noise_mm : float
+        Of the contour's roughness.
+    noise_length_mm : float
+        Over which the roughness is smooth.
+    repeats : int
+        Redrawn copies of each region, beside the region itself.
+    seed : int
+        Of the random draws; the same seed redraws a region in the same way.
+    """
+
+    shift_mm: float = 0.75
+    growth_mm: float = 0.5
+    noise_mm: float = 0.5
+    noise_length_mm: float = 3.0
+    repeats: int = 9
+    seed: int = 0
+
+
+def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -> Volume:
+    """One perturbed copy of a region.
+
+    Parameters
+    ----------
+    mask : Volume
+        Boolean, not empty.
+    perturbation : Perturbation
+        Sizes.
+    rng : Generator
+        Advances.
+
+    Returns
+    -------
+    Volume
+        Boolean, on a part of the same grid; possibly empty when eroded away.
+    """
+    reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
+    padded = _padded(mask, reach)
+    spacing = np.array(padded.spacing[::-1])
+    inside = padded.array
+    # Distance to the voxels' border, which lies half a step before the nearest centre beyond it.
+    half = 0.5 * spacing.min()
+    outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
+    inward = ndimage.distance_transform_edt(inside, sampling=spacing)
+    distance = np.where(inside, half - inward, outward - half)
+    shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
+    moved = ndimage.shift(distance, shift, order=1, mode="nearest")
+    growth = rng.normal(0, perturbation.growth_mm)
+    rough = ndimage.gaussian_filter(
+        rng.normal(size=inside.shape), perturbation.noise_length_mm / spacing / 2, mode="wrap"
+    )
+    spread = rough.std()
+    rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
+    return padded.with_array(moved <= growth + rough)
+
+
+def perturbed_features(
+    study: Study, settings: PipelineSettings, perturbation: Perturbation | None = None
+) -> pd.DataFrame:
+    """Features of every region of a study and of its redrawn copies.
+
+    Parameters
+    ----------
+    study : Study
+        As for :func:`cad.features.table.extract`; registered and standardised as the settings say.
+    settings : PipelineSettings
+        Features.
+    perturbation : Perturbation, optional
+        Sizes and seed.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), features. A copy
+        that leaves an image or keeps fewer than 5 voxels in a grid has NaN there.
+    """
+    chosen = perturbation or Perturbation()
+    names, _ = available(study, settings)
+    work = compact(study)
+    copies = [
+        (roi.roi_id, repeat, mask)
+        for roi in work.rois
+        for repeat, mask in enumerate(_copies(work, roi, chosen))
+    ]
+    if not copies or not names:
+        raise CadError("no region or no image to perturb", patient=study.participant_id)
+    columns: dict[str, np.ndarray] = {}
+    for name in names:
+        columns |= _measure_copies(work, settings, name, [mask for _, _, mask in copies])
+    keys = {
+        "participant_id": [study.participant_id] * len(copies),
+        "roi_id": [roi_id for roi_id, _, _ in copies],
+        "repeat": [repeat for _, repeat, _ in copies],
+    }
+    return pd.concat([pd.DataFrame(keys), pd.DataFrame(columns)], axis=1)
+
+
+def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
+    """ICC(1,1): one-way random effects, single measurement, with its interval.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_regions, n_repeats)
+        Finite.
+    confidence : float
+        Of the two-sided interval.
+
+    Returns
+    -------
+    icc, low, high : float
+        (0, 0, 0) for a feature that is the same everywhere: it tells regions apart no better than
+        chance. (1, 1, 1) when only regions differ.
+
+    References
+    ----------
+    Shrout & Fleiss, Psychol Bull 86 (1979) 420, case 1.
+    """
+    n, k = values.shape
+    if n < 2 or k < 2:
+        raise CadError(f"an ICC needs 2 regions and 2 repeats, found {n} and {k}")
+    means = values.mean(axis=1)
+    between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
+    within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
+    rounding = (1e-12 * float(np.abs(values).max())) ** 2
+    if between <= rounding and within <= rounding:
+        return 0.0, 0.0, 0.0
+    if within <= rounding:
+        return 1.0, 1.0, 1.0
+    ratio = between / within
+    tail = 1 - (1 - confidence) / 2
+    low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
+    high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
+    return tuple(float((r - 1) / (r + k - 1)) for r in (ratio, low, high))  # type: ignore[return-value]
+
+
+def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
+    """ICC(1,1) of every feature over all regions of a table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of :func:`perturbed_features` of one or many studies.
+    confidence : float
+        Of the interval.
+
+    Returns
+    -------
+    DataFrame
+        ``feature``, ``icc``, ``low``, ``high``, ``n_regions``. A region counts for a feature when
+        all its copies have a value; with fewer than 2 such regions the three numbers are NaN.
+    """
+    repeats = table.groupby(["participant_id", "roi_id"], sort=False).size()
+    if repeats.nunique() != 1:
+        raise CadError(
+            f"every region needs the same number of copies, found {sorted(set(repeats))}"
+        )
+    names = [c for c in table.columns if c not in _KEYS]
+    ordered = table.sort_values(_KEYS, kind="stable")
+    k = int(repeats.iloc[0])
+    cube = ordered[names].to_numpy(float).reshape(-1, k, len(names))
+    rows = []
+    for column, name in enumerate(names):
+        values = cube[:, :, column]
+        values = values[np.isfinite(values).all(axis=1)]
+        enough = len(values) >= 2
+        found = icc(values, confidence) if enough else (np.nan, np.nan, np.nan)
+        rows.append((name, *found, len(values)))
+    return pd.DataFrame(rows, columns=["feature", "icc", "low", "high", "n_regions"])
+
+
+def stable_features(
+    table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
+) -> list[str]:
+    """Features whose ICC's lower 95 % bound reaches a minimum.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Rows of :func:`perturbed_features`.
+    patients : list of str, optional
+        Whose regions count: inside a fold, the training patients.
+    minimum : float
+        Least lower bound.
+
+    Returns
+    -------
+    list of str
+        In the table's order.
+
+    Raises
+    ------
+    CadError
+        When no feature is stable.
+    """
+    used = table if patients is None else table[table["participant_id"].isin(set(patients))]
+    if used.empty:
+        raise CadError("no perturbed region of these patients")
+    found = stability(used)
+    kept = found.loc[found["low"] >= minimum, "feature"].tolist()
+    if not kept:
+        raise CadError(
+            f"no feature is stable: the highest lower bound is {found['low'].max():.3g}, "
+            f"{minimum:g} is needed",
+            hint="lower the minimum, or the sizes of the perturbation",
+        )
+    return kept
+
+
+def _copies(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
+    if study.roi_map is None:
+        raise CadError("the study has no label map", patient=study.participant_id)
+    mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+    if not mask.array.any():
+        raise CadError("the ROI is empty", patient=study.participant_id, roi=roi.roi_id)
+    # A region's own stream: leaving out another region changes nothing here.
+    words = [perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()]
+    rng = np.random.default_rng(words)
+    return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
+
+
+def _padded(mask: Volume, reach_mm: float) -> Volume:
+    """The region's box with a border of ``reach_mm``, also beyond the image."""
+    found = np.argwhere(mask.array)
+    low, high = found.min(axis=0), found.max(axis=0) + 1
+    border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
+    box = mask.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
+    array = np.pad(box, [(int(b), int(b)) for b in border])
+    origin = mask.index_to_patient((low - border)[::-1].astype(float))
+    return Volume(array, mask.spacing, tuple(map(float, origin)), mask.direction)  # type: ignore[arg-type]
+
+
+def _measure_copies(
+    study: Study, settings: PipelineSettings, name: str, masks: list[Volume]
+) -> dict[str, np.ndarray]:
+    grid = grid_of(study, name)
+    boxes = [box_around(mask, grid, 0.0) for mask in masks]
+    first = np.min([[s.start for s in b] for b in boxes if b is not None], axis=0)
+    last = np.max([[s.stop for s in b] for b in boxes if b is not None], axis=0)
+    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    part = crop(grid, (z, y, x))
+    inside = [
+        resample_mask(mask, part).array if mask.array.any() else np.zeros(part.shape, bool)
+        for mask in masks
+    ]
+    prepared = prepare(study, settings, name, part.with_array(np.logical_or.reduce(inside)))
+    offset = np.round(prepared.grid.patient_to_index(np.array(part.origin))).astype(int)[::-1]
+    placed = []
+    for mask_array in inside:
+        array = np.zeros(prepared.grid.shape, bool)
+        array[tuple((np.argwhere(mask_array) + offset).T)] = True
+        placed.append(array)
+    regions = Regions.from_masks(placed)
+    columns = measure(prepared, regions, settings.features)
+    for values in columns.values():
+        values[regions.sizes < MIN_VOXELS] = np.nan
+    return columns

@@ -1,0 +1,196 @@
+"""The same numbers as pyradiomics where both mean the same, within 1e-6 relative.
+
+Definitions that differ, and are not compared: pyradiomics gives kurtosis without the 3 subtracted
+(compared after adding it), has no sum variance (it equals cluster tendency), no dissimilarity (it
+equals difference average), no quartile measures, and a maximal correlation coefficient that IBSI
+does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cad.clinic.importer import import_source
+from cad.cohort import read_cohort
+from cad.features.haralick import HARALICK, haralick_features
+from cad.features.haralick_map import haralick_windows
+from cad.features.histogram import HISTOGRAM, discretise, histogram_features
+from cad.features.intensity import STATISTICS, statistics
+from cad.features.regions import Regions
+from cad.features.table import extract
+from cad.imaging.geometry import roi_in_grid
+from cad.imaging.study import Roi, Study
+from cad.imaging.study_files import read_study
+from cad.imaging.volume import Volume
+from cad.settings import FeatureSettings, PipelineSettings
+
+radiomics = pytest.importorskip("radiomics", reason="PYRADIOMICS ABSENT: cad[radiomics]")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+FIRST_ORDER = {
+    "Mean": "mean",
+    "Variance": "variance",
+    "Skewness": "skewness",
+    "Median": "median",
+    "Minimum": "minimum",
+    "10Percentile": "p10",
+    "90Percentile": "p90",
+    "Maximum": "maximum",
+    "InterquartileRange": "iqr",
+    "Range": "range",
+    "MeanAbsoluteDeviation": "mad",
+    "RobustMeanAbsoluteDeviation": "rmad",
+    "Energy": "energy",
+    "RootMeanSquared": "rms",
+}
+GLCM = {
+    "Autocorrelation": "autocorrelation",
+    "JointAverage": "joint_average",
+    "ClusterProminence": "cluster_prominence",
+    "ClusterShade": "cluster_shade",
+    "ClusterTendency": "cluster_tendency",
+    "Contrast": "contrast",
+    "Correlation": "correlation",
+    "DifferenceAverage": "difference_average",
+    "DifferenceEntropy": "difference_entropy",
+    "DifferenceVariance": "difference_variance",
+    "Id": "inverse_difference",
+    "Idm": "inverse_difference_moment",
+    "Idmn": "inverse_difference_moment_normalised",
+    "Idn": "inverse_difference_normalised",
+    "Imc1": "information_correlation_1",
+    "Imc2": "information_correlation_2",
+    "InverseVariance": "inverse_variance",
+    "JointEnergy": "energy",
+    "JointEntropy": "joint_entropy",
+    "MaximumProbability": "joint_maximum",
+    "SumAverage": "sum_average",
+    "SumEntropy": "sum_entropy",
+    "SumSquares": "joint_variance",
+}
+
+
+def compare(image: Volume, mask: np.ndarray, bins: int | None, width: float | None) -> int:
+    """Compare one region; returns the number of values compared."""
+    from radiomics import firstorder, glcm
+
+    image = image.with_array(image.array.astype(np.float64))
+    how = {"binCount": bins} if bins else {"binWidth": width}
+    region = Regions.from_masks([mask])
+    values = region.values(image.array)
+    levels, n_levels = discretise(values, region.start, bins, width)
+    first = dict(zip(STATISTICS, statistics(values, region.start)[0], strict=True))
+    histogram = dict(
+        zip(HISTOGRAM, histogram_features(levels, region.start, n_levels)[0], strict=True)
+    )
+    matrix = haralick_features(levels, n_levels, region, 1, "3D_avg")[0]
+    texture = dict(zip(HARALICK, matrix, strict=True))
+    theirs = {}
+    for kind in (firstorder.RadiomicsFirstOrder, glcm.RadiomicsGLCM):
+        measured = kind(image.to_sitk(), image.with_array(mask).to_sitk(), **how)
+        measured.enableAllFeatures()
+        theirs[kind] = {k: float(v) for k, v in measured.execute().items()}
+    f, g = theirs[firstorder.RadiomicsFirstOrder], theirs[glcm.RadiomicsGLCM]
+    pairs = [(name, f[name], first[own]) for name, own in FIRST_ORDER.items()]
+    pairs.append(("Kurtosis", f["Kurtosis"], first["kurtosis"] + 3))
+    pairs += [(n, f[n], histogram[n.lower()]) for n in ("Entropy", "Uniformity")]
+    pairs += [(name, g[name], texture[own]) for name, own in GLCM.items()]
+    wrong = [(n, a, b) for n, a, b in pairs if not np.isclose(a, b, rtol=1e-6, atol=1e-9)]
+    assert not wrong
+    return len(pairs)
+
+
+@pytest.mark.reference
+@pytest.mark.parametrize(("bins", "width"), [(32, None), (16, None), (None, 25.0)])
+def test_simulated_regions(
+    bins: int | None, width: float | None, study: Study, counted: Callable[[int, str], None]
+) -> None:
+    for image in (study.t2w, study.adc):
+        assert image is not None
+        for roi in study.rois:
+            mask = roi_in_grid(study, roi, image).array
+            counted(compare(image, mask, bins, width), "pyradiomics, simulated regions")
+
+
+@pytest.fixture(scope="module")
+def real_study(
+    shared_data: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Study:
+    out = tmp_path_factory.mktemp("prostatex")
+    import_source(
+        shared_data / "prostatex", out, repository / "configs" / "import" / "prostatex.yaml"
+    )
+    ref = next(r for r in read_cohort(out).studies() if r.participant_id.endswith("0218"))
+    rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+    return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+
+
+@pytest.mark.reference
+def test_real_regions(real_study: Study, counted: Callable[[int, str], None]) -> None:
+    assert len(real_study.rois) == 4
+    for image in (real_study.t2w, real_study.adc):
+        assert image is not None
+        for roi in real_study.rois:
+            mask = roi_in_grid(real_study, roi, image).array
+            for bins, width in ((32, None), (None, 25.0)):
+                counted(compare(image, mask, bins, width), "pyradiomics, ProstateX-0218")
+
+
+@pytest.mark.reference
+def test_real_regions_are_plausible(real_study: Study, settings: PipelineSettings) -> None:
+    found = extract(real_study, settings)
+    assert not found.failures
+    assert np.isfinite(found.rows.iloc[:, 2:].to_numpy(float)).all()
+    assert found.rows["adc_intensity_median"].between(600, 1800).all()
+    assert found.rows["dce_tofts_ktrans_median"].between(0.005, 1.0).all()
+    for curve in found.curves.values():
+        assert curve.signal[-5:].mean() > 1.1 * curve.signal[:3].mean()
+
+
+@pytest.mark.reference
+def test_windows_are_those_of_voxel_mode(counted: Callable[[int, str], None]) -> None:
+    from radiomics import glcm
+
+    rng = np.random.default_rng(1)
+    array = rng.normal(500, 90, (6, 10, 10))
+    mask = np.zeros(array.shape, bool)
+    mask[1:5, 2:8, 3:9] = True
+    image = Volume(array, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+    measured = glcm.RadiomicsGLCM(
+        image.to_sitk(),
+        image.with_array(mask).to_sitk(),
+        voxelBased=True,
+        kernelRadius=2,
+        maskedKernel=True,
+        voxelBatch=200,
+        binCount=12,
+    )
+    for name in ("Contrast", "JointEntropy", "Imc1", "Correlation"):
+        measured.enableFeatureByName(name)
+    theirs = measured.execute()
+    region = Regions.from_masks([mask])
+    levels, n_levels = discretise(region.values(array), region.start, 12, None)
+    ours = haralick_windows(levels, int(n_levels[0]), region, 2, 1, "3D_avg")
+    for name, map_image in theirs.items():
+        expected = Volume.from_sitk(map_image).array[mask]
+        found = ours[:, HARALICK.index(GLCM[name])]
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+        counted(len(found), "pyradiomics, voxel mode")
+
+
+@pytest.mark.reference
+def test_further_classes_come_by_name(study: Study) -> None:
+    features = FeatureSettings(radiomics=("shape", "glrlm", "glszm", "gldm", "ngtdm"))
+    found = extract(study, PipelineSettings(name="test", features=features))
+    assert not found.failures
+    for stem in ("shape", "glrlm", "glszm", "gldm", "ngtdm"):
+        columns = [c for c in found.rows if c.startswith(f"t2w_{stem}_")]
+        assert columns
+        assert np.isfinite(found.rows[columns].to_numpy(float)).all()
+    assert found.rows["t2w_shape_voxel_volume"].tolist() == pytest.approx(
+        [675 * 0.6 * 0.6 * 3, 585 * 0.6 * 0.6 * 3]
+    )

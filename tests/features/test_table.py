@@ -1,0 +1,194 @@
+"""One row per region: names, isolation of failures, absent modalities, maps, sliding spheres."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cad.errors import CadError
+from cad.features.registry import FEATURES, feature_units, features_page
+from cad.features.sliding import sliding_rows, where_to_slide
+from cad.features.table import extract
+from cad.imaging.geometry import roi_in_grid
+from cad.imaging.study import Roi, Study
+from cad.settings import FeatureSettings, PipelineSettings, TextureSettings
+
+
+def with_features(**features: object) -> PipelineSettings:
+    return PipelineSettings(name="test", features=FeatureSettings(**features))  # type: ignore[arg-type]
+
+
+def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) -> None:
+    found = extract(study, settings)
+    assert not found.failures
+    names = list(found.rows.columns[2:])
+    assert found.rows["roi_id"].tolist() == ["one", "two"]
+    assert np.isfinite(found.rows[names].to_numpy(float)).all()
+    assert set(names) <= set(FEATURES)
+    # Without flip-angle images T1 is an assumption and no feature.
+    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(names)
+    assert names == [n for n in FEATURES if n in set(names)]
+    for name in (
+        "adc_intensity_p10",
+        "t2w_kirsch_mean",
+        "t2w_haralick_contrast",
+        "dce_tofts_ktrans_median",
+        "dce_semi_time_to_peak_median",
+    ):
+        assert name in names
+
+
+def test_values_are_those_of_the_own_grid(study: Study, settings: PipelineSettings) -> None:
+    found = extract(study, settings)
+    assert study.adc is not None
+    for number, roi in enumerate(study.rois):
+        values = study.adc.array[roi_in_grid(study, roi, study.adc).array]
+        row = found.rows.iloc[number]
+        assert row["adc_intensity_mean"] == pytest.approx(values.mean(), rel=1e-6)
+        assert row["adc_intensity_p10"] == pytest.approx(np.percentile(values, 10), rel=1e-6)
+    assert set(found.curves) == {"one", "two"}
+    curve = found.curves["one"]
+    assert curve.signal.shape == curve.fit.shape == curve.time.shape == (40,)
+    shown = found.maps["dce_semi_relative_enhancement"]
+    assert study.dce is not None
+    inside = roi_in_grid(study, study.rois[0], shown).array
+    assert np.median(shown.array[inside]) == pytest.approx(
+        found.rows["dce_semi_relative_enhancement_median"].iloc[0], rel=1e-5
+    )
+
+
+def test_an_absent_modality_is_a_note_and_no_columns(
+    study: Study, settings: PipelineSettings
+) -> None:
+    found = extract(replace(study, dce=None), settings)
+    assert not [c for c in found.rows if c.startswith("dce_")]
+    assert any("dynamic series" in note for note in found.notes)
+    assert not found.failures
+    with pytest.raises(CadError, match="none of the images"):
+        extract(replace(study, dce=None, adc=None, t2w=None), settings)
+
+
+def test_one_regions_failure_costs_no_other(study: Study, settings: PipelineSettings) -> None:
+    assert study.roi_map is not None
+    labels = study.roi_map.array.copy()
+    labels[6, 5:7, 5:7] = 3  # two T2 voxels across: less than 5 voxels of ADC
+    bad = replace(
+        study,
+        roi_map=study.roi_map.with_array(labels),
+        rois=[*study.rois, Roi("tiny", 3), Roi("empty", 4)],
+    )
+    found = extract(bad, settings)
+    good = extract(study, settings)
+    assert found.rows["roi_id"].tolist() == ["one", "two"]
+    assert sorted(f.roi for f in found.failures) == ["empty", "tiny"]
+    assert all(f.patient == "sub-A" for f in found.failures)
+    names = [c for c in good.rows if c.startswith(("t2w_", "adc_"))]
+    np.testing.assert_allclose(found.rows[names], good.rows[names])
+
+
+def test_a_modality_that_cannot_be_prepared_leaves_the_others(
+    study: Study, settings: PipelineSettings
+) -> None:
+    assert study.t2w is not None
+    assert study.dce is not None
+    flat = replace(study.dce, frames=np.full_like(study.dce.frames, 100.0))
+    found = extract(replace(study, dce=flat), settings)
+    assert len(found.failures) == 1
+    assert "bolus" in str(found.failures[0])
+    assert "t2w_intensity_mean" in found.rows
+    constant = study.t2w.with_array(np.full_like(study.t2w.array, 5.0))
+    found = extract(replace(study, t2w=constant), settings)
+    assert "constant" in str(found.failures[0])
+    assert "adc_intensity_mean" in found.rows
+
+
+def test_a_constant_region_is_measured(study: Study, settings: PipelineSettings) -> None:
+    assert study.adc is not None
+    adc = study.adc.with_array(np.full_like(study.adc.array, 900.0))
+    found = extract(replace(study, adc=adc), settings)
+    names = [c for c in found.rows if c.startswith("adc_")]
+    assert np.isfinite(found.rows[names].to_numpy(float)).all()
+    assert (found.rows["adc_haralick_contrast"] == 0).all()
+
+
+def test_one_slice_has_co_occurrence_in_3d_too(study: Study, settings: PipelineSettings) -> None:
+    assert study.roi_map is not None
+    labels = np.zeros_like(study.roi_map.array)
+    labels[3, 15:30, 15:30] = 1
+    single = replace(study, roi_map=study.roi_map.with_array(labels), rois=study.rois[:1], dce=None)
+    found = extract(single, settings)
+    assert not found.failures
+    flat = extract(single, with_features(texture=TextureSettings(dimension="2D")))
+    assert found.rows["t2w_haralick_contrast"].iloc[0] == pytest.approx(
+        flat.rows["t2w_haralick_contrast"].iloc[0]
+    )
+
+
+def test_settings_choose_columns(study: Study) -> None:
+    found = extract(study, with_features(modalities=("adc",), families=("intensity", "haralick")))
+    assert {c.split("_")[1] for c in found.rows.columns[2:]} == {"intensity", "haralick"}
+    left = extract(study, with_features(exclude=("*_cov", "dce_*")))
+    assert not [c for c in left.rows if c.endswith("_cov") or c.startswith("dce_")]
+
+
+def test_classes_without_the_extra_name_the_way_out(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "radiomics", None)
+    with pytest.raises(CadError, match=r"cad\[radiomics\]"):
+        extract(study, with_features(radiomics=("glrlm",)))
+    with pytest.raises(CadError, match="map cannot be made"):
+        sliding_rows(study, with_features(radiomics=("glrlm",)))
+
+
+def test_a_sphere_is_measured_as_a_region(study: Study, settings: PipelineSettings) -> None:
+    """A region drawn as the sphere's own voxels gives the same T2 numbers."""
+    assert study.t2w is not None
+    around = np.zeros(study.t2w.shape, bool)
+    around[4, 28:32, 28:32] = True
+    slid = sliding_rows(study, settings, study.t2w.with_array(around))
+    assert list(slid.rows.columns) == list(extract(study, settings).rows.columns[2:])
+    at = int(np.flatnonzero((slid.index == (4, 30, 30)).all(axis=1))[0])
+    z, y, x = np.meshgrid(*(np.arange(n) for n in study.t2w.shape), indexing="ij")
+    gap = ((z - 4) * 3.0) ** 2 + ((y - 30) * 0.6) ** 2 + ((x - 30) * 0.6) ** 2
+    sphere = study.t2w.with_array((gap <= 16.0).astype(np.uint8))
+    region = replace(study, roi_map=sphere, rois=[Roi("sphere", 1)])
+    expected = extract(region, settings).rows
+    names = [c for c in expected if c.startswith("t2w_")]
+    np.testing.assert_allclose(
+        slid.rows[names].iloc[at].to_numpy(float),
+        expected[names].iloc[0].to_numpy(float),
+        rtol=1e-9,
+    )
+    back = slid.to_volume(slid.rows["t2w_intensity_mean"].to_numpy())
+    assert np.isfinite(back.array).sum() == 16
+    assert back.same_grid(study.t2w)
+
+
+def test_maps_slide_over_the_gland_or_around_regions(study: Study) -> None:
+    assert study.t2w is not None
+    assert study.roi_map is not None
+    near = where_to_slide(study, 2.0)
+    inside = study.roi_map.array > 0
+    assert near.array[inside].all()
+    assert near.array.sum() > inside.sum()
+    gland = np.zeros(study.t2w.shape, bool)
+    gland[2:6, 10:50, 10:50] = True
+    own = where_to_slide(replace(study, gland=study.t2w.with_array(gland)))
+    np.testing.assert_array_equal(own.array, gland)
+    with pytest.raises(CadError, match="gland mask or regions"):
+        where_to_slide(replace(study, roi_map=None))
+    with pytest.raises(CadError, match="empty"):
+        sliding_rows(study, PipelineSettings(name="t"), study.t2w.with_array(np.zeros_like(gland)))
+
+
+def test_the_list_of_features_is_current(repository: Path) -> None:
+    assert (repository / "docs" / "features.md").read_text(encoding="utf-8") == features_page()
+    assert feature_units(["adc_intensity_p10", "t2w_glrlm_x"]) == {
+        "adc_intensity_p10": "1e-6 mm2/s",
+        "t2w_glrlm_x": "pyradiomics",
+    }
