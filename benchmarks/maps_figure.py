@@ -21,10 +21,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
+from cad.clinic.importer import import_source
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.perfusion.t1 import fit_t1
 from cad.imaging.geometry import resample_image, resample_mask
-from cad.imaging.importer import import_source
 from cad.imaging.registration import Registration, align_study, dce_reference
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import read_study

@@ -198,7 +198,7 @@ def import_command(
     as_json: Json = False,
 ) -> None:
     """DICOM to a cohort folder; adds what is new, leaves what is there."""
-    from cad.imaging.importer import import_source
+    from cad.clinic.importer import import_source
     from cad.share import find
 
     summary = import_source(source, out, find("configs/import", rules, ".yaml"))

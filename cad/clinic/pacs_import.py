@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from cad.clinic.archive import TIMEOUT, connect, fetch_patient
-from cad.imaging.importer import ImportSummary, import_source
+from cad.clinic.importer import ImportSummary, import_source
 
 
 def import_patient(

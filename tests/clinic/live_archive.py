@@ -18,10 +18,10 @@ from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
 from cad.clinic import archive as archives
 from cad.clinic.archive import connect, fetch_patient
 from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.importer import import_source
 from cad.clinic.pacs_import import import_patient
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.imaging.importer import import_source
 
 REST = os.environ["CAD_ORTHANC"]
 AET = os.environ["CAD_ARCHIVE_AET"]

@@ -16,11 +16,11 @@ from clinic_cases import RULES, write_run
 from dicom_files import IDENTIFYING, uid, write_series
 
 from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.importer import import_source
 from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.imaging.annotations import read_object, read_regions
-from cad.imaging.importer import import_source
 from cad.imaging.nifti import read_volume, sidecar_path, write_volume
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Volume

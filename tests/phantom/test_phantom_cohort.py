@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.imaging.importer import import_source
 from cad.imaging.study import Roi
 from cad.imaging.study_files import check_study, read_study
 from cad.phantom import latent_auc, params, simulate

@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series, write_structures
 
+from cad.clinic.import_rules import ImportRules
+from cad.clinic.importer import ImportSummary, import_source
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.imaging.import_rules import ImportRules
-from cad.imaging.importer import ImportSummary, import_source
 from cad.imaging.nifti import read_dynamic, read_volume, write_volume
 from cad.imaging.volume import Volume
 from cad.settings import read_settings

@@ -15,12 +15,12 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from cad.clinic.conversion import Converted, convert
+from cad.clinic.import_rules import ImportRules
+from cad.clinic.import_tables import Tables, read_scores
+from cad.clinic.patients import Patients, Place
+from cad.clinic.sources import SourceStudy, find_studies
 from cad.errors import CadError
-from cad.imaging.conversion import Converted, convert
-from cad.imaging.import_rules import ImportRules
-from cad.imaging.import_tables import Tables, read_scores
-from cad.imaging.patients import Patients, Place
-from cad.imaging.sources import SourceStudy, find_studies
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path, read_study
 from cad.settings import read_settings
@@ -71,7 +71,7 @@ def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
     out : Path
         Cohort folder, made when absent.
     rules : Path
-        Rules file (:class:`cad.imaging.import_rules.ImportRules`).
+        Rules file (:class:`cad.clinic.import_rules.ImportRules`).
 
     Returns
     -------

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from cad.clinic.import_rules import ImportRules, Match
+from cad.clinic.sources import SourceStudy
 from cad.errors import CadError
 from cad.imaging.annotations import Region, read_object, read_regions, referenced_series
 from cad.imaging.dicom import Stack, order_phases, read_phases, read_stack, stacks_of
 from cad.imaging.dicom_headers import Slice
 from cad.imaging.geometry import OCCUPANCY
-from cad.imaging.import_rules import ImportRules, Match
 from cad.imaging.nifti import read_volume, write_dynamic, write_sidecar, write_volume
-from cad.imaging.sources import SourceStudy
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.volume import Volume
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cad.clinic.zips import unpack
 from cad.errors import CadError
-from cad.imaging.archives import unpack
 from cad.imaging.dicom_headers import Listing, Slice, list_files
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cad.clinic.conversion import RoiRow
+from cad.clinic.import_rules import ImportRules
+from cad.clinic.patients import Place
 from cad.cohort import MISSING, write_tables
 from cad.errors import CadError
-from cad.imaging.conversion import RoiRow
-from cad.imaging.import_rules import ImportRules
-from cad.imaging.patients import Place
 from cad.labels.scales import check_score
 
 COMPLETE = "complete"
