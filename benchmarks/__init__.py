@@ -1,0 +1,1 @@
+"""Benchmarks: each module prints ratios against peers measured in the same process."""
