@@ -35,6 +35,8 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
         _measures(metrics),
         _operating_points(metrics),
         _readers(metrics.get("readers") or {}),
+        _against_readers(metrics.get("cad_vs_readers") or {}),
+        _agreement(metrics.get("agreement") or {}),
         _decisions(metrics.get("decisions") or {}),
         _null(metrics.get("null") or {}),
         _conformal(metrics.get("conformal") or {}),
@@ -116,6 +118,41 @@ def _readers(readers: dict[str, Any]) -> MetricTable | None:
     head = ["Reader", "Regions", "AUC", "Classifier, same regions", "AUC against other readers"]
     note = "AUC against histology; the last column takes the mean of the other readers as truth."
     return MetricTable("Readers", note, head, rows)
+
+
+def _against_readers(found: dict[str, Any]) -> MetricTable | None:
+    if found.get("difference") is None:
+        return None
+    change = {
+        "value": found["difference"],
+        "lower": found.get("lower"),
+        "upper": found.get("upper"),
+    }
+    p = found.get("p")
+    row = [
+        interval(found.get("cad_auc")),
+        interval(change),
+        "–" if p is None else f"{p:.3g}",
+        f"{found.get('n', '–')} ({found.get('omitted', 0)})",
+    ]
+    head = ["AUC of the classifier", "Minus the mean reader", "p", "Regions (left out)"]
+    note = "Obuchowski–Rockette, readers and patients random; regions that every reader scored."
+    return MetricTable("Classifier and the population of readers", note, head, [row])
+
+
+def _agreement(found: dict[str, Any]) -> MetricTable | None:
+    icc, alpha = found.get("icc") or {}, found.get("krippendorff_alpha") or {}
+    rows = [
+        ["Intraclass correlation, one reader", interval(icc.get("single"), 2)],
+        ["Intraclass correlation, mean of readers", interval(icc.get("average"), 2)],
+        ["Krippendorff's alpha, ordinal", interval(alpha.get("ordinal"), 2)],
+        *(
+            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval(pair.get("value"), 2)]
+            for pair in found.get("kappa") or []
+        ),
+    ]
+    known = [row for row in rows if row[1] != "–"]
+    return MetricTable("Agreement of readers", "", ["Measure", "Value"], known)
 
 
 def _decisions(decisions: dict[str, Any]) -> MetricTable | None:
