@@ -77,7 +77,7 @@ def _factor(L, size, K, points, ridge):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def active_set(  # type: ignore[no-untyped-def]
-    K, point, sign, r, q, c, learned, gamma, f, u, tol, max_iter, max_free, add_most
+    K, point, sign, r, q, c, learned, gamma, f, u, rest, tol, max_iter, max_free, add_most
 ):
     """Solve exactly from a start whose free rows are roughly right.
 
@@ -87,6 +87,9 @@ def active_set(  # type: ignore[no-untyped-def]
         Start within the box, moved in place; f = K beta. The balances of b and s need not hold.
     u : ndarray, shape (2,)
         b and s, moved in place.
+    rest : ndarray, shape (2,)
+        What rows that are held fixed elsewhere add to the balances of b and s: sum sign gamma and
+        sum q sign gamma; zeros when there are none.
     tol : float
         Largest violation left, units of the margin.
     max_free : int
@@ -135,7 +138,7 @@ def active_set(  # type: ignore[no-untyped-def]
         if fresh:
             for k in range(size):
                 f_free[k] = f[points[k]]
-        balance_b, balance_s = 0.0, 0.0
+        balance_b, balance_s = rest[0], rest[1]
         for j in range(m):
             if gamma[j] > 0.0:
                 balance_b += sign[j] * gamma[j]
@@ -171,7 +174,7 @@ def active_set(  # type: ignore[no-untyped-def]
         else:
             if size < 1:
                 return iteration, np.inf
-            new_b = (a_b + s * 0.0 + balance_b) / a_bb
+            new_b = (a_b + balance_b) / a_bb
         for k in range(size):
             step[k] += (new_s * slopes[k] if learned else 0.0) - new_b * ones[k]
         _solve_upper(L, size, step)

@@ -24,6 +24,9 @@ _FIRST_MOVES = 1
 _ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
+# Without the whole kernel: pairs to this tolerance, then the active set on the unsettled points.
+_PART_EPS = 0.011
+_PART_ROUNDS = 8
 # Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
 # that a pair of rows has anyway, so that pairs stay well conditioned.
 _RHO = 0.3
@@ -121,6 +124,10 @@ def solve_hybrid(
         state[0] = state[2]
         if exact:
             solution, iterations = _finish(gram, problem, work, tol, iterations)
+            if solution is not None:
+                return solution
+        elif polish and eps <= _PART_EPS and violation <= eps:
+            solution, iterations = _finish_part(gram, problem, work, eps, tol, iterations)
             if solution is not None:
                 return solution
         if violation > eps:
@@ -240,7 +247,7 @@ def _finish(
     learned = work.learned and (u[1] > 0 or not gamma.any() or free > 0)
     done, violation = active_set(
         np.ascontiguousarray(gram.matrix), work.point, work.sign, work.r, work.q, work.c,
-        learned, gamma, f, u, _EXACT, 20 * (len(work.point) + 100), room, max(1, free // 10),
+        learned, gamma, f, u, np.zeros(2), _EXACT, 20 * (len(work.point) + 100), room, max(1, free // 10),
     )  # fmt: skip
     iterations += int(done)
     if not np.isfinite(violation):
@@ -250,6 +257,59 @@ def _finish(
     )
     solution = _judged(gram, problem, polished, tol, iterations, "hybrid", None)
     return (solution if solution.converged else None), iterations
+
+
+def _finish_part(
+    gram: Gram, problem: Problem, work: _Work, eps: float, tol: float, iterations: int
+) -> tuple[Solution | None, int]:
+    """The exact solution through the points that may still change, the others held fixed.
+
+    Their kernel is small enough to hold. Points outside that turn out to violate are taken in, and
+    it is solved again; None when there are too many or the active set gives up.
+    """
+    part = np.zeros(len(work.f), dtype=bool)
+    trial = _Work(
+        work.point, work.sign, work.r, work.q, work.c, work.learned,
+        work.gamma.copy(), work.f.copy(), work.u.copy(),
+    )  # fmt: skip
+    reach = 10 * eps
+    for _ in range(_PART_ROUNDS):
+        slack = trial.sign * (trial.r + trial.q * trial.u[1] - trial.f[trial.point] - trial.u[0])
+        unsettled = ((trial.gamma < trial.c) & (slack > -reach)) | (
+            (trial.gamma > 0) & (slack < reach)
+        )
+        part[trial.point[unsettled]] = True
+        chosen = np.flatnonzero(part)
+        if not 0 < len(chosen) <= _MAX_FREE:
+            return None, iterations
+        done, violation = _solve_part(gram, trial, chosen)
+        iterations += done
+        if not np.isfinite(violation):
+            return None, iterations
+        solution = _judged(gram, problem, trial, tol, iterations, "hybrid", None)
+        if solution.converged:
+            return solution, iterations
+        reach = 0.1 * tol
+    return None, iterations
+
+
+def _solve_part(gram: Gram, trial: _Work, chosen: NDArray[np.intp]) -> tuple[int, float]:
+    place = np.full(len(trial.f), -1, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    inside = place[trial.point] >= 0
+    rows = np.flatnonzero(inside)
+    K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
+    outside = (trial.sign * trial.gamma)[~inside]
+    rest = np.array([outside.sum(), trial.q[~inside] @ outside])
+    gamma = trial.gamma[rows]
+    free = int(np.sum((gamma > 0) & (gamma < trial.c[rows])))
+    done, violation = active_set(
+        K, place[trial.point[rows]], trial.sign[rows], trial.r[rows], trial.q[rows],
+        trial.c[rows], trial.learned and trial.u[1] > 0, gamma, trial.f[chosen], trial.u, rest,
+        _EXACT, 20 * (len(rows) + 100), min(_MAX_FREE, 2 * free + 200), max(1, free // 10),
+    )  # fmt: skip
+    trial.gamma[rows] = gamma
+    return int(done), float(violation)
 
 
 def _judged(
