@@ -207,6 +207,29 @@ def import_command(
         raise typer.Exit(1)
 
 
+@app.command()
+def experiment(
+    name: Annotated[str, typer.Argument(help="Which; an unknown name lists all.")],
+    out: Out,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of the paper's data, or of a cohort.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="Seeds or repetitions.")
+    ] = None,
+    datasets: Annotated[
+        str, typer.Option("--datasets", help="Data sets to use, separated by commas.")
+    ] = "",
+    jobs: Jobs = 1,
+) -> None:
+    """One table or figure of the papers, beside the published numbers."""
+    from cad.experiments import Options, run_experiment
+
+    names = tuple(part.strip() for part in datasets.split(",") if part.strip())
+    page = run_experiment(name, Options(out, data, repeats, names, jobs))
+    typer.echo(f"wrote {page}")
+
+
 @model_app.command("verify")
 def model_verify(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
