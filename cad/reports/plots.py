@@ -84,7 +84,8 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     raw = span / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # Noise a little beyond a round number needs no further tick.
+    first, last = math.floor(low / step + 0.15), math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
 
 
