@@ -37,7 +37,9 @@ def sobel_map(
         Image unit per mm; NaN outside the mask.
     """
     out = np.full(image.shape, np.nan, np.float32)
-    _sobel(np.ascontiguousarray(image), np.array(spacing, float), np.flatnonzero(mask), out)
+    _sobel(
+        np.ascontiguousarray(image, np.float32), np.array(spacing, float), np.flatnonzero(mask), out
+    )
     return out
 
 
@@ -61,7 +63,7 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     Kirsch, Comput Biomed Res 4 (1971) 315.
     """
     out = np.full(image.shape, np.nan, np.float32)
-    _kirsch(np.ascontiguousarray(image), np.flatnonzero(mask), out)
+    _kirsch(np.ascontiguousarray(image, np.float32), np.flatnonzero(mask), out)
     return out
 
 

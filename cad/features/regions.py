@@ -6,7 +6,7 @@ kernels: a list of voxels. Thousands of overlapping regions cost no more than th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,12 +88,6 @@ class Regions:
     def values(self, image: np.ndarray) -> np.ndarray:
         """Values of an image (z, y, x) at every voxel of every region, float64."""
         return image.reshape(-1)[self.index].astype(float)
-
-    def split(self, size: int) -> Iterator[Regions]:
-        """The same regions in groups of at most ``size``."""
-        for first in range(0, self.count, size):
-            edge = self.start[first : first + size + 1]
-            yield Regions(self.index[edge[0] : edge[-1]], edge - edge[0], self.shape)
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,239 @@
+"""Speed and memory of the features, as ratios measured in one run on the same data.
+
+``python -m benchmarks.features`` prints the table and exits with 1 when a row does not hold. Single
+thread; wall time, the best of several runs (others may share the cores). ``PROFILE=1`` adds
+where a study's time goes.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import ctypes
+import gc
+import logging
+import os
+import pstats
+import sys
+import tempfile
+import time
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel
+import numpy as np
+from scipy.ndimage import gaussian_filter
+
+from cad.cohort import read_cohort
+from cad.features.haralick import haralick_features
+from cad.features.haralick_map import haralick_windows
+from cad.features.histogram import discretise
+from cad.features.intensity import statistics
+from cad.features.regions import Regions
+from cad.features.table import extract
+from cad.imaging.study import Roi, Study
+from cad.imaging.study_files import read_study
+from cad.imaging.volume import Volume
+from cad.phantom import simulate
+from cad.settings import PipelineSettings
+
+# What was measured, the value, what was asked, whether it holds.
+Row = tuple[str, str, str, bool]
+SETTINGS = PipelineSettings(name="benchmark")
+
+
+def best(work: Callable[[], object], repeats: int) -> float:
+    """Least wall time of several runs, seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def scene() -> Volume:
+    """A smooth random image of prostate-like intensities: about 20 bins of width 25."""
+    noise = np.random.default_rng(0).normal(size=(24, 48, 48))
+    array = gaussian_filter(noise, 1.0) * 600 + 600
+    return Volume(array, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
+
+
+def region_rows() -> list[Row]:
+    """One region of 275 voxels, 32 levels, 13 directions averaged as pyradiomics does."""
+    from radiomics import firstorder, glcm
+
+    image = scene()
+    mask = np.zeros(image.shape, bool)
+    mask[8:13, 15:26, 15:20] = True
+    array, own, theirs = image.array, image.to_sitk(), image.with_array(mask).to_sitk()
+
+    def reference() -> None:
+        for kind in (firstorder.RadiomicsFirstOrder, glcm.RadiomicsGLCM):
+            measured = kind(own, theirs, binCount=32)
+            measured.enableAllFeatures()
+            measured.execute()
+
+    def ours() -> None:
+        region = Regions.from_masks([mask])
+        values = region.values(array)
+        statistics(values, region.start)
+        levels, n_levels = discretise(values, region.start, 32, None)
+        haralick_features(levels, n_levels, region, 1, "3D_avg")
+
+    reference()
+    ours()
+    slow, fast = best(reference, 15), best(ours, 300)
+    return [
+        _ratio("first-order + 25 GLCM of one region, against pyradiomics", slow / fast, 20),
+        ("  the same, time", f"{fast * 1e3:.3f} ms", "<= 1 ms", fast <= 1e-3),
+    ]
+
+
+def window_rows() -> list[Row]:
+    """Sliding window of radius 2 over 2,700 voxels, features averaged over 13 directions."""
+    from radiomics import glcm
+
+    image = scene()
+    mask = np.zeros(image.shape, bool)
+    mask[5:15, 10:25, 10:28] = True
+    found: list[Row] = []
+    for what, how, least in (("width 25", {}, 100), ("16 bins", {"binCount": 16}, 40)):
+        measured = glcm.RadiomicsGLCM(
+            image.to_sitk(),
+            image.with_array(mask).to_sitk(),
+            voxelBased=True,
+            kernelRadius=2,
+            voxelBatch=100,
+            **how,
+        )
+        measured.enableAllFeatures()
+        slow = best(measured.execute, 1) / mask.sum()
+        region = Regions.from_masks([mask])
+        levels, n_levels = discretise(
+            region.values(image.array), region.start, 16 if how else None, 25.0
+        )
+
+        def ours(
+            levels: np.ndarray = levels, n: int = int(n_levels[0]), region: Regions = region
+        ) -> None:
+            haralick_windows(levels, n, region, 2, 1, "3D_avg")
+
+        ours()
+        fast = best(ours, 7) / mask.sum()
+        found.append(
+            _ratio(
+                f"sliding GLCM, {what} ({n_levels[0]} levels): {slow * 1e3:.2f} ms a voxel "
+                f"against {fast * 1e6:.0f} us",
+                slow / fast,
+                least,
+            )
+        )
+    return found
+
+
+def study_rows() -> list[Row]:
+    """A whole simulated study, all default features, against reading its files."""
+    with tempfile.TemporaryDirectory() as folder:
+        simulate(Path(folder) / "cohort", 1, 0)
+        ref = read_cohort(Path(folder) / "cohort").studies()[0]
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+
+        def read() -> Study:
+            return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+
+        study = read()
+        extract(study, SETTINGS)
+        reading = best(read, 5)
+        measuring = best(lambda: extract(read(), SETTINGS), 5) - reading
+        if os.environ.get("PROFILE"):
+            _profile(study)
+        del study
+        stored = _stored_bytes(ref.folder)
+        grown, traced = _memory(lambda: extract(read(), SETTINGS))
+    share, memory = measuring / reading, max(grown, traced) / stored
+    return [
+        (
+            f"study of {len(rois)} regions: features {measuring:.2f} s, reading {reading:.2f} s",
+            f"{share:.2f}x",
+            "<= 2x",
+            share <= 2,
+        ),
+        (
+            f"memory: arrays {stored / 2**20:.0f} MiB as stored, process grew by "
+            f"{grown / 2**20:.0f}, arrays alive at most {traced / 2**20:.0f}",
+            f"{memory:.2f}x",
+            "<= 3x",
+            memory <= 3,
+        ),
+    ]
+
+
+def rows() -> list[Row]:
+    """The whole table."""
+    from benchmarks.perfusion import rows as perfusion_rows
+
+    found = study_rows()  # first: memory is measured before others fill the heap
+    for part in (region_rows, window_rows, perfusion_rows):
+        found += part()
+    return found
+
+
+def _ratio(what: str, value: float, least: float) -> Row:
+    return what, f"{value:.0f}x", f">= {least:g}x", value >= least
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Bytes of all images of a study, decoded, in the type that their files store."""
+    total = 0
+    for path in sorted(folder.rglob("*.nii.gz")):
+        header = nibabel.load(path).header
+        total += int(np.prod(header.get_data_shape())) * header.get_data_dtype().itemsize
+    return total
+
+
+def _memory(work: Callable[[], object]) -> tuple[int, int]:
+    """Growth of the process to its highest, and the most that arrays held, bytes."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest size so far
+    before = _status("VmRSS")
+    work()
+    grown = _status("VmHWM") - before
+    tracemalloc.start()
+    work()
+    traced = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return grown, traced
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key + ":")).split()[1]) * 1024
+
+
+def _profile(study: Study) -> None:
+    profile = cProfile.Profile()
+    profile.enable()
+    extract(study, SETTINGS)
+    profile.disable()
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(25)
+
+
+def main() -> None:
+    """Print the table; exit with 1 when a row does not hold."""
+    import radiomics
+
+    radiomics.setVerbosity(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    table = rows()
+    width = max(len(what) for what, *_ in table)
+    for what, value, asked, holds in table:
+        print(f"{what:<{width}}  {value:>12}  {asked:<14}  {'holds' if holds else 'MISSED'}")
+    if not all(holds for *_, holds in table):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
