@@ -12,18 +12,22 @@ import io
 import json
 import os
 import pstats
+import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
+from joblib.externals.loky import get_reusable_executor
 from scipy.stats import norm
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -34,7 +38,7 @@ from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.intervals import bootstrap, clustered_auc, delong_auc
 from cad.evaluation.mrmc import against_readers, obuchowski_rockette
 from cad.evaluation.nested import PatientGridSearch
-from cad.evaluation.null import permutation_null
+from cad.evaluation.null import SCHEMES, permutation_null
 from cad.evaluation.selection import TTestSelector
 from cad.evaluation.tables import to_markdown
 from cad.labels.consensus import malignant, reader_labels
@@ -134,15 +138,25 @@ def noise_cohort(
     return X, y, np.arange(patients).repeat(rois)
 
 
-def noise_row(seed: int, estimator: Any, permutations: int, patients: int) -> dict[str, float]:
-    """One cohort of pure noise through the whole loop, both permutation schemes."""
+def noise_row(
+    seed: int, estimator: Any, permutations: int, patients: int, schemes: tuple[str, ...]
+) -> dict[str, float]:
+    """One cohort of pure noise through the whole loop."""
     X, y, groups = noise_cohort(seed, patients)
     truth, _ = metrics.consensus_truth(y)
     found = permutation_null(
-        estimator, X, y, truth, groups=groups, eta=np.full(len(y), 0.125), n=permutations, seed=seed
+        estimator,
+        X,
+        y,
+        truth,
+        groups=groups,
+        eta=np.full(len(y), 0.125),
+        n=permutations,
+        schemes=schemes,
+        seed=seed,
     )
     row = {"observed": found["observed"]}
-    for scheme in ("between", "within"):
+    for scheme in schemes:
         block = found[scheme]
         row[f"p {scheme}"] = block["p"]
         row[f"covered {scheme}"] = block["lower"] <= found["observed"] <= block["upper"]
@@ -154,17 +168,19 @@ def noise(
     cohorts: int = 100,
     permutations: int = 99,
     patients: int = 20,
+    schemes: tuple[str, ...] = SCHEMES,
     n_jobs: int = 2,
     estimator: Any = None,
 ) -> dict[str, float]:
     """How often pure noise is called evidence, and how often the null covers the AUC."""
     learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
     rows = Parallel(n_jobs=n_jobs)(
-        delayed(noise_row)(seed, learner, permutations, patients) for seed in range(cohorts)
+        delayed(noise_row)(seed, learner, permutations, patients, schemes)
+        for seed in range(cohorts)
     )
     table = pd.DataFrame(rows)
     found: dict[str, float] = {"cohorts": float(cohorts), "permutations": float(permutations)}
-    for scheme in ("between", "within"):
+    for scheme in schemes:
         found[f"p < .05 {scheme}"] = float((table[f"p {scheme}"] < 0.05).sum())
         found[f"covered {scheme}"] = float(table[f"covered {scheme}"].sum())
         found[f"mean null AUC {scheme}"] = float(table[f"null mean {scheme}"].mean())
@@ -251,6 +267,13 @@ def readers(data: Path) -> dict[str, float]:
     return found
 
 
+def cpu_seconds() -> float:
+    """CPU time of this process and its workers so far; wall time means little on a busy machine."""
+    get_reusable_executor().shutdown(wait=True)  # only workers that have ended are counted
+    own, workers = resource.getrusage(RUSAGE_SELF), resource.getrusage(RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
+
+
 def psvm(**params: Any) -> Pipeline:
     """Scaling and a P-SVM."""
     from cad.learners import LEARNERS
@@ -260,20 +283,23 @@ def psvm(**params: Any) -> Pipeline:
     )
 
 
+def imputed_psvm(**params: Any) -> Pipeline:
+    """Median imputation, scaling and a P-SVM, for measured features."""
+    return Pipeline([("impute", SimpleImputer(strategy="median")), *psvm(**params).steps])
+
+
 def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
-    """P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients and 350 ROIs, two cores."""
+    """P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients and 350 ROIs, one process."""
     from cad.learners import LEARNERS
 
     data = simulated(0)
     found: dict[str, float] = {}
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), cpu_seconds()
     for name in ("ProbabilisticSVC", "FuzzySVC", "PlattSVC"):
         begin = time.perf_counter()
         learner = LEARNERS[name](C=C_PAPER, gamma=GAMMA)
         estimator = Pipeline([("scale", StandardScaler()), ("learner", learner)])
-        result = out_of_fold(
-            estimator, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=2
-        )
+        result = out_of_fold(estimator, data.X, data.p, groups=data.patients, eta=data.eta)
         q = result.probability
         known = np.isfinite(q)
         bootstrap(
@@ -286,6 +312,7 @@ def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
         found[f"{name} AUC"] = metrics.auc(data.truth[known], q[known])
         found[f"{name} failed folds"] = float(sum(bool(f.error) for f in result.folds))
     found["all s (asked: 10)"] = time.perf_counter() - start
+    found["CPU s"] = cpu_seconds() - cpu
     return found
 
 
@@ -297,12 +324,13 @@ def speed_nested(size: int = 10) -> dict[str, float]:
         "C": [float(v) for v in 2.0 ** np.linspace(-4, 14, size)],
     }
     search = PatientGridSearch(psvm(), grid)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), cpu_seconds()
     result = out_of_fold(search, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=2)
     seconds = time.perf_counter() - start
     known = np.isfinite(result.probability)
     return {
         "nested s (asked: 180)": seconds,
+        "CPU s": cpu_seconds() - cpu,
         "fits": float(len(result.folds) * 5 * size * size),
         "failed folds": float(sum(bool(f.error) for f in result.folds)),
         "AUC": metrics.auc(data.truth[known], result.probability[known]),
@@ -315,7 +343,7 @@ def speed_nested(size: int = 10) -> dict[str, float]:
 def speed_null(permutations: int = 200) -> dict[str, float]:
     """Permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
     data = simulated(0)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), cpu_seconds()
     found = permutation_null(
         psvm(C=100.0, gamma=GAMMA),
         data.X,
@@ -328,8 +356,10 @@ def speed_null(permutations: int = 200) -> dict[str, float]:
         n_jobs=2,
     )
     block = found["between"]
+    seconds = time.perf_counter() - start
     return {
-        "null s (asked: 120)": time.perf_counter() - start,
+        "null s (asked: 120)": seconds,
+        "CPU s": cpu_seconds() - cpu,
         "permutations": float(permutations),
         "failed": float(block["failed"]),
         "observed": found["observed"],
@@ -338,10 +368,9 @@ def speed_null(permutations: int = 200) -> dict[str, float]:
     }
 
 
-def profile(folds: int = 6) -> str:
+def profile(folds: int = 2) -> str:
     """Where the time of the nested search goes: a few outer folds in one process."""
     data = simulated(0)
-    few = np.isin(data.patients, np.arange(49))
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, 10)],
         "C": [float(v) for v in 2.0 ** np.linspace(-4, 14, 10)],
@@ -352,11 +381,11 @@ def profile(folds: int = 6) -> str:
     watch.enable()
     out_of_fold(
         search,
-        data.X[few],
-        data.p[few],
-        groups=group[few],
-        patients=data.patients[few],
-        eta=data.eta[few],
+        data.X,
+        data.p,
+        groups=group,
+        patients=data.patients,
+        eta=data.eta,
     )
     watch.disable()
     text = io.StringIO()
@@ -364,26 +393,33 @@ def profile(folds: int = 6) -> str:
     return text.getvalue()
 
 
-def ablation(cohort: Path | None = None, run: Path | None = None, n_jobs: int = 2) -> pd.DataFrame:
-    """Scale x eta x boundary x number of readers, every subset of the readers ([N14] VI).
+def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFrame:
+    """Scale x eta x boundary x number of readers ([N14] VI).
 
     Without a cohort on the simulated table; with one, on its scores and on the features of a run.
     """
     if cohort is None or run is None:
-        data = simulated(0)
-        rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
-        rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
-        X, scores = data.X, data.scores
-    else:
-        from cad.cohort import read_cohort
+        return ablation_of(simulated(0))
+    from cad.cohort import read_cohort
 
-        tables = read_cohort(cohort)
-        features = pd.read_parquet(run / "features.parquet")
-        keys = ["participant_id", "roi_id"]
-        rois = features[keys].merge(tables.rois, on=keys, how="left")
-        scores = tables.scores.merge(rois[keys], on=keys)
-        X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
-        X = np.where(np.isfinite(X), X, np.nanmedian(X, axis=0))
+    tables = read_cohort(cohort)
+    features = pd.read_parquet(run / "features.parquet")
+    keys = ["participant_id", "roi_id"]
+    rois = features[keys].merge(tables.rois, on=keys, how="left")
+    X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
+    return _ablation(X, rois, tables.scores.merge(rois[keys], on=keys), 2)
+
+
+def ablation_of(data: Rois, n_jobs: int = 2, readers: int = 4) -> pd.DataFrame:
+    """The ablation on a simulated table, with its first ``readers`` readers."""
+    rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
+    rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
+    names = sorted(data.scores["reader_id"].unique())[:readers]
+    return _ablation(data.X, rois, data.scores[data.scores["reader_id"].isin(names)], n_jobs)
+
+
+def _ablation(X: np.ndarray, rois: pd.DataFrame, scores: pd.DataFrame, n_jobs: int) -> pd.DataFrame:
+    """Every subset of the readers; rows of equal size are averaged."""
     names = sorted(scores["reader_id"].unique())
     known = pd.DataFrame({"reader_id": names, "expert": False})
     cases = [
@@ -416,7 +452,7 @@ def _case(
             "boundary": boundary,
             "readers": str(len(chosen)),
         },
-        psvm(C=1.0, gamma=0.005, scale=scale, boundary=boundary),
+        imputed_psvm(C=1.0, scale=scale, boundary=boundary),
         labels["y"].to_numpy(),
         labels["eta"].fillna(0.125).to_numpy(),
     )
@@ -430,13 +466,14 @@ def main() -> None:
     )
     parser.add_argument("name", choices=choices.split())
     parser.add_argument("--cohorts", type=int, help="simulated cohorts")
+    parser.add_argument("--scheme", choices=SCHEMES, help="noise: one permutation scheme only")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/readers"))
     parser.add_argument("--cohort", type=Path, help="ablation: a cohort folder")
     parser.add_argument("--run", type=Path, help="ablation: a run folder of that cohort")
     given = parser.parse_args()
     some = {} if given.cohorts is None else {"cohorts": given.cohorts}
     work: dict[str, Callable[[], Any]] = {
-        "noise": lambda: noise(**some),
+        "noise": lambda: noise(**some, schemes=(given.scheme,) if given.scheme else SCHEMES),
         "leak": leak,
         "coverage": lambda: coverage(**some),
         "conformal": lambda: conformal(**some),

@@ -1,0 +1,235 @@
+"""metrics.json: its promised structure, its numbers, and every kind of difficult input."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+from cad.evaluation import metrics
+from cad.evaluation.claim import CLAIM_TOPICS, TRIPOD_TOPICS, validation_md
+from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.null import permutation_null
+from cad.evaluation.summary import evaluate, json_safe
+from cad.settings import DecisionSettings, PipelineSettings
+
+
+def run(
+    seed: int = 0, patients: int = 15, rois: int = 6
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    n = patients * rois
+    truth = (rng.random(n) < 0.35).astype(float)
+    X = truth[:, None] * [1.2, 0.6] + rng.normal(size=(n, 2))
+    levels = np.clip(np.round(2 * truth[:, None] + 1 + rng.normal(size=(n, 3))), 0, 4) / 4
+    frame = pd.DataFrame(
+        {
+            "participant_id": np.repeat([f"sub-{i:02d}" for i in range(patients)], rois),
+            "roi_id": np.tile(np.arange(rois).astype(str), patients),
+            "truth": truth,
+            "p": levels.mean(axis=1),
+            "label_kind": np.where(levels.mean(axis=1) > 0.6, "two_sided", "one_sided"),
+        }
+    )
+    scores = pd.concat(
+        [
+            frame[["participant_id", "roi_id"]].assign(reader_id=f"r{j}", probability=levels[:, j])
+            for j in range(3)
+        ]
+    )
+    return frame, scores, X
+
+
+def predicted(frame: pd.DataFrame, X: np.ndarray) -> tuple[pd.DataFrame, Any]:
+    folds = out_of_fold(
+        LogisticRegression(), X, frame["truth"], groups=frame["participant_id"].to_numpy()
+    )
+    return frame.assign(probability=folds.probability, decision_value=folds.decision), folds
+
+
+def test_structure_and_numbers() -> None:
+    frame, scores, X = run()
+    frame, folds = predicted(frame, X)
+    y, q, p = (frame[c].to_numpy() for c in ("truth", "probability", "p"))
+    found = evaluate(frame, reader_scores=scores, folds=folds, bootstraps=50)
+    text = json.dumps(found, allow_nan=False)
+    assert json.loads(text) == found
+    assert found["n"]["rois"] == found["n"]["predicted"] == 90
+    assert found["label_kinds"] == frame["label_kind"].value_counts().to_dict()
+    block = found["histology"]
+    assert block["auc"]["value"] == pytest.approx(roc_auc_score(y, q))
+    assert block["auc"]["lower"] < block["auc"]["value"] < block["auc"]["upper"]
+    assert block["measures"]["brier"]["value"] == pytest.approx(metrics.brier(y, q))
+    assert [point["threshold"] for point in block["operating_points"]] == pytest.approx(
+        [0.1, 0.5, 0.6]
+    )
+    point = block["operating_points"][1]
+    assert point["tp"] + point["fp"] + point["tn"] + point["fn"] == 90
+    assert point["sensitivity"]["value"] == pytest.approx(metrics.counts(y, q).sensitivity)
+    readers = found["consensus"]
+    truth, ties = metrics.consensus_truth(p)
+    assert readers["ties"] == ties > 0
+    assert readers["measures"]["kl"]["value"] == pytest.approx(metrics.kl(p, q))
+    assert readers["auc"]["value"] == pytest.approx(roc_auc_score(truth, q))
+    assert sum(part["n"] for part in found["decisions"].values()) == 90
+    assert found["reject"]["against"] == "histology"
+    assert found["reject"]["point"]["reject_rate"] == found["decisions"]["refer"]["n"] / 90
+    assert len(found["conformal"]["p_malignant"]) == 90
+    assert len(found["folds"]) == 15
+
+
+def test_readers_beside_the_machine() -> None:
+    frame, scores, X = run()
+    frame, _ = predicted(frame, X)
+    found = evaluate(frame, reader_scores=scores, bootstraps=0)
+    wide = scores.pivot(
+        index=["participant_id", "roi_id"], columns="reader_id", values="probability"
+    )
+    wide = wide.reindex(pd.MultiIndex.from_frame(frame[["participant_id", "roi_id"]]))
+    one = found["readers"]["r1"]
+    assert one["auc"]["value"] == pytest.approx(roc_auc_score(frame["truth"], wide["r1"]))
+    assert one["cad_auc"]["value"] == found["histology"]["auc"]["value"]
+    # A reader is left out of the consensus that he is compared with.
+    others, ties = metrics.consensus_truth(wide[["r0", "r2"]].mean(axis=1))
+    assert one["consensus_of_others"]["ties"] == ties
+    assert one["consensus_of_others"]["auc"]["value"] == pytest.approx(
+        roc_auc_score(others, wide["r1"])
+    )
+    assert len(found["agreement"]["kappa"]) == 3
+    beside = found["cad_vs_readers"]
+    assert beside["difference"] == pytest.approx(beside["cad_auc"] - np.mean(beside["reader_aucs"]))
+    assert found["histology"]["measures"]["brier"]["lower"] is None  # no bootstrap asked for
+
+
+def test_histology_missing_for_some_and_a_reader_with_one_score() -> None:
+    frame, scores, X = run()
+    frame, _ = predicted(frame, X)
+    frame.loc[:29, "truth"] = np.nan
+    scores = pd.concat(
+        [scores, scores.iloc[[80]].assign(reader_id="r9", probability=0.5)], ignore_index=True
+    )
+    found = evaluate(frame, reader_scores=scores, bootstraps=20)
+    assert found["histology"]["n"] == 60
+    assert found["histology"]["unknown"] == 30
+    assert any("histology is known for 60 of 90" in text for text in found["warnings"])
+    assert found["readers"]["r9"]["n"] == 1
+    assert found["readers"]["r9"]["auc"]["value"] is None
+    assert found["cad_vs_readers"] is None
+    assert "lack a class" in found["cad_vs_readers_note"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_no_histology_at_all() -> None:
+    frame, scores, X = run()
+    frame, _ = predicted(frame, X)
+    found = evaluate(frame.assign(truth=np.nan), reader_scores=scores, bootstraps=10)
+    assert found["histology"] is None
+    assert found["conformal"] is None
+    assert found["reject"]["against"] == "readers"
+    assert found["consensus"]["n"] == 90
+    neither = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=10)
+    assert neither["consensus"] is None
+    assert neither["reject"] is None
+    assert neither["readers"] == {}
+
+
+def test_equal_probabilities_one_class_and_few_patients() -> None:
+    frame, _, _ = run(patients=6)
+    found = evaluate(frame.assign(probability=0.3), bootstraps=20)
+    assert found["histology"]["auc"]["value"] == 0.5
+    assert found["histology"]["measures"]["calibration_slope"]["value"] is None
+    assert any("all probabilities are equal" in text for text in found["histology"]["warnings"])
+    assert any("fewer than 10" in text for text in found["warnings"])
+    single = evaluate(frame.assign(probability=0.3, truth=0.0), bootstraps=20)
+    assert single["histology"]["auc"]["value"] is None
+    assert any("one class only" in text for text in single["histology"]["warnings"])
+    assert single["conformal"] is None
+
+
+def test_failed_folds_and_learners_without_probability() -> None:
+    frame, _, X = run()
+    frame, _ = predicted(frame, X)
+    frame.loc[:5, "probability"] = np.nan
+    found = evaluate(frame, bootstraps=10)
+    assert found["n"]["not_predicted"] == found["histology"]["not_predicted"] == 6
+    assert "6 of 90 ROIs have no prediction" in found["warnings"]
+    ranker = evaluate(frame.assign(probability=np.nan), bootstraps=10)
+    block = ranker["histology"]
+    assert block["auc"]["value"] == pytest.approx(
+        roc_auc_score(frame["truth"], frame["decision_value"])
+    )
+    assert block["measures"]["brier"]["value"] is None
+    assert block["calibration_curve"] is None
+    assert ranker["reject"] is None
+
+
+def test_costs_move_the_operating_points() -> None:
+    frame, _, X = run()
+    frame, _ = predicted(frame, X)
+    decision = DecisionSettings(
+        false_positive=1, false_negative=2, refer_negative=0.3, refer_positive=0.3
+    )
+    found = evaluate(frame, decision=decision, bootstraps=0)
+    assert found["thresholds"] == pytest.approx({"lower": 0.15, "upper": 0.7})
+
+
+def test_json_safe_knows_every_type() -> None:
+    value = {"a": np.float64("nan"), 2: (np.int64(3), np.bool_(True)), "c": np.array([1.0, np.inf])}
+    assert json_safe(value) == {"a": None, "2": [3, True], "c": [1.0, None]}
+
+
+def test_validation_md_answers_or_asks() -> None:
+    frame, scores, X = run()
+    frame, folds = predicted(frame, X)
+    null = permutation_null(
+        LogisticRegression(),
+        X,
+        frame["truth"],
+        frame["truth"],
+        groups=frame["participant_id"].to_numpy(),
+        n=3,
+    )
+    found = evaluate(frame, reader_scores=scores, folds=folds, null=null, bootstraps=20)
+    settings = PipelineSettings(name="trial").model_dump(mode="json", by_alias=True)
+    record = {
+        "name": "trial",
+        "kind": "run",
+        "settings": settings,
+        "versions": {"numpy": "2.4"},
+        "cad_version": "1.2",
+        "counts": {"studies": 16, "failed": 1},
+        "simulated": True,
+    }
+    text = validation_md(record, json_safe(found))
+    for part in (
+        "Simulated patients",
+        "Leave-one-patient-out",
+        "numpy 2.4",
+        "16 studies read, 1 failed",
+        "quadratic weighted kappa",
+        "no evidence that images tell",
+        "of 90 ROIs malignant by histology",
+    ):
+        assert part in text, part
+    open_items = text.split("## Only a person can answer")[1]
+    for number, topic in CLAIM_TOPICS.items():
+        answered = f"| {number} | {topic} |" in text
+        assert answered != (f"{number} {topic}" in open_items), number
+    for name, topic in TRIPOD_TOPICS.items():
+        assert (f"| {name} | {topic} |" in text) != (f"{name} {topic}" in open_items), name
+    assert "trial registration" in open_items
+    assert len(CLAIM_TOPICS) == 44
+
+
+def test_validation_md_of_a_prediction_without_truth() -> None:
+    frame, _, X = run()
+    frame, _ = predicted(frame, X)
+    found = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=0)
+    text = validation_md({"name": "new", "kind": "predict", "settings": {}}, found)
+    assert "external testing" in text
+    assert "No readers' scores" in text
