@@ -65,7 +65,7 @@ def radiomics_features(
     columns: dict[str, np.ndarray] = {}
     if not settings.radiomics:
         return columns
-    # A float32 image takes the place of float64 sums of a z-score without loss that matters here.
+    # pyradiomics sums in the image's own type; float32 would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     for r in range(regions.count):
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)

@@ -165,7 +165,7 @@ def sliding_rows(
         raise CadError(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
         )
-    return SlidingFeatures(chosen, pd.DataFrame(columns), grid, notes)
+    return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
 
 
 def _map_grid(study: Study) -> Volume:
@@ -204,14 +204,18 @@ def _prepare_around(
 def _slide(
     prepared: Prepared, settings: PipelineSettings, points: np.ndarray, radius_mm: float
 ) -> dict[str, np.ndarray]:
-    parts = []
+    columns: dict[str, np.ndarray] = {}
+    first = 0
     for chunk in _chunks(prepared.grid, points, radius_mm):
         found = measure(prepared, chunk, settings.features)
-        small = chunk.sizes < MIN_VOXELS
-        for values in found.values():
-            values[small] = np.nan
-        parts.append(found)
-    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+        if not columns:  # one block for all: a gland's table is hundreds of MB
+            block = np.empty((len(found), len(points)))
+            columns = dict(zip(found, block, strict=True))
+        for name, values in found.items():
+            values[chunk.sizes < MIN_VOXELS] = np.nan
+            columns[name][first : first + chunk.count] = values
+        first += chunk.count
+    return columns
 
 
 def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[Regions]:
