@@ -226,13 +226,15 @@ class DimseArchive:
     def store(self, paths: Iterable[Path]) -> None:
         """C-STORE objects under the archive's own patient of their study."""
         classes = [*_STORED, FIND]
+        known: dict[str, list[Dataset]] = {}
         with self._associate(classes) as association:
             for path in paths:
                 dataset = pydicom.dcmread(path)
-                query = _query("STUDY", StudyInstanceUID=dataset.StudyInstanceUID)
-                for keyword in _IDENTITY:
-                    setattr(query, keyword, "")
-                _file_under(dataset, self._ask(association, query))
+                uid = str(dataset.StudyInstanceUID)
+                if uid not in known:
+                    query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(_IDENTITY, ""))
+                    known[uid] = self._ask(association, query)
+                _file_under(dataset, known[uid])
                 try:
                     status = association.send_c_store(dataset)
                 except (ValueError, RuntimeError) as error:
@@ -392,14 +394,17 @@ class WebArchive:
 
     def store(self, paths: Iterable[Path]) -> None:
         """STOW-RS objects under the archive's own patient of their study."""
+        known: dict[str, list[Dataset]] = {}
         for path in paths:
             dataset = pydicom.dcmread(path)
+            uid = str(dataset.StudyInstanceUID)
             with self._speaking():
-                answers = self._client.search_for_studies(
-                    search_filters={"StudyInstanceUID": str(dataset.StudyInstanceUID)},
-                    fields=list(_IDENTITY),
-                )
-                _file_under(dataset, [Dataset.from_json(answer) for answer in answers])
+                if uid not in known:
+                    answers = self._client.search_for_studies(
+                        search_filters={"StudyInstanceUID": uid}, fields=list(_IDENTITY)
+                    )
+                    known[uid] = [Dataset.from_json(answer) for answer in answers]
+                _file_under(dataset, known[uid])
                 answer = self._client.store_instances([dataset])
             if answer.get("FailedSOPSequence"):
                 raise CadError(f"{self.url}: the archive did not store it", file=path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydicom.dataset import Dataset
 from scipy import ndimage
 
 from cad.clinic.import_rules import ImportRules, Match
@@ -23,6 +24,7 @@ from cad.imaging.nifti import read_volume, write_dynamic, write_sidecar, write_v
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.volume import Volume
 
+OWN_MODEL_NAME = "cad"
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02
 
@@ -238,8 +240,11 @@ class _Job:
         """The label map, its rows and its frame of reference, from the one source there is."""
         label_map = self.study.beside(self.rules.rois)
         lesion = self.study.beside(self.rules.lesion)
+        objects = [(path, read_object(path)) for path in self.study.objects]
+        # What this project sent to the archive earlier is a result, not an annotation.
+        drawn = [(p, d) for p, d in objects if d.get("ManufacturerModelName") != OWN_MODEL_NAME]
         sources = [p.name for p in (label_map, lesion) if p]
-        sources += ["DICOM SEG or RTSTRUCT"] if self.study.objects else []
+        sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
         if len(sources) > 1:
             raise CadError(
                 f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}",
@@ -247,25 +252,27 @@ class _Job:
                 hint="keep the one that counts beside the series",
             )
         if label_map:
-            volume = _whole(label_map)
-            labels = [int(v) for v in np.unique(volume.array) if v]
-            return volume, [RoiRow(str(label), label) for label in labels], ""
+            return (*_labelled(label_map), "")
         if lesion:
-            return (*_lesions(_whole(lesion)), "")
-        return self._from_objects() if self.study.objects else None
+            grades = _whole(lesion)
+            if grades.array.any():
+                return (*_lesions(grades), "")
+            self.done.notes.append(f"{lesion.name} holds no lesion")
+        return self._from_objects(drawn) if drawn else None
 
-    def _from_objects(self) -> tuple[Volume, list[RoiRow], str] | None:
+    def _from_objects(
+        self, objects: list[tuple[Path, Dataset]]
+    ) -> tuple[Volume, list[RoiRow], str] | None:
         reference = self._matching(self.rules.t2w) or self._matching(self.rules.adc)
         if not reference:
             raise CadError(
                 "SEG or RTSTRUCT objects but no T2 or ADC series to draw them on",
-                file=self.study.objects[0],
+                file=objects[0][0],
             )
         head = reference[0].first
         grid = _grid(reference[0])
         named: list[tuple[str, Region]] = []
-        for path in self.study.objects:
-            dataset = read_object(path)
+        for path, dataset in objects:
             drawn_on = self._series_grid(referenced_series(dataset)) or grid
             found, notes = read_regions(dataset, path, drawn_on, head.frame_uid, grid)
             self.done.notes += notes
@@ -357,6 +364,17 @@ def _whole(path: Path) -> Volume:
     if whole.min() < 0:
         raise CadError(f"a label map has no negative labels, found {whole.min():g}", file=path)
     return volume.with_array(whole.astype(np.uint16))
+
+
+def _labelled(path: Path) -> tuple[Volume, list[RoiRow]]:
+    """A label map as it is: the ROI ids are its integers."""
+    volume = _whole(path)
+    labels = [int(v) for v in np.unique(volume.array) if v]
+    if not labels:
+        raise CadError(
+            "the label map is empty", file=path, hint="draw the ROIs, or remove the file"
+        )
+    return volume, [RoiRow(str(label), label) for label in labels]
 
 
 def _lesions(grades: Volume) -> tuple[Volume, list[RoiRow]]:

@@ -26,6 +26,7 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import generate_uid
 
+from cad.clinic.conversion import OWN_MODEL_NAME
 from cad.clinic.source import SourceImages, source_images
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
@@ -235,7 +236,7 @@ def _segmentation(
         sop_instance_uid=_uid(identity, "SEG"),
         instance_number=1,
         manufacturer=MANUFACTURER,
-        manufacturer_model_name=MANUFACTURER,
+        manufacturer_model_name=OWN_MODEL_NAME,
         software_versions=identity[:16],
         device_serial_number="0",
         content_label="ROI",
@@ -301,6 +302,9 @@ def _group(
 ) -> highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations:
     """The measurement group of one ROI (TID 1411)."""
     name, version, statements = _algorithm(run)
+    warned = getattr(row, "warnings", None)
+    if isinstance(warned, str) and warned:
+        statements = [*statements, f"warning: {warned}"]
     measurements = [
         _number(codes.DCM.ProbabilityOfCancer, 100 * row.probability, codes.UCUM.Percent),
         *_median(codes.DCM.ApparentDiffusionCoefficient, measured.get("adc_median"),

@@ -185,6 +185,9 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
         assert tags["PatientName"] == IDENTIFYING["PatientName"]  # type: ignore[index]
         assert tags["StudyDate"] == "20240307"  # type: ignore[index]
         assert tags["Modality"] in ("SR", "SEG")  # type: ignore[index]
+    # Fetched again, what we sent is no annotation: the radiologist's SEG alone counts.
+    assert import_patient(address, AET, "MRN-7", tmp_path / "new", rules).failures == []
+    assert read_cohort(tmp_path / "new").rois["roi_id"].tolist() == ["1"]
     assert len(rest("/studies")) == 1  # type: ignore[arg-type]
     assert len(rest("/patients")) == 1  # type: ignore[arg-type]
 

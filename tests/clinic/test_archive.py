@@ -118,3 +118,24 @@ def test_the_script_says_how(repository: Path, capfd: pytest.CaptureFixture[str]
     run: Callable[..., subprocess.CompletedProcess[bytes]] = subprocess.run
     assert run([repository / "tests/support/with_orthanc.sh"], check=False).returncode == 2
     assert "COMMAND" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_documented_round_trip(repository, tmp_path, capfd):
+    """round_trip.py with a model trained on the sample cohort: SR and SEG are in the archive."""
+    if not in_namespace():
+        pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
+    model = tmp_path / "model"
+    train = [sys.executable, "-m", "cad.cli", "train", "demo", "-o", model]
+    subprocess.run([*train, "--cohort", repository / "sample_data"], check=True, timeout=250)
+    support = repository / "tests/support"
+    steps = [sys.executable, support / "round_trip.py", "--model", model, tmp_path / "out"]
+    done = subprocess.run(
+        [support / "with_orthanc.sh", *steps],
+        cwd=repository, capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "awaiting ROI: sub-Sample0001" in done.stdout
+    assert "updated: sub-Sample0001" in done.stdout
+    assert done.stdout.count("ROI 1: ") == 1
+    assert "the archive lists 25 series MR, 2 series SEG, 1 series SR" in done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import highdicom
 import numpy as np
+import pandas as pd
 import pydicom
 import pytest
 from clinic_cases import RULES, write_run
@@ -180,6 +181,17 @@ def test_the_same_run_is_the_same_object(cohort, participant, files, tmp_path):
     # A ROI keeps its tracking UID from run to run.
     tracked = [read_report(paths[1]).rois[1].tracking_uid for paths in (files, third)]
     assert tracked[0] == tracked[1]
+
+
+def test_warnings_travel_with_the_roi(cohort, participant, tmp_path):
+    run = write_run(tmp_path / "run", participant, {"1": 0.5, "2": 0.2})
+    table = pd.read_csv(run / "probabilities.csv")
+    table["warnings"] = ["outside the training distribution", None]
+    table.to_csv(run / "probabilities.csv", index=False)
+    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1]
+    first, second = read_report(sr).rois
+    assert first.statements[-1] == "warning: outside the training distribution"
+    assert not any("warning" in said for said in second.statements)
 
 
 def test_rois_without_a_probability_are_left_out(cohort, participant, tmp_path):

@@ -235,6 +235,20 @@ def test_segments_and_contours_carry_roi_ids(tmp_path, rules):
         assert frame == {"FrameOfReferenceUID": uid("P-001", "study1", "frame")}
 
 
+def test_empty_label_and_lesion_maps(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    write_volume(source / "lesion.nii.gz", regions())
+    out = tmp_path / "out"
+    summary = import_source(source, out, rules)
+    assert summary.awaiting == ["sub-P001"]
+    assert "sub-P001: lesion.nii.gz holds no lesion" in summary.notes
+    assert import_source(source, out, rules).unchanged == ["sub-P001"]
+    write_rois(source)
+    (source / "lesion.nii.gz").unlink()
+    error = only_failure(import_source(source, tmp_path / "other", rules))
+    assert "the label map is empty" in error.problem
+
+
 def test_annotations_that_cannot_be_a_label_map(tmp_path, rules):
     source = write_patient(tmp_path / "in")
     images = sorted((source / "t2").iterdir())
