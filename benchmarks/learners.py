@@ -208,9 +208,7 @@ def sslroc(table: Table, norm: int) -> None:
     ours, solution = timed(lambda: solve_pairwise(problem), 7)
     qp = primal_qp(problem)
     settings = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
-    clarabel, answer = timed(
-        lambda: qpsolvers.solve_problem(qp, solver="clarabel", **settings), 3
-    )
+    clarabel, answer = timed(lambda: qpsolvers.solve_problem(qp, solver="clarabel", **settings), 3)
     objective = float(0.5 * answer.x @ (qp.P @ answer.x) + qp.q @ answer.x)
     check(table, case, solution)
     difference = abs(solution.primal - objective) / objective
@@ -260,7 +258,9 @@ def warm_up() -> None:
 
 def main() -> int:
     """Print the table; the exit code says whether every row holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--small", action="store_true", help="leave out n = 20,000 and 50,000")
     arguments = parser.parse_args()
     warm_up()

@@ -63,9 +63,7 @@ def solve_cvxopt(
         G = np.vstack([G, np.eye(m, size)])
         h = np.concatenate([h, problem.c])
     result = _call(cvxopt, P, q, G, h, balance, tol, max_iter)
-    gamma = np.clip(
-        np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf
-    )
+    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
     u = np.array(result["y"]).ravel() if k else np.zeros(0)
     f = K @ (problem.A.T @ gamma)
     return judge(

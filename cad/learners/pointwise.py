@@ -107,6 +107,8 @@ def solve_hybrid(
     arrays = _kernel_arrays(gram, cache_mb)
     rho = _RHO * float(np.mean(arrays[4]))
     state = np.array([_FIRST_SCALE, rho, _FIRST_SCALE, 0.0])
+    # Small costs make small duals, which need a softer anchor to move the scale at all.
+    stiffest = _LARGEST_RHO * rho * max(1.0, 1.0 / float(np.median(work.c)))
     exact = whole and polish
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * work.point.size if exact else 1000 * (work.point.size + 1000)
@@ -138,7 +140,7 @@ def solve_hybrid(
             # stiffen the proximal term only where moving the anchor does not get there.
             before, imbalance = imbalance, _scale_imbalance(work)
             if imbalance > max(tol, eps):
-                if imbalance > 0.3 * before and state[1] < _LARGEST_RHO * rho:
+                if imbalance > 0.3 * before and state[1] < stiffest:
                     state[1] *= 10
                 continue
         if eps <= 2e-4 or not polish:
@@ -252,9 +254,7 @@ def _finish(
     iterations += int(done)
     if not np.isfinite(violation):
         return None, iterations
-    polished = _Work(
-        work.point, work.sign, work.r, work.q, work.c, work.learned, gamma, f, u
-    )
+    polished = _Work(work.point, work.sign, work.r, work.q, work.c, work.learned, gamma, f, u)
     solution = _judged(gram, problem, polished, tol, iterations, "hybrid", None)
     return (solution if solution.converged else None), iterations
 

@@ -23,6 +23,9 @@ from scipy import sparse
 
 Array = NDArray[np.float64]
 
+# Share of the costs below which an objective or a balance is rounding.
+_FLOOR = 1e-9
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -109,7 +112,7 @@ class Solution:
     primal, dual : float
         Objectives.
     gap : float
-        Relative duality gap (primal - dual) / max(abs(primal), abs(dual)).
+        Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
     kkt : float
         Largest violation of the optimality conditions, in units of the margin; the balance
         B' gamma of an extra scalar counts relative to its terms.
@@ -169,13 +172,12 @@ def judge(
     dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
     if problem.r == 2:
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
-    size = max(abs(primal), abs(dual))
-    gap = (primal - dual) / size if size > 0 else 0.0
+    # An optimum of zero has no relative gap: what every cost could add is its floor.
+    size = max(abs(primal), abs(dual), _FLOOR * float(np.sum(problem.c)), 1e-300)
+    gap = (primal - dual) / size
     kkt = max(_row_violation(problem, f, gamma, u), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
-    return Solution(
-        beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver
-    )
+    return Solution(beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver)
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
@@ -201,7 +203,7 @@ def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> fl
     """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound."""
     if not len(g):
         return 0.0
-    terms = abs(problem.B).T @ gamma
+    terms = abs(problem.B).T @ (gamma + _FLOOR * problem.c)
     relative = np.divide(g, terms, out=np.zeros_like(g), where=terms > 0)
     to_upper, to_lower = problem.upper - u, u - problem.lower
     up = np.minimum(np.maximum(relative, 0.0), to_upper)

@@ -89,9 +89,7 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
         raise LearnerError(f"delta0 = {delta0!r}, must lie in [r, 1 - r] = [{r:g}, {1 - r:g}]")
     pair = (1.0, 0.0), (1.0, (1 - 2 * r) / r)
     # psi_r = W / H(r) with f_psi = (r / H(r)) f_W, and f_W is a logit.
-    return RejectRule(
-        (pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r
-    )
+    return RejectRule((pair[0], pair[0]), (pair[1], pair[1]), -delta0, delta0, _entropy(r) / r)
 
 
 def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:

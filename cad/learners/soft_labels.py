@@ -72,10 +72,8 @@ def constraint_kinds(
     p, eta = check_soft(p, eta)
     below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
     if rule == "paper":
-        negative, positive = below | (p <= _TIE), above | (p >= 1 - _TIE)
-        # An interval that leaves on both sides: [N14] names the negative end first.
-        negative &= p < 1 - _TIE
-        positive &= ~negative
+        # An interval that leaves on both sides is certain of nothing ((0, 0, 1, 1): METHODS 1).
+        negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
         edge = max(eta0, 0.0) + _TIE
         negative, positive = p <= edge, p >= 1 - edge
