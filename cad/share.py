@@ -45,7 +45,7 @@ def find(folder: str, name: str, suffix: str = "") -> Path:
         With the names that exist.
     """
     given = Path(name)
-    if given.exists():
+    if given.is_file() if suffix else given.is_dir():
         return given
     own = shared(folder) / f"{name.removesuffix(suffix)}{suffix}"
     if given.name == name and own.exists():
