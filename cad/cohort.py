@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
@@ -101,11 +102,14 @@ class Cohort:
         """Studies of the patients without problems, in the order of ``participants.tsv``."""
         excluded = {problem.patient for problem in self.problems}
         ids = self.participants["participant_id"].drop_duplicates()
-        return [ref for patient in ids if patient not in excluded for ref in self._of(patient)]
+        rows = self.rois.groupby("participant_id", sort=False).indices
+        none = np.array([], dtype=int)
+        wanted = [patient for patient in ids if patient not in excluded]
+        return [ref for patient in wanted for ref in self._of(patient, rows.get(patient, none))]
 
-    def _of(self, patient: str) -> list[StudyRef]:
+    def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
         folder = self.root / patient
-        rois = self.rois[self.rois["participant_id"] == patient].reset_index(drop=True)
+        rois = self.rois.iloc[rows].reset_index(drop=True)
         sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
         if not sessions:
             return [StudyRef(patient, patient, None, folder, rois)]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -37,12 +42,18 @@ class StudyTask:
         The run folder; the result goes to ``studies/<study_id>.npz``.
     resume : bool
         Keep a result whose key (input bytes, settings, version) is unchanged.
+    failed : Failure or None
+        Why the study failed before, when it had ``failed_key``: not tried again with that key.
+    failed_key : str
+        Key of the earlier failure.
     """
 
     ref: StudyRef
     settings: PipelineSettings
     out: Path
     resume: bool = True
+    failed: Failure | None = None
+    failed_key: str = ""
 
     @property
     def result(self) -> Path:
@@ -73,13 +84,16 @@ class StudyOutcome:
     status : str
         ``computed``, ``kept`` (its result was current) or ``failed``.
     why : str
-        Why it was computed or kept.
+        Why it was computed, kept or not tried again.
     failures : list of Failure
         Of the study, or of single regions.
     seconds : float
         Wall time.
     key : str
-        Hash of input bytes, settings and version.
+        Hash of input bytes, settings and version; empty where the input could not be read, or
+        the failure was not the input's: such a study is always tried again.
+    peak_mb : float
+        Largest resident memory while it was measured, megabytes; 0 where unknown.
     """
 
     study_id: str
@@ -88,54 +102,129 @@ class StudyOutcome:
     failures: list[Failure]
     seconds: float
     key: str = ""
+    peak_mb: float = 0.0
 
 
 def process_study(task: StudyTask) -> StudyOutcome:
-    """Measure one study; a problem becomes a failure, never an exception."""
+    """Measure one study; a problem becomes a failure, never an exception.
+
+    Running out of memory is left to the caller, who knows the limit.
+    """
     start = time.perf_counter()
     ref = task.ref
+    key, stage = "", "read"
     try:
         key = input_key(task)
         kept = _stored_key(task.result) if task.resume else None
         if kept == key:
             failures = [Failure(**f) for f in read_result(task.result)["failures"]]
-            return StudyOutcome(
-                ref.study_id, "kept", "unchanged", failures, time.perf_counter() - start, key
-            )
+            return _outcome(ref, "kept", "unchanged", failures, start, key)
+        if task.failed is not None and task.failed_key == key:
+            return _outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"
-        failures = _measure(task, key)
-        return StudyOutcome(
-            ref.study_id, "computed", why, failures, time.perf_counter() - start, key
-        )
+        if not task.resume:
+            why = "asked for"
+        stage = "measure"
+        content, failures = _measure(task, key)
+        stage = "write"
+        write_atomic(task.result, content)
+        return _outcome(ref, "computed", why, failures, start, key)
     except CadError as error:
-        failure = failure_of(error, ref.participant_id, ref.study_id, "read or measure")
+        failure = failure_of(error, ref.participant_id, ref.study_id, stage)
+    except MemoryError:
+        raise
+    except OSError as error:  # the disk's fault, not the input's: an earlier result stays
+        failure = _refused(ref, stage, error)
+        return _outcome(ref, "failed", failure.reason, [failure], start)
     except Exception as error:  # an unforeseen fault of one study must not cost the others
         failure = Failure(
             ref.participant_id,
             ref.study_id,
             "",
-            "read or measure",
+            stage,
             f"unexpected {type(error).__name__}: {error}",
             "please report this with the study's headers",
         )
-    task.result.unlink(missing_ok=True)  # a result of earlier input is no result of this one
-    seconds = time.perf_counter() - start
-    return StudyOutcome(ref.study_id, "failed", failure.reason, [failure], seconds)
+    with suppress(OSError):
+        task.result.unlink(missing_ok=True)  # a result of earlier input is no result of this one
+    return _outcome(ref, "failed", failure.reason, [failure], start, key)
+
+
+FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
+
+
+def _outcome(
+    ref: StudyRef, status: str, why: str, failures: list[Failure], start: float, key: str = ""
+) -> StudyOutcome:
+    return StudyOutcome(ref.study_id, status, why, failures, time.perf_counter() - start, key)
+
+
+def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
+    """The system refused to read or write."""
+    name = f"{Path(str(error.filename)).name}: " if error.filename else ""
+    hints = {
+        errno.ENOSPC: "free space on the disk, then run again: what is done is kept",
+        errno.EDQUOT: "free some of your quota, then run again: what is done is kept",
+        errno.EACCES: "give the user of this run permission, then run again",
+        errno.EPERM: "give the user of this run permission, then run again",
+        errno.EROFS: "write to a file system that is not read-only",
+    }
+    reason = f"{name}{error.strerror or error}"
+    hint = hints.get(error.errno or 0, "look at the disk or the network share, then run again")
+    return Failure(ref.participant_id, ref.study_id, "", stage, reason, hint)
+
+
+def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """Files of a study by their path in its folder, sorted; other sessions are left out.
+
+    Raises
+    ------
+    OSError
+        When a folder may not be read.
+    """
+    found = []
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("ses-"):
+                    continue
+                if entry.is_dir():
+                    folders.append(Path(entry.path))
+                else:
+                    name = os.path.relpath(entry.path, folder).replace(os.sep, "/")
+                    found.append((name, entry.stat()))
+    return sorted(found, key=lambda item: item[0])
+
+
+def settings_key(settings: PipelineSettings) -> str:
+    """Everything but the input that decides a study's numbers, as text."""
+    content = settings.model_dump(mode="json", include={"images", "features"})
+    return json.dumps([RESULT_VERSION, __version__, content], sort_keys=True)
+
+
+def _rois_text(ref: StudyRef) -> str:
+    return json.dumps(ref.rois[["roi_id", "label", "zone"]].astype(str).to_numpy().tolist())
 
 
 def input_key(task: StudyTask) -> str:
     """SHA-256 over everything that decides a study's numbers."""
-    settings = task.settings.model_dump(mode="json", include={"images", "features"})
-    rois = task.ref.rois[["roi_id", "label", "zone"]].astype(str).to_numpy().tolist()
-    digest = hashlib.sha256(
-        json.dumps([RESULT_VERSION, __version__, settings, rois], sort_keys=True).encode()
-    )
-    for path in sorted(task.ref.folder.rglob("*")):
-        if path.is_file() and "ses-" not in path.relative_to(task.ref.folder).as_posix():
-            digest.update(path.relative_to(task.ref.folder).as_posix().encode())
-            with path.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+    digest = hashlib.sha256((settings_key(task.settings) + _rois_text(task.ref)).encode())
+    for name, _ in study_files(task.ref.folder):
+        digest.update(name.encode())
+        with (task.ref.folder / name).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def fingerprint(ref: StudyRef, settings: str) -> str:
+    """As :func:`input_key` from sizes and times of change alone: fast, and enough to say "same".
+
+    A file that changed without its size and time changing is not seen; ``--no-resume`` is.
+    """
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in study_files(ref.folder)]
+    text = settings + _rois_text(ref) + json.dumps(files)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -148,13 +237,40 @@ def read_result(path: Path) -> dict[str, Any]:
     """
     with np.load(path, allow_pickle=False) as archive:
         record = json.loads(str(archive["record"]))
-        values = archive["features"]
-        names = [str(n) for n in archive["feature_names"]]
-        rows = pd.DataFrame(values, columns=names)
-        rows.insert(0, "roi_id", [str(r) for r in archive["roi_ids"]])
-    rows.insert(0, "study_id", record["study_id"])
-    rows.insert(0, "participant_id", record["participant_id"])
-    return {"rows": rows, "notes": record["notes"], "failures": record["failures"]}
+    return {
+        "rows": read_rows([path]),
+        "notes": record["notes"],
+        "failures": record["failures"],
+    }
+
+
+def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
+    """Feature rows of measured studies in the order given; columns by first appearance.
+
+    Studies with the same columns are put together as plain arrays: ten thousand small tables
+    would cost more than the studies.
+    """
+    keys: list[tuple[str, str, str]] = []
+    blocks: list[np.ndarray] = []
+    columns: list[tuple[str, ...]] = []
+    for path in paths:
+        with np.load(path, allow_pickle=False) as archive:
+            record = json.loads(str(archive["record"]))
+            blocks.append(archive["features"])
+            columns.append(tuple(archive["feature_names"].tolist()))
+            who = record["participant_id"], record["study_id"]
+            keys += [(*who, roi) for roi in archive["roi_ids"].tolist()]
+    names = list(dict.fromkeys(name for group in dict.fromkeys(columns) for name in group))
+    values = np.full((len(keys), len(names)), np.nan)
+    places = {group: np.array([names.index(n) for n in group], dtype=int) for group in set(columns)}
+    first = 0
+    for block, group in zip(blocks, columns, strict=True):
+        values[first : first + len(block), places[group]] = block
+        first += len(block)
+    table = pd.DataFrame(values, columns=names)
+    for i, column in enumerate(("participant_id", "study_id", "roi_id")):
+        table.insert(i, column, pd.Series([key[i] for key in keys], dtype=str))
+    return table
 
 
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
@@ -169,11 +285,11 @@ def _stored_key(path: Path) -> str | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return str(archive["key"])
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
 
 
-def _measure(task: StudyTask, key: str) -> list[Failure]:
+def _measure(task: StudyTask, key: str) -> tuple[bytes, list[Failure]]:
     from cad.features.table import extract
     from cad.imaging.prepare import prepare_study
     from cad.imaging.study import Roi
@@ -212,5 +328,4 @@ def _measure(task: StudyTask, key: str) -> list[Failure]:
     }
     stream = io.BytesIO()
     np.savez_compressed(stream, **arrays)
-    write_atomic(task.result, stream.getvalue())
-    return failures
+    return stream.getvalue(), failures

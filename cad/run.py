@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from cad import __version__
+from cad.batch import measure_studies
 from cad.bundle import Bundle, save_bundle
 from cad.cohort import Cohort
 from cad.errors import CadError
@@ -27,7 +28,7 @@ from cad.evaluation.crossval import (
 )
 from cad.evaluation.null import permutation_null
 from cad.evaluation.summary import evaluate, json_safe
-from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, process_study, read_result
+from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, read_rows
 from cad.features.registry import feature_units
 from cad.files import write_atomic
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
@@ -52,7 +53,7 @@ from cad.run_folder import (
     write_json,
     write_parquet,
 )
-from cad.running import How, each
+from cad.running import How
 from cad.settings import PipelineSettings
 
 _VERSIONS = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas", "cvxopt")
@@ -99,26 +100,23 @@ class Run:
     def measure(self) -> None:
         """Features of every study, one result file each."""
         start = time.perf_counter()
-        tasks = [
-            StudyTask(ref, self.settings, self.out, self.how.resume)
-            for ref in self.cohort.studies()
-        ]
-        by_study = {outcome.study_id: outcome for outcome in each(process_study, tasks, self.how)}
-        self.outcomes = [by_study[task.ref.study_id] for task in tasks]
+        tasks = [StudyTask(ref, self.settings, self.out) for ref in self.cohort.studies()]
+        self.outcomes = measure_studies(tasks, self.how)
         self.failures += [f for outcome in self.outcomes for f in outcome.failures]
-        measured = [t for t, o in zip(tasks, self.outcomes, strict=True) if o.status != "failed"]
-        if not measured:
+        pairs = zip(tasks, self.outcomes, strict=True)
+        self.measured = [task for task, outcome in pairs if outcome.status != "failed"]
+        if not self.measured:
+            write_failures(self.out / "failures.csv", self.failures)
             raise CadError(
                 "no study could be measured",
                 file=self.cohort.root,
                 hint="; ".join(f"{f.study_id}: {f.reason}" for f in self.failures[:3]),
             )
-        tables = [read_result(task.result)["rows"] for task in measured]
-        self.features = pd.concat(tables, ignore_index=True)
         self.timings["measure"] = time.perf_counter() - start
 
     def label(self) -> None:
         """Readers' consensus and histology of every measured region."""
+        self.features = read_rows(task.result for task in self.measured)
         good = set(self.features["participant_id"])
         rois = self.cohort.rois[self.cohort.rois["participant_id"].isin(good)]
         scores = self.cohort.scores[self.cohort.scores["participant_id"].isin(good)]
