@@ -9,6 +9,7 @@ their mean is shifted by .6 in half of the features; a latent 1 / (1 + exp(-(.8 
 eta = .125. The SVC peer learns p > .5 with the same kernel matrix, C and cache.
 """
 
+# ruff: noqa: E402  (threads are limited before numpy starts)
 from __future__ import annotations
 
 import os

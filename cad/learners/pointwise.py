@@ -27,6 +27,7 @@ _MAX_FREE = 3000
 # Without the whole kernel: pairs to this tolerance, then the active set on the unsettled points.
 _PART_EPS = 0.011
 _PART_ROUNDS = 8
+_MAX_PART = 6000
 # Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
 # that a pair of rows has anyway, so that pairs stay well conditioned.
 _RHO = 0.3
@@ -249,7 +250,8 @@ def _finish(
     learned = work.learned and (u[1] > 0 or not gamma.any() or free > 0)
     done, violation = active_set(
         np.ascontiguousarray(gram.matrix), work.point, work.sign, work.r, work.q, work.c,
-        learned, gamma, f, u, np.zeros(2), _EXACT, 20 * (len(work.point) + 100), room, max(1, free // 10),
+        learned, gamma, f, u, np.zeros(2), _EXACT, 20 * (len(work.point) + 100), room,
+        max(1, free // 10),
     )  # fmt: skip
     iterations += int(done)
     if not np.isfinite(violation):
@@ -267,7 +269,7 @@ def _finish_part(
     Their kernel is small enough to hold. Points outside that turn out to violate are taken in, and
     it is solved again; None when there are too many or the active set gives up.
     """
-    part = np.zeros(len(work.f), dtype=bool)
+    part = np.zeros(0, dtype=np.int64)
     trial = _Work(
         work.point, work.sign, work.r, work.q, work.c, work.learned,
         work.gamma.copy(), work.f.copy(), work.u.copy(),
@@ -275,13 +277,17 @@ def _finish_part(
     reach = 10 * eps
     for _ in range(_PART_ROUNDS):
         slack = trial.sign * (trial.r + trial.q * trial.u[1] - trial.f[trial.point] - trial.u[0])
-        unsettled = ((trial.gamma < trial.c) & (slack > -reach)) | (
-            (trial.gamma > 0) & (slack < reach)
-        )
-        part[trial.point[unsettled]] = True
-        chosen = np.flatnonzero(part)
-        if not 0 < len(chosen) <= _MAX_FREE:
+        while True:
+            unsettled = ((trial.gamma < trial.c) & (slack > -reach)) | (
+                (trial.gamma > 0) & (slack < reach)
+            )
+            chosen = np.union1d(part, trial.point[unsettled])
+            if len(chosen) <= _MAX_PART or reach <= eps:
+                break
+            reach /= 3
+        if not 0 < len(chosen) <= _MAX_PART:
             return None, iterations
+        part = chosen
         done, violation = _solve_part(gram, trial, chosen)
         iterations += done
         if not np.isfinite(violation):
@@ -289,7 +295,7 @@ def _finish_part(
         solution = _judged(gram, problem, trial, tol, iterations, "hybrid", None)
         if solution.converged:
             return solution, iterations
-        reach = 0.1 * tol
+        reach = eps = 0.1 * tol
     return None, iterations
 
 
@@ -306,7 +312,7 @@ def _solve_part(gram: Gram, trial: _Work, chosen: NDArray[np.intp]) -> tuple[int
     done, violation = active_set(
         K, place[trial.point[rows]], trial.sign[rows], trial.r[rows], trial.q[rows],
         trial.c[rows], trial.learned and trial.u[1] > 0, gamma, trial.f[chosen], trial.u, rest,
-        _EXACT, 20 * (len(rows) + 100), min(_MAX_FREE, 2 * free + 200), max(1, free // 10),
+        _EXACT, 20 * (len(rows) + 100), min(len(chosen), 2 * free + 200), max(1, free // 10),
     )  # fmt: skip
     trial.gamma[rows] = gamma
     return int(done), float(violation)

@@ -183,8 +183,8 @@ class ProbabilisticSVC(KernelMachine):
 
     def _precision(self, eta: ArrayLike | None) -> float:
         """eta_0: the scalar given to fit, else the constructor's."""
-        given = self.eta if eta is None or np.ndim(eta) else float(np.asarray(eta))
-        if not np.isscalar(given) or not 0 <= float(given) < 0.5:
+        given: Any = self.eta if eta is None or np.ndim(eta) else np.asarray(eta).item()
+        if not isinstance(given, (int, float, np.floating)) or not 0 <= given < 0.5:
             raise LearnerError(f"eta = {given!r}, a constant eta must lie in [0, .5)")
         return float(given)
 
