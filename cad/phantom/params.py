@@ -22,11 +22,15 @@ Sources
       tumour and benign PZ in T2 and ADC (AUC .97, .96 against tumour).
 [K17] Central zone looks like cancer: ADC 1036 against 1072, PMC4807133.
 [B04] de Bazelaire et al., Radiology 230 (2004) 652: T1 and T2 at 3 T of prostate (1597, 74 ms),
-      muscle (898 .. 1412, 29 .. 50), fat (365, 68).
+      muscle (898, 29; others report up to 1412, 50), fat and marrow (about 370 .. 590, 50 .. 70).
 [Y17] Yu et al., Radiology 283 (2017) 729: T1 of normal PZ 2247 +- 450, of cancer 1628 +- 344 ms.
 [O07] Ocak et al., AJR Am J Roentgenol 189 (2007) W192: Ktrans and kep at 3 T, cancer above PZ.
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
 [--]  no measurement found: a plausible value, chosen once.
+
+S13, L11, N08, C16, E19, A20, R10 and K17 were read in their abstracts; H11, B04, Y17, O07 are given
+as they are commonly quoted. Ktrans, ve and vp differ by a factor of two and more between studies
+(input function, T1, model): the table takes values in their middle, cancer above PZ as in O07.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""``python -m cad.phantom.sample [FOLDER]`` writes ``sample_data`` again, byte for byte."""
+"""``python -m cad.phantom.sample [FOLDER]`` writes ``sample_data`` again.
+
+The bytes are equal where zlib and the processor's instruction set are; elsewhere a voxel in a
+million may differ by one grey level, and compressed files by their packing.
+"""
 
 from __future__ import annotations
 

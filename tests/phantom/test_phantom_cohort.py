@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import shutil
 import subprocess
@@ -195,17 +196,38 @@ def test_sample_is_small_and_sound(repository):
 
 
 @pytest.mark.slow
-def test_sample_regenerates_byte_for_byte(repository, tmp_path):
+def test_sample_regenerates(repository, tmp_path):
     from cad.phantom.sample import write_sample
 
     write_sample(tmp_path / "sample")
-    assert _digest(tmp_path / "sample") == _digest(repository / "sample_data")
+    _assert_same(tmp_path / "sample", repository / "sample_data")
 
 
 def test_first_sample_patient_regenerates(repository, tmp_path):
-    write_cohort(tmp_path / "one", 1, SEED, SAMPLE)
+    for name in ("one", "two"):
+        write_cohort(tmp_path / name, 1, SEED, SAMPLE)
     folder = "sub-0001"
-    assert _digest(tmp_path / "one" / folder) == _digest(repository / "sample_data" / folder)
+    assert _digest(tmp_path / "one") == _digest(tmp_path / "two")
+    _assert_same(tmp_path / "one" / folder, repository / "sample_data" / folder)
+
+
+def _assert_same(made: Path, stored: Path) -> None:
+    """Equal content. Bytes are equal where processor and zlib are those that made the sample.
+
+    Elsewhere single-precision exponentials may round one voxel in a million to the next grey
+    level, and another zlib packs the same voxels into other bytes.
+    """
+    names = sorted(p.relative_to(stored) for p in stored.rglob("*") if p.is_file())
+    assert names == sorted(p.relative_to(made) for p in made.rglob("*") if p.is_file())
+    for name in names:
+        a, b = (made / name).read_bytes(), (stored / name).read_bytes()
+        if a == b:
+            continue
+        assert name.name.endswith(".nii.gz"), name
+        x, y = (np.frombuffer(gzip.decompress(v)[352:], np.uint16).astype(int) for v in (a, b))
+        assert x.shape == y.shape
+        assert np.abs(x - y).max() <= 1
+        assert (x != y).mean() < 1e-4
 
 
 def _digest(root: Path) -> dict[str, str]:
