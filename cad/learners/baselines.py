@@ -137,7 +137,7 @@ class LogitSVR(_Baseline):
         gamma: Any = "scale",
         degree: int = 3,
         coef0: float = 1.0,
-        tol: float = 1e-5,
+        tol: float = 1e-9,
         cache_size: float = 500.0,
     ) -> None:
         self.C = C

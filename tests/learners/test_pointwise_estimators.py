@@ -32,8 +32,6 @@ DECLINES = dict.fromkeys(
     (
         "check_classifiers_classes",
         "check_classifiers_train",
-        "check_supervised_y_2d",
-        "check_classifier_data_not_an_array",
     ),
     "predict may decline, and reject_label -1 must not be a class",
 )
