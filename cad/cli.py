@@ -36,7 +36,12 @@ Scheduler = Annotated[
 ]
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Recompute every study.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed studies again.")]
-TimeLimit = Annotated[float, typer.Option("--time-limit", help="Seconds allowed for one study.")]
+TimeLimit = Annotated[
+    float, typer.Option("--time-limit", min=1, help="Seconds allowed for one study.")
+]
+MemoryLimit = Annotated[
+    float, typer.Option("--memory-limit", min=0.5, help="Gigabytes that one study may ask for.")
+]
 
 
 def main() -> None:
@@ -46,17 +51,22 @@ def main() -> None:
     except CadError as error:
         typer.echo(f"cad: {error}", err=True)
         sys.exit(2)
-    except OSError as error:
-        typer.echo(f"cad: {error}", err=True)
+    except OSError as error:  # a full disk, a refused permission: what was whole still is
+        typer.echo(f"cad: {error} (put it right and run again: what is done is kept)", err=True)
         sys.exit(2)
 
 
 def _how(
-    jobs: int, scheduler: str | None, no_resume: bool, retry_failed: bool, time_limit: float
+    jobs: int,
+    scheduler: str | None = None,
+    no_resume: bool = False,
+    retry_failed: bool = False,
+    time_limit: float = 600.0,
+    memory_limit: float = 8.0,
 ) -> How:
     from cad.running import How
 
-    return How(jobs, scheduler, not no_resume, retry_failed, time_limit)
+    return How(jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, True)
 
 
 def _finish(summary: RunSummary, as_json: bool) -> None:
@@ -79,7 +89,7 @@ def demo(
     from cad.pipeline import run_pipeline
     from cad.share import shared
 
-    how = _how(jobs, None, False, False, 600.0)
+    how = _how(jobs)
     _finish(run_pipeline("demo", shared("sample_data"), out, how), as_json)
     if not as_json:
         typer.echo(f"Open {out / 'report' / 'index.html'}")
@@ -121,12 +131,13 @@ def run(
     no_resume: NoResume = False,
     retry_failed: RetryFailed = False,
     time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """A whole pipeline: features, labels, learner, validation, report."""
     from cad.pipeline import run_pipeline
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     _finish(run_pipeline(pipeline, cohort, out, how), as_json)
 
 
@@ -143,18 +154,22 @@ def train(
     no_resume: NoResume = False,
     retry_failed: RetryFailed = False,
     time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Fit on all patients and write a model bundle with its validation."""
     from cad.pipeline import train as train_model
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     _finish(train_model(pipeline, cohort, out, how, extend=extend), as_json)
 
 
 @app.command()
 def predict(
-    model: Model,
+    model: Annotated[
+        list[str],
+        typer.Option("--model", help="Model folder or name; repeat it for studies it cannot take."),
+    ],
     cohort: Cohort,
     out: Out,
     decision: Annotated[
@@ -168,12 +183,13 @@ def predict(
     no_resume: NoResume = False,
     retry_failed: RetryFailed = False,
     time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Probabilities per region and reports per patient for new studies."""
     from cad.pipeline import predict as predict_cohort
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit)
+    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     summary = predict_cohort(
         model, cohort, out, how, decision=decision, probability_map=probability_map
     )
@@ -183,11 +199,52 @@ def predict(
 @app.command()
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
+    dicom: Annotated[bool, typer.Option("--dicom", help="Also write DICOM SR and SEG.")] = False,
+    cohort: Annotated[
+        Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
+    ] = None,
+    send: Annotated[
+        str | None, typer.Option("--send", help="Archive that stores them: HOST:PORT, or a URL.")
+    ] = None,
+    aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
 ) -> None:
-    """Rebuild the pages of a run."""
+    """Rebuild the pages of a run; write and send DICOM results."""
     from cad.reports import write_report
 
     typer.echo(f"wrote {write_report(out)}")
+    if not dicom and send is None:
+        return
+    if cohort is None:
+        raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
+    from cad.clinic.archive import connect
+    from cad.clinic.dicom_out import write_sr_and_seg
+
+    made = write_sr_and_seg(out, cohort, out / "dicom")
+    typer.echo(f"wrote {len(made.files)} DICOM objects to {out / 'dicom'}")
+    if send is not None and made.files:
+        connect(send, aet).store(made.files)
+        typer.echo(f"stored them in {send}")
+    for failure in made.failures:
+        typer.echo(f"failed: {failure}")
+    if made.failures:
+        raise typer.Exit(1)
+
+
+@app.command("suggest")
+def suggest_command(
+    model: Model,
+    cohort: Cohort,
+    out: Out,
+    count: Annotated[int, typer.Option("--count", min=1, help="Regions to name.")] = 20,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Rank the regions by what another reading of them is worth."""
+    from cad.pipeline import suggest_readings
+
+    how = _how(jobs, None, False, False, 600.0)
+    table = suggest_readings(model, cohort, out, how, count)
+    _print(json.loads(table.to_json(orient="records")), as_json, lambda _: table.to_string())
 
 
 @app.command("import")
@@ -257,6 +314,23 @@ def model_show(
     folder = find("models", model)
     metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
     _print(metadata, as_json, lambda _: (folder / "README.md").read_text(encoding="utf-8"))
+
+
+@model_app.command("compare")
+def model_compare(
+    a: Annotated[str, typer.Argument(help="Model folder or name.")],
+    b: Annotated[str, typer.Argument(help="Model folder or name.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare two models on one cohort: paired differences, calibration, changed decisions."""
+    from cad.model_comparison import comparison_text
+    from cad.pipeline import compare_models
+
+    how = _how(jobs, None, False, False, 600.0)
+    _print(compare_models(a, b, cohort, out, how), as_json, comparison_text)
 
 
 if __name__ == "__main__":

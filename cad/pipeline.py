@@ -6,14 +6,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cad.bundle import load_bundle
+import pandas as pd
+
+from cad.batch import locked
+from cad.bundle import Bundle, load_bundle
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.extraction import Failure
+from cad.model_comparison import compare_runs
 from cad.run import Run
-from cad.running import How
+from cad.running import How, workplace
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings, read_settings
 from cad.share import find
+from cad.suggest import suggest
 
 
 @dataclass
@@ -98,12 +103,14 @@ def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:
         For unusable settings, or a cohort that cannot be read or learned from.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
-    run = Run(settings, read_cohort(root), out, how, kind="run")
-    run.measure()
-    run.label()
-    run.validate()
-    run.write()
-    return _summary(run)
+    with locked(out), workplace(how):
+        run = Run(settings, read_cohort(root), out, how, kind="run")
+        run.measure()
+        if not run.restore():
+            run.label()
+            run.validate()
+            run.write()
+        return _summary(run)
 
 
 def train(
@@ -120,19 +127,20 @@ def train(
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     validation = out.with_name(out.name + ".validation")
-    run = Run(settings, read_cohort(root), validation, how, kind="train")
-    run.measure()
-    run.label()
-    if extend is not None:
-        run.extend(load_bundle(find("models", extend)))
-    run.validate()
-    run.write()
-    run.fit(out)
-    return _summary(run)
+    with locked(validation), workplace(how):
+        run = Run(settings, read_cohort(root), validation, how, kind="train")
+        run.measure()
+        run.label()
+        if extend is not None:
+            run.extend(load_bundle(find("models", extend)))
+        run.validate()
+        run.write()
+        run.fit(out)
+        return _summary(run)
 
 
 def predict(
-    model: str,
+    models: list[str],
     root: Path,
     out: Path,
     how: How,
@@ -140,30 +148,95 @@ def predict(
     decision: str | None = None,
     probability_map: bool = False,
 ) -> RunSummary:
-    """Score a cohort with a trained model, with measures where histology is known.
+    """Score a cohort with trained models, with measures where histology is known.
 
     Parameters
     ----------
-    model : str
-        Model folder, or the name of a released one.
+    models : list of str
+        Model folders, or names of released ones. Each study is scored by the first whose
+        modalities it has.
     decision : str, optional
-        Costs other than those the model was trained with.
+        Costs other than those the first model was trained with.
     probability_map : bool
-        Also map the probability over the gland.
+        Also map the first model's probability over the gland.
+
+    Raises
+    ------
+    CadError
+        When a bundle is damaged or the models measure differently.
     """
-    bundle = load_bundle(find("models", model))
-    settings = parse_settings(PipelineSettings, bundle.metadata["pipeline"], model)
+    bundles = [load_bundle(find("models", model)) for model in models]
+    settings = _shared_settings(bundles)
     if decision is not None:
         costs = read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))
         settings = settings.model_copy(update={"decision": costs})
     run = Run(settings, read_cohort(root), out, how, kind="predict")
     run.measure()
     run.label()
-    run.score(bundle)
+    run.score(bundles)
     if probability_map:
-        run.map(bundle)
+        run.map(bundles[0])
     run.write()
     return _summary(run)
+
+
+def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str, Any]:
+    """Two models on one cohort: paired differences, calibration, changed decisions.
+
+    Returns
+    -------
+    dict
+        JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
+        without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
+    """
+    runs = []
+    for name in (a, b):
+        bundle = load_bundle(find("models", name))
+        run = Run(_shared_settings([bundle]), read_cohort(root), out / bundle.name, how, "predict")
+        run.measure()
+        run.label()
+        run.score([bundle])
+        run.write()
+        runs.append(run)
+    return compare_runs(runs[0].results, runs[1].results, (a, b))
+
+
+def suggest_readings(model: str, root: Path, out: Path, how: How, count: int) -> pd.DataFrame:
+    """Which regions to have read next (:func:`cad.suggest.suggest`)."""
+    bundle = load_bundle(find("models", model))
+    run = Run(_shared_settings([bundle]), read_cohort(root), out, how, kind="predict")
+    run.measure()
+    run.label()
+    run.score([bundle])
+    run.write()
+    known = run.results["probability"].notna().to_numpy()
+    return suggest(
+        run.results[known],
+        run.features.loc[known].reindex(columns=bundle.features),
+        run.scores,
+        count=count,
+        pirads_probability=run.settings.labels.pirads_probability,
+    )
+
+
+def _shared_settings(bundles: list[Bundle]) -> PipelineSettings:
+    """Settings of the first model, measuring every modality that one of them needs."""
+    parsed = [
+        parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name)
+        for bundle in bundles
+    ]
+    first = parsed[0]
+    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+        same = other.features.model_copy(update={"modalities": first.features.modalities})
+        if other.images != first.images or same != first.features:
+            raise CadError(
+                f"models {bundles[0].name} and {bundle.name} measure images differently",
+                hint="models that stand in for each other share images and features settings",
+            )
+    wanted = {modality for settings in parsed for modality in settings.features.modalities}
+    modalities = tuple(m for m in ("t2w", "adc", "dce") if m in wanted)
+    features = first.features.model_copy(update={"modalities": modalities})
+    return first.model_copy(update={"features": features})
 
 
 def _summary(run: Run) -> RunSummary:

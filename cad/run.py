@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from joblib import Parallel, delayed
 
 from cad import __version__
 from cad.batch import measure_studies
@@ -18,13 +21,10 @@ from cad.bundle import Bundle, save_bundle
 from cad.cohort import Cohort
 from cad.errors import CadError
 from cad.evaluation.claim import validation_md
-from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import (
     OutOfFold,
-    decision_value,
     fit_keywords,
     out_of_fold,
-    positive_probability,
 )
 from cad.evaluation.null import permutation_null
 from cad.evaluation.summary import evaluate, json_safe
@@ -36,17 +36,18 @@ from cad.learning import (
     KEYS,
     decide,
     explain,
-    feature_distance,
     join,
     label_kinds,
     make_estimator,
     outlier_limit,
 )
+from cad.mapping import MapTask, map_study
 from cad.model_card import card, metadata
 from cad.reports import write_report
 from cad.run_folder import (
     EXPLANATION_COLUMNS,
     PROBABILITY_COLUMNS,
+    read_failures,
     scores_text,
     write_csv,
     write_failures,
@@ -54,10 +55,12 @@ from cad.run_folder import (
     write_parquet,
 )
 from cad.running import How
+from cad.scoring import score_rows
 from cad.settings import PipelineSettings
 
 _VERSIONS = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas", "cvxopt")
 REFERENCE_ROWS = 16
+COMPLETE = ".complete"
 
 
 class Run:
@@ -96,6 +99,7 @@ class Run:
         self.explanations: list[dict[str, Any]] = []
         self.parents: list[str] = []
         self.simulated = cohort.simulated
+        self.basis = ""  # what results rest on beside cohort and settings: a model
 
     def measure(self) -> None:
         """Features of every study, one result file each."""
@@ -113,6 +117,31 @@ class Run:
                 hint="; ".join(f"{f.study_id}: {f.reason}" for f in self.failures[:3]),
             )
         self.timings["measure"] = time.perf_counter() - start
+
+    def restore(self) -> bool:
+        """Take every result from the run folder when nothing that decides them has changed."""
+        try:
+            complete = (self.out / COMPLETE).read_text(encoding="utf-8")
+            names = ("features.parquet", "labels.parquet", "explanations.csv", "report/index.html")
+            if complete != self._identity() or not all((self.out / n).exists() for n in names):
+                return False
+            self.results = pd.read_csv(self.out / "probabilities.csv")
+            self.metrics = json.loads((self.out / "metrics.json").read_text(encoding="utf-8"))
+            self.failures = read_failures(self.out / "failures.csv")
+        except (OSError, ValueError):
+            return False
+        return self.how.resume
+
+    def _identity(self) -> str:
+        """Hash of everything that decides what this run writes, times apart."""
+        parts = [
+            json.dumps(self.settings.model_dump(mode="json"), sort_keys=True),
+            json.dumps([__version__, self.kind, self.basis, *map(version, _VERSIONS)]),
+            json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in self.outcomes]),
+        ]
+        tables = sorted([*self.cohort.root.glob("*.tsv"), *self.cohort.root.glob("*.json")])
+        parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in tables]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def label(self) -> None:
         """Readers' consensus and histology of every measured region."""
@@ -211,65 +240,45 @@ class Run:
             out, estimator, json_safe(meta), card(meta), rows[use][:REFERENCE_ROWS], training
         )
 
-    def score(self, bundle: Bundle) -> None:
-        """Probabilities from a trained model; a study without a needed modality is refused."""
+    def score(self, bundles: list[Bundle]) -> None:
+        """Probabilities from trained models; a study that none can take is refused by name."""
         start = time.perf_counter()
+        first = bundles[0]
         self.model = {
-            "name": bundle.name,
-            "training": bundle.metadata["training"],
-            "cad_version": bundle.metadata["cad_version"],
+            "name": ", ".join(bundle.name for bundle in bundles),
+            "training": first.metadata["training"],
+            "cad_version": first.metadata["cad_version"],
         }
-        X = self.features.reindex(columns=bundle.features)
-        lacking = np.zeros(len(X), bool)
-        for modality in bundle.metadata["modalities"]:
-            columns = [c for c in bundle.features if c.startswith(f"{modality}_")]
-            empty = X[columns].isna().all(axis=1).to_numpy()
-            lacking |= empty
-            for study in self.features.loc[empty, "study_id"].unique():
-                self._refuse(study, modality, bundle.name)
-        rows = X.to_numpy(float)
-        probability, decision = np.full(len(X), np.nan), np.full(len(X), np.nan)
-        use = np.flatnonzero(~lacking)
-        if not len(use):
-            raise CadError(
-                f"no study has what {bundle.name} needs: {', '.join(bundle.metadata['modalities'])}"
-            )
-        probability[use] = positive_probability(bundle.estimator, rows[use])
-        decision[use] = decision_value(bundle.estimator, rows[use])
-        self.table = replace(self.table, X=X)
-        self._explain(bundle.estimator, bundle.training[bundle.features].to_numpy(float), use)
-        self._collect(probability, decision)
-        self._mark_outliers(bundle, rows, use)
-        known = bundle.training[["truth", "out_of_fold", "participant_id"]]
-        truth, score, patients = (known[c].to_numpy() for c in known)
-        for label, name in ((0, "p_benign"), (1, "p_malignant")):
-            self.results[name] = conformal_p_values(truth, score, patients, probability, label)
+        self.simulated |= any(b.metadata["training"]["simulated"] for b in bundles)
+        scores = score_rows(bundles, self.features)
+        hint = "add the images, or name a second --model that was trained without them"
+        for study, reason in scores.refused.items():
+            patient = study.split("_", 1)[0]
+            self.failures.append(Failure(patient, study, "", "score", reason, hint))
+        self.explanations = scores.explanations
+        table = scores.table
+        self._collect(table["probability"].to_numpy(), table["decision_value"].to_numpy())
+        for name in ("p_benign", "p_malignant", "model", "warnings"):
+            self.results[name] = table[name]
         self.timings["score"] = time.perf_counter() - start
 
-    def _refuse(self, study: str, modality: str, model: str) -> None:
-        patient = study.split("_", 1)[0]
-        self.failures.append(
-            Failure(
-                patient,
-                study,
-                "",
-                "score",
-                f"model {model} needs {modality} features and this study has none",
-                "add the images, or use a model that was trained without them",
-            )
-        )
-
-    def _mark_outliers(self, bundle: Bundle, rows: np.ndarray, use: np.ndarray) -> None:
-        limit = bundle.metadata["outlier"]["limit"]
-        distance = feature_distance(bundle.estimator, rows[use])
-        text = f"outside the training distribution: {{:.2g}} standard deviations, limit {limit:.2g}"
-        for i, value in zip(use, distance, strict=True):
-            if value > limit:
-                self.results.loc[i, "warnings"] = text.format(value)
+    def map(self, bundle: Bundle) -> None:
+        """The first model's probability over every gland that it can take."""
+        start = time.perf_counter()
+        scored = set(self.results.loc[self.results["model"] == bundle.name, "study_id"])
+        tasks = [
+            delayed(map_study)(MapTask(ref, self.settings, bundle, self.out))
+            for ref in self.cohort.studies()
+            if ref.study_id in scored
+        ]
+        failures = Parallel(n_jobs=self.how.jobs)(tasks)
+        self.failures += [failure for failure in failures if failure is not None]
+        self.timings["map"] = time.perf_counter() - start
 
     def write(self) -> None:
         """Every file of the run folder, pages last."""
         out = self.out
+        (out / COMPLETE).unlink(missing_ok=True)
         write_parquet(out / "features.parquet", self.features)
         write_parquet(out / "labels.parquet", self.labels)
         write_csv(out / "probabilities.csv", self.results, PROBABILITY_COLUMNS)
@@ -280,6 +289,7 @@ class Run:
         write_json(out / "run.json", record)
         write_atomic(out / "validation.md", validation_md(record, self.metrics).encode())
         write_report(out)
+        write_atomic(out / COMPLETE, self._identity().encode())
 
     def _null(self, rows: np.ndarray) -> dict[str, Any] | None:
         """The whole loop under permuted labels, when the settings ask for it."""
@@ -379,5 +389,5 @@ class Run:
                 "regions": len(self.results),
             },
             "warnings": self.metrics.get("warnings", []),
-            "simulated": self.simulated or bool(self.model and self.model["training"]["simulated"]),
+            "simulated": self.simulated,
         }

@@ -34,6 +34,7 @@ PROBABILITY_COLUMNS = (
     "scores",
     "p_benign",
     "p_malignant",
+    "model",
     "warnings",
 )
 EXPLANATION_COLUMNS = (
@@ -71,6 +72,12 @@ def write_json(path: Path, content: Any) -> None:
 def write_failures(path: Path, failures: list[Failure]) -> None:
     """One row per study or region that failed; an empty table says that none did."""
     write_csv(path, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
+
+
+def read_failures(path: Path) -> list[Failure]:
+    """The rows of ``failures.csv``."""
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    return [Failure(*row) for row in table[list(FAILURE_COLUMNS)].itertuples(index=False)]
 
 
 def scores_text(scores: pd.DataFrame) -> pd.DataFrame:

@@ -36,7 +36,7 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         NaN outside their field of view; ``roi_map`` on the same grid; ``spacing`` (x, y, z) and
         ``z_mm``; curves; ``meta``, a JSON text.
     """
-    grid = _display_grid(study)
+    grid = display_grid(study)
     images = {
         "t2w": study.t2w,
         "adc": study.adc,
@@ -74,7 +74,7 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     }
 
 
-def _display_grid(study: Study) -> Volume:
+def display_grid(study: Study) -> Volume:
     """The anatomical slices cropped around gland and regions."""
     image = study.t2w or study.adc or (study.dce.grid if study.dce else None)
     if image is None:

@@ -1,0 +1,90 @@
+"""Two models on the same regions: what differs, and where a decision changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.evaluation.compare import compare_learners
+from cad.evaluation.metrics import calibration
+from cad.evaluation.summary import json_safe
+from cad.learning import KEYS
+
+MEASURES = ("auc", "cross_entropy", "brier", "kl")
+
+
+def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
+    """Compare the results of two models on one cohort.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Rows of ``probabilities.csv`` with ``truth``, in any order.
+    names : tuple of str
+        The models' names.
+
+    Returns
+    -------
+    dict
+        ``models``; ``regions`` that both scored; ``differences`` (paired, patients as clusters)
+        and ``calibration``, None without both histologies; ``changed``, regions by decision.
+
+    Raises
+    ------
+    CadError
+        When no region was scored by both.
+    """
+    both = a.merge(b, on=KEYS, suffixes=("_a", "_b"))
+    both = both.dropna(subset=["probability_a", "probability_b"])
+    if both.empty:
+        raise CadError(f"no region was scored by both {names[0]} and {names[1]}")
+    labels = (f"{names[0]} (a)", f"{names[1]} (b)")
+    truth = both["truth_a"].to_numpy(float)
+    probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
+    known = np.isfinite(truth)
+    result: dict[str, Any] = {
+        "models": list(labels),
+        "regions": len(both),
+        "with_histology": int(known.sum()),
+        "differences": None,
+        "calibration": None,
+    }
+    if len(np.unique(truth[known])) == 2:
+        table = compare_learners(probability, truth, both["participant_id"], measures=MEASURES)
+        result["differences"] = table.to_dict("records")
+        result["calibration"] = {
+            name: calibration(truth[known], q.to_numpy(float)[known])
+            for name, q in probability.items()
+        }
+    moved = both[both["decision_a"] != both["decision_b"]]
+    columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
+    result["changed"] = moved[columns].to_dict("records")
+    safe: dict[str, Any] = json_safe(result)
+    return safe
+
+
+def comparison_text(result: dict[str, Any]) -> str:
+    """Lines for a terminal."""
+    a, b = result["models"]
+    lines = [
+        f"a: {a}",
+        f"b: {b}",
+        f"{result['regions']} regions scored by both, {result['with_histology']} with histology",
+    ]
+    for row in result["differences"] or []:
+        lines.append(
+            f"{row['measure']:<14} a {row['value_a']:.4g}  b {row['value_b']:.4g}  difference "
+            f"{row['difference']:.4g} [{row['lower']:.4g}, {row['upper']:.4g}]"
+        )
+    for name, part in (result["calibration"] or {}).items():
+        lines.append(f"calibration of {name}: {part}")
+    lines.append(f"{len(result['changed'])} decisions differ")
+    for row in result["changed"]:
+        lines.append(
+            f"  {row['study_id']} ROI {row['roi_id']}: {row['decision_a']} "
+            f"({row['probability_a']:.2f}) -> {row['decision_b']} ({row['probability_b']:.2f})"
+        )
+    return "\n".join(lines)
