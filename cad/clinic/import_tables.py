@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from cad.clinic.conversion import RoiRow
 from cad.clinic.import_rules import ImportRules
-from cad.clinic.patients import Place
+from cad.clinic.patients import FIRST_SESSION, Place
 from cad.cohort import MISSING, write_tables
 from cad.errors import CadError
 from cad.labels.scales import check_score
@@ -69,16 +70,21 @@ class Tables:
         return [str(roi) for roi in own["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """The patient's rows now belong to ``ses-01``."""
+        """The patient's rows now belong to the first session."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
         own = (rois["participant_id"] == participant) & (rois["session_id"] == MISSING)
-        rois.loc[own, "session_id"] = "ses-01"
+        rois.loc[own, "session_id"] = FIRST_SESSION
         return replace(self, rois=rois)
 
     def with_study(
-        self, place: Place, rows: list[RoiRow], scores: list[dict[str, str]], rules: ImportRules
+        self,
+        place: Place,
+        rows: list[RoiRow],
+        scores: list[dict[str, str]],
+        rules: ImportRules,
+        others: Iterable[Place] = (),
     ) -> Tables:
         """Add a study's patient, regions, readers and scores; what is there stays.
 
@@ -92,6 +98,8 @@ class Tables:
             Rows of the source's score file for this patient, with the source's ROI ids.
         rules : ImportRules
             Site, readers and scale.
+        others : iterable of Place
+            The patient's other studies: one without regions keeps the patient's status waiting.
 
         Raises
         ------
@@ -104,7 +112,7 @@ class Tables:
         records = [_score(place, row, new_ids, known) for row in scores]
         _refuse_repeats(records)
         tables = tables._with_scores(place, records, rules)
-        return tables._with_patient(place, rules)
+        return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[RoiRow]) -> dict[str, str]:
         """ROI ids are unique in a patient: one that another session has gets the session first."""
@@ -171,7 +179,7 @@ class Tables:
         )
         return _append(self.readers, added)
 
-    def _with_patient(self, place: Place, rules: ImportRules) -> Tables:
+    def _with_patient(self, place: Place, others: Iterable[Place], rules: ImportRules) -> Tables:
         participants = self.participants.copy()
         if not self.knows(place.participant_id):
             row = {"participant_id": place.participant_id, "site": rules.site}
@@ -179,7 +187,8 @@ class Tables:
         if "status" not in participants:
             participants["status"] = MISSING
         own = participants["participant_id"] == place.participant_id
-        participants.loc[own, "status"] = COMPLETE if self.regions(place) else AWAITING
+        complete = all(self.regions(study) for study in (place, *others))
+        participants.loc[own, "status"] = COMPLETE if complete else AWAITING
         return replace(self, participants=participants)
 
 

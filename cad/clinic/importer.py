@@ -18,7 +18,7 @@ from pathlib import Path
 from cad.clinic.conversion import Converted, convert
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.import_tables import Tables, read_scores
-from cad.clinic.patients import Patients, Place
+from cad.clinic.patients import FIRST_SESSION, Patients, Place
 from cad.clinic.sources import SourceStudy, find_studies
 from cad.errors import CadError
 from cad.imaging.study import Roi
@@ -157,7 +157,9 @@ class _Import:
         build.chmod(0o755)
         converted = convert(study, place.study_id, build, None, self.rules)
         tables = self.tables.with_session(participant) if place.session_id else self.tables
-        tables = tables.with_study(place, converted.rois, self._scores(study, place), self.rules)
+        tables = tables.with_study(
+            place, converted.rois, self._scores(study, place), self.rules, self._others(place)
+        )
         self._check(place, build, tables, study)
         if place.session_id:
             self.patients.give_session(participant, self.scratch)
@@ -168,7 +170,7 @@ class _Import:
         build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
         converted = convert(study, place.study_id, build, place.folder, self.rules)
         tables = self.tables.with_study(
-            place, converted.rois, self._scores(study, place), self.rules
+            place, converted.rois, self._scores(study, place), self.rules, self._others(place)
         )
         new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
         if not new and tables.same(self.tables):
@@ -181,6 +183,15 @@ class _Import:
                 (place.folder / path).parent.mkdir(exist_ok=True)
                 os.replace(build / path, place.folder / path)
         self._commit(place, tables, converted, self.summary.updated)
+
+    def _others(self, place: Place) -> list[Place]:
+        """The patient's other studies; a first one that has no session yet gets it."""
+        found = [p for p in self.patients.studies.values() if p != place]
+        return [
+            Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
+            for p in found
+            if p.participant_id == place.participant_id
+        ]
 
     def _check(self, place: Place, build: Path, tables: Tables, study: SourceStudy) -> None:
         """Read the study back as every later step will; problems show here or never."""

@@ -16,6 +16,7 @@ from typing import Literal
 from cad.errors import CadError
 from cad.files import write_atomic
 
+FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
 _HEX = 10
 
@@ -122,14 +123,14 @@ class Patients:
         uid, old = alone[0]
         new = scratch / f"{participant}-sessions"
         for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
-            name = path.name.replace(participant, f"{participant}_ses-01", 1)
-            target = new / "ses-01" / path.relative_to(old.folder).with_name(name)
+            name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)
+            target = new / FIRST_SESSION / path.relative_to(old.folder).with_name(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, target)
         aside = scratch / f"{participant}-before"
         os.replace(old.folder, aside)
         os.replace(new, old.folder)
-        self.studies[uid] = Place(participant, "ses-01", old.folder / "ses-01")
+        self.studies[uid] = Place(participant, FIRST_SESSION, old.folder / FIRST_SESSION)
 
     def _key(self) -> bytes:
         """The cohort's own secret: without it a pseudonym cannot be traced to an id."""

@@ -384,6 +384,23 @@ def test_a_second_study_later_gives_the_first_a_session(tmp_path, rules):
     assert sorted(p.name for p in (out / "sub-P001").iterdir()) == ["ses-01", "ses-02"]
 
 
+def test_a_patient_waits_while_any_study_does(tmp_path, rules):
+    first = write_patient(tmp_path / "first", dce=False)
+    second = write_patient(tmp_path / "second", study="study2", dce=False)
+    write_rois(second, 1)
+    out = tmp_path / "out"
+    import_source(first, out, rules)
+    import_source(second, out, rules)
+    assert table(out, "participants")["status"].tolist() == ["awaiting ROI"]
+    import_source(second, out, rules)
+    assert table(out, "participants")["status"].tolist() == ["awaiting ROI"]
+    write_rois(first, 1)
+    assert import_source(first, out, rules).updated == ["sub-P001_ses-01"]
+    assert table(out, "participants")["status"].tolist() == ["complete"]
+    rois = table(out, "rois").to_dict("split")["data"]
+    assert [(r[1], r[-1]) for r in rois] == [("1", "ses-02"), ("ses-01.1", "ses-01")]
+
+
 def test_leftovers_of_a_killed_import_give_way(tmp_path, rules):
     source = write_patient(tmp_path / "in", dce=False)
     write_rois(source, 1)
