@@ -45,6 +45,8 @@ class Bundle:
         Stored inputs, shape (n, n_features), and the probabilities they gave, shape (n,).
     training : DataFrame
         Keys, labels (``p, eta, certain, truth, label_kind``) and features of the training regions.
+    hash : str
+        SHA-256 of ``hashes.json``: of everything in the bundle.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Bundle:
     reference_X: np.ndarray
     reference_probability: np.ndarray
     training: pd.DataFrame
+    hash: str
 
     @property
     def features(self) -> list[str]:
@@ -133,6 +136,7 @@ def load_bundle(folder: Path) -> Bundle:
             reference["X"],
             reference["probability"],
             pd.read_parquet(io.BytesIO(contents["training.parquet"])),
+            hashlib.sha256((folder / HASHES).read_bytes()).hexdigest(),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
         raise CadError(f"the bundle's content is not a model: {error!r}", file=folder) from error

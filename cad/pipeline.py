@@ -170,14 +170,17 @@ def predict(
     if decision is not None:
         costs = read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))
         settings = settings.model_copy(update={"decision": costs})
-    run = Run(settings, read_cohort(root), out, how, kind="predict")
-    run.measure()
-    run.label()
-    run.score(bundles)
-    if probability_map:
-        run.map(bundles[0])
-    run.write()
-    return _summary(run)
+    with locked(out), workplace(how):
+        run = Run(settings, read_cohort(root), out, how, kind="predict")
+        run.basis = f"{[_fingerprint(b) for b in bundles]} map {probability_map}"
+        run.measure()
+        if not run.restore():
+            run.label()
+            run.score(bundles)
+            if probability_map:
+                run.map(bundles[0])
+            run.write()
+        return _summary(run)
 
 
 def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str, Any]:
@@ -189,34 +192,39 @@ def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str,
         JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
         without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
     """
-    runs = []
-    for name in (a, b):
-        bundle = load_bundle(find("models", name))
-        run = Run(_shared_settings([bundle]), read_cohort(root), out / bundle.name, how, "predict")
-        run.measure()
-        run.label()
-        run.score([bundle])
-        run.write()
-        runs.append(run)
-    return compare_runs(runs[0].results, runs[1].results, (a, b))
+    first, second = (_scored(name, root, out / which, how) for name, which in ((a, "a"), (b, "b")))
+    return compare_runs(first.results, second.results, (a, b))
 
 
 def suggest_readings(model: str, root: Path, out: Path, how: How, count: int) -> pd.DataFrame:
     """Which regions to have read next (:func:`cad.suggest.suggest`)."""
-    bundle = load_bundle(find("models", model))
-    run = Run(_shared_settings([bundle]), read_cohort(root), out, how, kind="predict")
-    run.measure()
-    run.label()
-    run.score([bundle])
-    run.write()
+    run = _scored(model, root, out, how)
     known = run.results["probability"].notna().to_numpy()
     return suggest(
         run.results[known],
-        run.features.loc[known].reindex(columns=bundle.features),
+        run.features.loc[known],
         run.scores,
         count=count,
         pirads_probability=run.settings.labels.pirads_probability,
     )
+
+
+def _scored(model: str, root: Path, out: Path, how: How) -> Run:
+    """A whole prediction with one model, its run folder written."""
+    bundle = load_bundle(find("models", model))
+    with locked(out), workplace(how):
+        run = Run(_shared_settings([bundle]), read_cohort(root), out, how, kind="predict")
+        run.basis = _fingerprint(bundle)
+        run.measure()
+        run.label()
+        run.score([bundle])
+        run.write()
+        return run
+
+
+def _fingerprint(bundle: Bundle) -> str:
+    """What tells one model from another of the same name."""
+    return f"{bundle.name} {bundle.hash}"
 
 
 def _shared_settings(bundles: list[Bundle]) -> PipelineSettings:
