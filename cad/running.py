@@ -37,7 +37,7 @@ THREAD_VARIABLES = (
     "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
 )
 _START_SECONDS = 300.0
-_CONNECT_SECONDS = 20.0
+_CONNECT_SECONDS = 10.0
 _NO_MORE: Any = object()
 _SERVE = "from cad.running import _serve; _serve()"
 

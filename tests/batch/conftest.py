@@ -1,0 +1,37 @@
+"""A small simulated cohort, a pipeline that is quick on it, and the helpers in tests/support."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from cad.phantom import simulate
+
+_SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
+if _SUPPORT not in sys.path:
+    sys.path.insert(0, _SUPPORT)
+
+QUICK = """
+name: quick
+features: {modalities: [t2w, adc], families: [intensity, histogram]}
+learner: {name: ProbabilisticSVC}
+validate: {bootstraps: 0}
+"""
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six light simulated patients; read only."""
+    root = tmp_path_factory.mktemp("batch") / "cohort"
+    simulate(root, 6, 3, light=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of a pipeline that measures little."""
+    path = tmp_path_factory.mktemp("pipeline") / "quick.yaml"
+    path.write_text(QUICK)
+    return str(path)

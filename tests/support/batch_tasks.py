@@ -1,0 +1,34 @@
+"""Tasks that misbehave in every way a study can; importable by worker processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+
+
+def act(task: tuple[str, float]) -> object:
+    """Do what the word says."""
+    word, value = task
+    if word == "square":
+        return value * value
+    if word == "sleep":
+        time.sleep(value)
+    if word == "raise":
+        raise RuntimeError("no such thing")
+    if word == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if word == "segfault":
+        ctypes.string_at(0)
+    if word == "exit":
+        os._exit(3)
+    if word == "memory":
+        return len(bytearray(int(value)))
+    if word == "threads":
+        import numpy  # noqa: F401
+        import scipy.linalg  # noqa: F401
+        from threadpoolctl import threadpool_info
+
+        return [pool["num_threads"] for pool in threadpool_info()]
+    return word
