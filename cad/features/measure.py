@@ -28,6 +28,11 @@ _AGGREGATION = {
     ("3D", "averaged"): "3D_avg",
 }
 
+# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it. How good
+# the fits are is said of all voxels.
+UNFIT = "_did_not_fit"
+FIT_QUALITY = (UNFIT, "_r2", "_residual")
+
 
 def aggregation_of(texture: TextureSettings) -> str:
     """IBSI's name of the settings' aggregation."""
@@ -52,7 +57,8 @@ def measure(
     -------
     dict of str to ndarray, shape (n_regions,)
         In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
-        has no pair of neighbours for co-occurrence.
+        has no pair of neighbours for co-occurrence. Kinetic parameters of voxels that did not fit
+        are left out; fit quality (R2, residual, share that did not fit) is of all voxels.
     """
     columns = (
         _measure_maps(prepared, regions, settings)
@@ -101,10 +107,21 @@ def _measure_maps(
     prepared: Prepared, regions: Regions, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
+    unfit = {
+        stem.removesuffix(UNFIT): regions.values(image) > 0
+        for stem, image in prepared.maps.items()
+        if stem.endswith(UNFIT)
+    }
     for stem, image in prepared.maps.items():
         family = "semiquantitative" if stem.startswith("dce_semi_") else "kinetic"
-        if family in settings.families:
-            columns |= _statistics(stem, regions.values(image), regions.start)
+        if family not in settings.families:
+            continue
+        values = regions.values(image)
+        if not stem.endswith(FIT_QUALITY):
+            model = next((m for m in unfit if stem.startswith(f"{m}_")), None)
+            if model is not None:
+                values[unfit[model]] = np.nan
+        columns |= _statistics(stem, values, regions.start)
     return columns
 
 

@@ -20,7 +20,7 @@ from cad.features.images import (
     roi_union,
     single_roi,
 )
-from cad.features.measure import measure
+from cad.features.measure import UNFIT, measure
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import Regions
 from cad.imaging.geometry import MIN_VOXELS
@@ -205,6 +205,7 @@ def _keep_perfusion(
         return
     for stem, array in prepared.maps.items():
         result.maps[stem] = prepared.grid.with_array(array)
+    result.notes += _unfit_notes(prepared, regions, rois)
     shown = _enhancement(study, made.arrival, made.n_baseline)
     if shown is not None:
         result.maps["dce_semi_relative_enhancement"] = shown
@@ -240,6 +241,27 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
     positive = baseline > 0
     share = np.maximum(peak - baseline, 0) / np.where(positive, baseline, 1)
     return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
+
+
+def _unfit_notes(prepared: Prepared, regions: Regions, rois: list[Roi]) -> list[str]:
+    """How many voxels of which regions the kinetic statistics leave out."""
+    notes = []
+    for stem, image in prepared.maps.items():
+        if not stem.endswith(UNFIT):
+            continue
+        failed = np.add.reduceat((regions.values(image) > 0).astype(int), regions.start[:-1])
+        counts = [
+            f"{roi.roi_id} ({lost} of {size})"
+            for roi, lost, size in zip(rois, failed, regions.sizes, strict=True)
+            if lost
+        ]
+        if counts:
+            model = stem.removeprefix("dce_").removesuffix(UNFIT)
+            notes.append(
+                f"{model}: voxels that did not fit are left out of the statistics of ROI "
+                + ", ".join(counts)
+            )
+    return notes
 
 
 def _lost_note(columns: dict[str, np.ndarray], lost: list[str], rois: list[Roi]) -> str:
