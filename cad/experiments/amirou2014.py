@@ -17,6 +17,7 @@ from cad.experiments.gaussians import Gaussians
 from cad.experiments.heartbeats import FEATURES, RECORDS, read_beats
 from cad.experiments.results import Result
 from cad.learners import RejectSVC
+from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
 
 SEEDS = 20
@@ -25,6 +26,7 @@ REJECT_COSTS = (0.12, 0.16, 0.20, 0.24, 0.28, 0.32, 0.36, 0.40, 0.44, 0.48, 0.49
 RATIO_ENDS = (0.40, 0.499)
 THETA = 1.2
 _RULES = ("cost-based", "symmetric")
+_NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Problem:
         Of the learner.
     published : tuple of float
         Error-reject ratio of the cost-based and of the symmetric rule.
+    shown : tuple of int
+        Two features for the figure of the reject region.
+    axes : tuple of str
+        Their names.
     """
 
     name: str
@@ -57,6 +63,8 @@ class Problem:
     C: float
     gamma: float
     published: tuple[float, float]
+    shown: tuple[int, int]
+    axes: tuple[str, str]
 
 
 def synthetic(options: Options) -> Result:
@@ -66,7 +74,7 @@ def synthetic(options: Options) -> Result:
     n = 4000
     problem = Problem(
         "synthetic data", data.draw(n, rng), (np.arange(n) % 2).astype(float), 400, 2000, 1.0, 0.5,
-        (-0.58, -0.15),
+        (-0.58, -0.15), (0, 1), ("x1", "x2"),
     )  # fmt: skip
     result = _study(problem, options, "Two Gaussian classes, means ∓1, standard deviation 1")
     result.figures["Losses for θ = 1 and θ = 1.2, r = .3 (Figs 2, 3)"] = _losses()
@@ -81,8 +89,9 @@ def ecg(options: Options) -> Result:
         )
     X, pvc = read_beats(options.data)
     problem = Problem(
-        "ECG data", X, pvc.astype(float), 2000, 4000, 10.0, 1 / X.shape[1], (-0.84, -0.23)
-    )
+        "ECG data", X, pvc.astype(float), 2000, 4000, 10.0, 1 / X.shape[1], (-0.84, -0.23),
+        (2, 6), ("RR before / mean of eight", "correlation with the median beat"),
+    )  # fmt: skip
     return _study(
         problem,
         options,
@@ -107,8 +116,11 @@ def covertype(options: Options) -> Result:
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
     X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
-    X = X.loc[:, X.nunique() > 1].to_numpy(float)
-    problem = Problem("forest data", X, y, 1000, 4000, 1.0, 1 / X.shape[1], (-0.42, -0.22))
+    X = X.loc[:, X.nunique() > 1]
+    problem = Problem(
+        "forest data", X.to_numpy(float), y, 1000, 4000, 1.0, 1 / X.shape[1], (-0.42, -0.22),
+        (0, 3), (str(X.columns[0]), str(X.columns[3])),
+    )  # fmt: skip
     return _study(
         problem, options, f"{len(y)} rows, {int(y.sum())} cottonwood; constant columns left out"
     )
@@ -134,12 +146,15 @@ def _study(
         f"Reject option, {problem.name}: [A14]",
         setup,
         {
-            "Error-reject ratio ΔE/ΔR between r = .4 and r = .5": _ratios(rows, problem),
+            "Error-reject ratio for r in [.4, .5]": _ratios(rows, problem),
             "Reject and error rate against r, θ = 1": _columns(curve),
             f"θ = {THETA}: cost, sensitivity, positive predictivity": _columns(costly),
             "No rejection against the cost-optimal r": _optimum(rows),
         },
-        {"Rates, trade-off and cost": _figure(curve, costly)},
+        {
+            "Rates, trade-off, ratio and cost": _figure(curve, costly),
+            f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _regions(problem),
+        },
         remarks or [],
     )
 
@@ -161,14 +176,15 @@ def _one_seed(problem: Problem, seed: int) -> list[dict[str, object]]:
                 C=problem.C, kernel="rbf", gamma=problem.gamma, costs=(1.0, theta, r, r)
             ).fit(X, y)
             said = model.predict(X_test)
-            rows.append(_row("cost-based", theta, r, seed, y_test, said, costs))
+            forced = (model.decision_function(X_test) > _forced_threshold(theta)).astype(int)
+            rows.append(_row("cost-based", theta, r, seed, y_test, said, forced, costs))
             if r == REJECT_COSTS[-1]:
-                forced = (model.decision_function(X_test) > _forced_threshold(theta)).astype(int)
-                rows.append(_row("no rejection", theta, 0.5, seed, y_test, forced, costs))
+                rows.append(_row("no rejection", theta, 0.5, seed, y_test, forced, forced, costs))
             if theta == 1.0:
                 other = RejectSVC(C=problem.C, kernel="rbf", gamma=problem.gamma, symmetric=r)
                 said = other.fit(X, y).predict(X_test)
-                rows.append(_row("symmetric", theta, r, seed, y_test, said, costs))
+                forced = (other.decision_function(X_test) > 0).astype(int)
+                rows.append(_row("symmetric", theta, r, seed, y_test, said, forced, costs))
     return rows
 
 
@@ -184,6 +200,7 @@ def _row(
     seed: int,
     truth: np.ndarray,
     said: np.ndarray,
+    forced: np.ndarray,
     costs: DecisionSettings,
 ) -> dict[str, object]:
     point = reject_point(truth, said, costs)
@@ -194,10 +211,35 @@ def _row(
         "seed": seed,
         "reject rate": point.reject_rate,
         "error rate": point.error_rate,
+        "spared errors": float(((said == -1) & (forced != truth)).mean()),
         "cost": point.cost,
         "sensitivity": point.sensitivity,
         "positive predictivity": point.ppv,
     }
+
+
+def _regions(problem: Problem) -> Figure:
+    """Where two features alone lead to each decision, on seed 0's training rows."""
+    train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
+    X = StandardScaler().fit_transform(problem.X[np.ix_(train, problem.shown)])
+    low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
+    x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    figure = Figure(figsize=(10, 4))
+    for axes, theta in zip(figure.subplots(1, 2), (1.0, THETA), strict=True):
+        model = RejectSVC(C=problem.C, kernel="rbf", gamma=0.5, costs=(1.0, theta, 0.3, 0.3))
+        model.fit(X, problem.y[train])
+        f = model.decision_function(grid).reshape(120, 120)
+        lower, upper = model.thresholds_
+        axes.contourf(x, y, f, [lower, upper], colors=["0.85"])
+        axes.contour(x, y, f, [lower, 0.0, upper], colors="k", linestyles=["--", "-", "--"])
+        colours = np.where(problem.y[train] == 1, "#D55E00", "#0072B2")
+        axes.scatter(*X.T, c=colours, s=8)
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+        axes.set_title(f"θ = {theta:g}: rejects {lower:.2f} < f < {upper:.2f}")
+        axes.set(xlabel=problem.axes[0], ylabel=problem.axes[1])
+    figure.tight_layout()
+    return figure
 
 
 def _columns(table: pd.DataFrame) -> pd.DataFrame:
@@ -206,20 +248,28 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(rows: pd.DataFrame, problem: Problem) -> pd.DataFrame:
+    """Both readings of the ratio: of rates between two r, and of the rejects themselves.
+
+    Rates are averaged over seeds before dividing: with a few rejects per seed a seed's own ratio
+    is noise.
+    """
     out = []
     for rule, published in zip(_RULES, problem.published, strict=True):
-        part = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)].set_index(["seed", "r"])
-        low, high = (part.xs(r, level="r") for r in RATIO_ENDS)
-        change = low["reject rate"] - high["reject rate"]
-        ratio = ((low["error rate"] - high["error rate"]) / change)[change > 0]
+        part = rows[(rows["rule"] == rule) & (rows["theta"] == 1.0)]
+        mean = part.groupby("r")[["reject rate", "error rate"]].mean()
+        change = mean.loc[RATIO_ENDS[0]] - mean.loc[RATIO_ENDS[1]]
+        high = part[part["r"].between(*RATIO_ENDS)].groupby("seed").mean(numeric_only=True)
+        share = -high["spared errors"] / high["reject rate"]
         out.append(
             {
                 "rule": rule,
-                "ΔE/ΔR": float(ratio.median()),
-                "lower quartile": float(ratio.quantile(0.25)),
-                "upper quartile": float(ratio.quantile(0.75)),
+                "rejects that were errors": -high["spared errors"].sum()
+                / high["reject rate"].sum(),
+                "quartiles over seeds": f"{share.quantile(0.25):.2f} to {share.quantile(0.75):.2f}",
+                "ΔE/ΔR, r = .4 to .5": change["error rate"] / change["reject rate"]
+                if abs(change["reject rate"]) > _NO_CHANGE
+                else np.nan,
                 "published": published,
-                "seeds": len(ratio),
             }
         )
     return pd.DataFrame(out)
@@ -234,32 +284,46 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     return _columns(pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True))
 
 
-def _losses() -> Figure:
-    from cad.learners.reject import double_hinge
+def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
+    """Loss of decision values f for a positive (y = 1) or a negative ([A14] (7))."""
+    rule = asymmetric_rule(costs)
+    side, sign = (0, 1.0) if y else (1, -1.0)
+    loss = np.zeros(len(f))
+    for margin, cost in zip(rule.margins[side], rule.costs[side], strict=True):
+        loss += cost * np.maximum(0.0, margin - sign * f)
+    return loss
 
+
+def _losses() -> Figure:
+    """The double hinges with the log-loss that they touch, and where they reject."""
     f = np.linspace(-4, 4, 401)
     figure = Figure(figsize=(9, 3.5))
     for axes, theta in zip(figure.subplots(1, 2, sharey=True), (1.0, THETA), strict=True):
+        costs = (1.0, theta, 0.3, 0.3)
+        rule = asymmetric_rule(costs)
+        axes.axvspan(rule.lower, rule.upper, color="0.9", label="reject")
         for y, colour in ((1, "#D55E00"), (0, "#0072B2")):
-            axes.plot(f, double_hinge(f, y, (1.0, theta, 0.3, 0.3)), color=colour, label=f"y = {y}")
-            sign = 1 if y else -1
-            axes.plot(f, np.logaddexp(0, -sign * f), ":", color=colour)
-        axes.set_title(f"θ = {theta:g}")
-        axes.set_xlabel("f + b")
+            axes.plot(f, double_hinge(f, y, costs), color=colour, label=f"y = {y}")
+            axes.plot(f, np.logaddexp(0, -f if y else f), ":", color=colour)
+        axes.set(title=f"θ = {theta:g}, r = .3", xlabel="f", ylim=(0, 4.5))
         axes.legend()
     return figure
 
 
 def _figure(curve: pd.DataFrame, costly: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(12, 3.6))
-    rate, trade, cost = figure.subplots(1, 3)
+    figure = Figure(figsize=(11, 7))
+    rate, trade, ratio, cost = figure.subplots(2, 2).ravel()
     for rule, colour in zip(_RULES, ("k", "#D55E00"), strict=True):
         part = curve[curve["rule"] == rule]
         rate.plot(part["r"], part["reject rate"], "o-", ms=3, color=colour, label=rule)
         trade.plot(part["reject rate"], part["error rate"], "o-", ms=3, color=colour)
+        some = part[part["reject rate"] > _NO_CHANGE]
+        share = -some["spared errors"] / some["reject rate"]
+        ratio.plot(some["r"], share, "o-", ms=3, color=colour)
     rate.set(xlabel="reject cost r", ylabel="reject rate")
     rate.legend()
     trade.set(xlabel="reject rate", ylabel="error rate")
+    ratio.set(xlabel="reject cost r", ylabel="- rejects that were errors")
     part = costly[costly["rule"] == "cost-based"]
     cost.plot(part["reject rate"], part["sensitivity"], "k", label="sensitivity")
     cost.plot(part["reject rate"], part["positive predictivity"], "r", label="predictivity")

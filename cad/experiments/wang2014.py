@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.spatial.distance import pdist
+from scipy.stats import rankdata
+from sklearn import config_context
 from sklearn.model_selection import StratifiedKFold
 
 from cad.errors import CadError
-from cad.evaluation.metrics import auc
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import DataSet, draw_rows, encode, read_sets
 from cad.experiments.wang_methods import METHODS, Split
-from cad.experiments.wang_tables import assemble
+from cad.experiments.wang_tables import Found, assemble
 from cad.files import write_atomic
 
 REPEATS, FOLDS, INNER_FOLDS = 5, 2, 3
 WIDTH_PERCENTILE = 90
+TIE = 1e-4
+Fold = tuple[np.ndarray, np.ndarray]
+Measured = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -53,97 +60,148 @@ MODES = {"with flaws": Flaws(True, True, True, True), "honest": Flaws()}
 def uci(options: Options) -> Result:
     """Tables 2 to 4 and Fig. 1; every finished set is kept in ``wang2014-uci/`` and resumed."""
     if options.data is None:
-        raise CadError("the UCI tables are needed", hint="give their folder with --data")
+        raise CadError(
+            "the UCI tables and their manifest.csv are needed",
+            hint="give their folder with --data; the tables come from the UCI repository, most of "
+            "them through scikit-learn's fetch_openml, and manifest.csv has a row per set with "
+            "name, file, positive, negative (class values)",
+        )
     repeats = options.repeats or REPEATS
     folder = options.out / "wang2014-uci"
     sets = read_sets(options.data, options.datasets, leaking=True)
     names = [data.name for data in sets]
-    work = []
-    for name in names:
-        for mode, flaws in MODES.items():
-            path = folder / f"{name.replace(' ', '_')}-{mode.replace(' ', '_')}-{repeats}.json"
-            if not path.is_file():
-                work.append(delayed(_one_set)(options.data, name, flaws, repeats, path))
+    missing = [
+        (name, flaws, path)
+        for mode, flaws in MODES.items()
+        for name in names
+        if not (path := _record(folder, name, mode, repeats)).is_file()
+    ]
+    work = [delayed(_one_set)(options.data, name, f, repeats, path) for name, f, path in missing]
     Parallel(n_jobs=options.jobs)(work)
-    found = {
-        mode: {
-            name: json.loads(
-                (
-                    folder / f"{name.replace(' ', '_')}-{mode.replace(' ', '_')}-{repeats}.json"
-                ).read_text()
-            )
-            for name in names
-        }
-        for mode in MODES
-    }
-    return assemble(found, names, repeats)
+    found: Found = {mode: {} for mode in MODES}
+    seconds = 0.0
+    for mode, name in product(MODES, names):
+        record = json.loads(_record(folder, name, mode, repeats).read_text())
+        found[mode][name] = record["methods"]
+        seconds += record["seconds"]
+    return assemble(found, names, repeats, seconds)
+
+
+def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
+    return folder / f"{name}-{mode}-{repeats}.json".replace(" ", "_")
 
 
 def _one_set(folder: Path, name: str, flaws: Flaws, repeats: int, path: Path) -> None:
     data = draw_rows(read_sets(folder, (name,), flaws.leaking)[0], seed=0)
-    with warnings.catch_warnings():
+    start = time.process_time()
+    with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # tiny folds: convergence notes by the thousand
-        result = {method: measure(data, method, flaws, repeats) for method in METHODS}
-    write_atomic(path, json.dumps(result).encode())
+        result = measure(data, flaws, repeats)
+    record = {"seconds": time.process_time() - start, "methods": result}
+    write_atomic(path, json.dumps(record).encode())
 
 
-def measure(data: DataSet, method: str, flaws: Flaws, repeats: int) -> dict[str, object]:
-    """AUC of one method on one set by repeated two-fold cross-validation.
+def measure(
+    data: DataSet, flaws: Flaws, repeats: int, methods: tuple[str, ...] = tuple(METHODS)
+) -> Measured:
+    """AUC of the methods on one set by repeated two-fold cross-validation.
 
     Parameters
     ----------
     data : DataSet
         At most 100 rows.
-    method : str
-        A key of :data:`METHODS`.
     flaws : Flaws
         Protocol.
     repeats : int
         Repetitions of the two folds; repetition i has seed i.
+    methods : tuple of str
+        Keys of :data:`METHODS`.
 
     Returns
     -------
-    dict
-        ``auc``: one value per fold; ``grid``: mean AUC on the test folds of every grid point;
-        ``chosen``: grid indices.
+    dict of str to dict
+        By method: ``auc``, one value per fold; ``chosen``, grid indices; with ``best_on_test``
+        also ``grid``, mean AUC on the test folds of every grid point.
     """
     folds = [
         fold
         for seed in range(repeats)
         for fold in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.y, data.y)
     ]
-    table = np.array([_grid_aucs(data, method, train, test, flaws) for train, test in folds])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a grid point that every fold refused
-        mean = np.nanmean(table, axis=0)
     if flaws.best_on_test:
-        chosen = [int(np.nanargmax(mean))] * len(folds)
-    else:
-        chosen = [_choose(data, method, train, flaws) for train, _ in folds]
-    values = table[np.arange(len(folds)), chosen]
-    return {
-        "auc": [float(v) if np.isfinite(v) else 0.5 for v in values],
-        "grid": [None if np.isnan(v) else float(v) for v in mean],
-        "chosen": chosen,
-    }
+        return _best_on_test(data, folds, flaws, methods)
+    return _best_inside(data, folds, flaws, methods)
 
 
-def _choose(data: DataSet, method: str, train: np.ndarray, flaws: Flaws) -> int:
-    """Grid point with the best mean AUC over inner folds of the training rows."""
-    y = data.y[train]
-    n_splits = min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum())))
-    inner = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
-    aucs = [_grid_aucs(data, method, train[a], train[b], flaws) for a, b in inner]
-    return int(np.argmax(np.nan_to_num(np.nanmean(aucs, axis=0))))
+def _best_on_test(
+    data: DataSet, folds: list[Fold], flaws: Flaws, methods: tuple[str, ...]
+) -> Measured:
+    tables = [_grid_aucs(data, fold, flaws, methods) for fold in folds]
+    result: Measured = {}
+    for method in methods:
+        table = np.array([fold[method] for fold in tables])
+        mean = table.mean(axis=0)
+        best = int(mean.argmax())
+        result[method] = {
+            "auc": table[:, best].tolist(),
+            "grid": mean.tolist(),
+            "chosen": [best] * len(folds),
+        }
+    return result
+
+
+def _best_inside(
+    data: DataSet, folds: list[Fold], flaws: Flaws, methods: tuple[str, ...]
+) -> Measured:
+    """Inner folds of the training rows choose the grid point that is tested."""
+    result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
+    for train, test in folds:
+        y = data.y[train]
+        n_splits = max(2, min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum()))))
+        splits = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
+        inner = [_grid_aucs(data, (train[a], train[b]), flaws, methods) for a, b in splits]
+        chosen = {m: int(np.mean([f[m] for f in inner], axis=0).argmax()) for m in methods}
+        outer = _grid_aucs(data, (train, test), flaws, methods, chosen)
+        for method in methods:
+            result[method]["auc"].append(float(outer[method][0]))
+            result[method]["chosen"].append(chosen[method])
+    return result
 
 
 def _grid_aucs(
-    data: DataSet, method: str, train: np.ndarray, test: np.ndarray, flaws: Flaws
-) -> np.ndarray:
+    data: DataSet,
+    fold: Fold,
+    flaws: Flaws,
+    methods: tuple[str, ...],
+    only: dict[str, int] | None = None,
+) -> dict[str, np.ndarray]:
+    """Test AUC of every grid point of every method, or of one chosen point each."""
+    train, test = fold
     rows = np.concatenate([train, test])
-    X = encode(data.X, rows if flaws.shared_encoding else train)
-    width = np.percentile(pdist(X[rows if flaws.shared_encoding else train]), WIDTH_PERCENTILE)
+    fitted_on = rows if flaws.shared_encoding else train
+    X = encode(data.X, fitted_on)
+    width = np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE)
     split = Split(X[train], data.y[train], X[test], float(1.0 / (2.0 * max(width, 1e-12) ** 2)))
-    scores = METHODS[method].scores(split)
-    values = np.array([auc(data.y[test], s) if np.isfinite(s).all() else np.nan for s in scores])
-    return np.maximum(values, 1.0 - values) if flaws.flip else values
+    found = {}
+    for name in methods:
+        grid = METHODS[name].grid
+        points = grid if only is None else [grid[only[name]]]
+        values = aucs(data.y[test], METHODS[name].scores(split, points))
+        found[name] = np.maximum(values, 1.0 - values) if flaws.flip else values
+    return found
+
+
+def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Area under the ROC curve of every row of scores (k, n); a refused fit (NaN) orders nothing.
+
+    Scores closer than 1e-4 of their range are ties: solvers are not more exact than that, and at
+    the margin, where many unlabelled rows end up, round-off would decide the order.
+    """
+    scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)
+    span = np.ptp(scores, axis=1, keepdims=True)
+    ranks = rankdata(np.round(scores / np.where(span > 0, span, 1.0) / TIE), axis=1)
+    positive, negative = y.sum(), len(y) - y.sum()
+    area: np.ndarray = (ranks[:, y == 1].sum(axis=1) - positive * (positive + 1) / 2) / (
+        positive * negative
+    )
+    return area

@@ -9,12 +9,11 @@ from itertools import product
 import numpy as np
 from sklearn.svm import SVC
 
-from cad.learners.opauc import OPAUC
+from cad.learners.opauc import opauc_path
+from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 from cad.learners.rankboost import RankBoost
-from cad.learners.sslroc import SSLROC
-from cad.learners.ssrankboost import SSRankBoost
+from cad.learners.ssrankboost import SSRankBoost, neighbour_ranks
 from cad.learners.svmlin import SVMLin
-from cad.learners.svmroc import SVMROC
 
 Rows = np.ndarray
 
@@ -65,6 +64,9 @@ class Split:
         return np.exp(-self.gamma * np.maximum(square, 0.0))
 
 
+Point = dict[str, float]
+
+
 @dataclass(frozen=True)
 class Method:
     """One method: its grid and how it scores.
@@ -72,13 +74,14 @@ class Method:
     Parameters
     ----------
     grid : list of dict
-        Parameters, for the record.
+        Parameters.
     scores : callable
-        From a split to scores, shape (len(grid), n_test); NaN where a fit was refused.
+        From a split and points of the grid to scores, shape (len(points), n_test); NaN where a
+        fit was refused.
     """
 
-    grid: list[dict[str, float]]
-    scores: Callable[[Split], Rows]
+    grid: list[Point]
+    scores: Callable[[Split, list[Point]], Rows]
 
 
 C_SVM = tuple(10.0**k for k in range(-4, 3))
@@ -93,84 +96,101 @@ DISCOUNTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 NEIGHBOURS = tuple(range(1, 11))
 
 
-def _svm(split: Split) -> Rows:
-    K, K_test = split.kernel(split.X, split.X), split.kernel(split.X_test, split.X)
-    return np.array(
-        [SVC(C=C, kernel="precomputed").fit(K, split.y).decision_function(K_test) for C in C_SVM]
-    )
-
-
-def _svmroc(split: Split) -> Rows:
+def _svm(split: Split, points: list[Point]) -> Rows:
     K, K_test = split.kernel(split.X, split.X), split.kernel(split.X_test, split.X)
     return np.array(
         [
-            SVMROC(C=C, kernel="precomputed", platt_folds=0)
-            .fit(K, split.y)
-            .decision_function(K_test)
-            for C in C_SVM
+            SVC(C=point["C"], kernel="precomputed").fit(K, split.y).decision_function(K_test)
+            for point in points
         ]
     )
 
 
-def _sslroc(norm: int) -> Callable[[Split], Rows]:
-    def scores(split: Split) -> Rows:
-        X, labels = split.both
-        K = split.kernel(X, X)
-        K_test = K[len(split.X) :]
+def _svmroc(split: Split, points: list[Point]) -> Rows:
+    order = np.argsort(-split.y, kind="stable")
+    X = split.X[order]
+    problem = _pairs(split, kernel_factor(split.kernel(X, X)), margin=1.0, norm=1)
+    K_test = split.kernel(split.X_test, X)
+    costs = [point["C"] for point in points]
+    return np.array([K_test @ solve_pairwise(problem.with_costs(C, C)).beta for C in costs])
+
+
+def _sslroc(norm: int) -> Callable[[Split, list[Point]], Rows]:
+    def scores(split: Split, points: list[Point]) -> Rows:
+        X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
+        factor = kernel_factor(split.kernel(X, X))
         rows = []
-        for C, M in product(C_SSL, M_SSL):
-            model = SSLROC(C=C, M=M, norm=norm, kernel="precomputed", platt_folds=0)
-            rows.append(model.fit(K, labels).decision_function(K_test))
+        for point in points:
+            problem = _pairs(split, factor, point["M"], norm)
+            half = point["C"] / 2.0
+            rows.append(solve_pairwise(problem.with_costs(half, half)).f[len(split.X) :])
         return np.array(rows)
 
     return scores
 
 
-def _rankboost(split: Split) -> Rows:
+def _pairs(split: Split, factor: Rows, margin: float, norm: int) -> PairwiseProblem:
+    """The pairs of a split whose kernel is factored with positives first, test rows last."""
+    n_positive = int(split.y.sum())
+    return PairwiseProblem(
+        factor=factor,
+        n_positive=n_positive,
+        n_negative=len(split.y) - n_positive,
+        weight=np.ones(len(factor)),
+        labelled_cost=1.0,
+        unlabelled_cost=1.0,
+        margin=margin,
+        norm=norm,
+    )
+
+
+def _rankboost(split: Split, points: list[Point]) -> Rows:
     model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
     stages = list(model.staged_decision_function(split.X_test))
-    # Boosting that has separated the pairs stops early: later rounds would change nothing.
-    return np.array([stages[min(n, len(stages)) - 1] for n in ROUNDS])
+    return np.array([stages[int(point["rounds"]) - 1] for point in points])
 
 
-def _opauc(split: Split) -> Rows:
-    split = split.rotated
+def _opauc(split: Split, points: list[Point]) -> Rows:
+    # Some tables are sorted by class; one pass over them has to be in random order.
+    order = np.random.default_rng(0).permutation(len(split.y))
+    X, sign, one = split.X[order], np.where(split.y == 1, 1.0, -1.0)[order], np.ones(len(order))
+    etas, lams = sorted({p["eta"] for p in points}), sorted({p["lam"] for p in points})
+    coef, _ = opauc_path(X, sign, one, etas, lams)
+    rows = [coef[etas.index(p["eta"]), lams.index(p["lam"])] for p in points]
+    scores: Rows = np.array(rows) @ split.X_test.T
+    return scores
+
+
+def _svmlin(split: Split, points: list[Point]) -> Rows:
+    X, labels = split.rotated.both
+    n = len(split.X)
     return np.array(
         [
-            OPAUC(eta=eta, lambda_=lam, platt_folds=0)
-            .fit(split.X, split.y)
-            .decision_function(split.X_test)
-            for eta, lam in product(ETA_OPAUC, LAMBDA_OPAUC)
-        ]
-    )
-
-
-def _svmlin(split: Split) -> Rows:
-    split = split.rotated
-    X, labels = split.both
-    return np.array(
-        [
-            SVMLin(lambda_=lam, lambda_u=lam_u, platt_folds=0)
+            SVMLin(lambda_=point["lam"], lambda_u=point["lam_u"], platt_folds=0)
             .fit(X, labels)
-            .decision_function(split.X_test)
-            for lam, lam_u in product(LAMBDA_LIN, LAMBDA_U_LIN)
+            .decision_function(X[n:])
+            for point in points
         ]
     )
 
 
-def _ssrankboost(split: Split) -> Rows:
+def _ssrankboost(split: Split, points: list[Point]) -> Rows:
     X, labels = split.both
-    return np.array(
-        [
-            SSRankBoost(discount=d, k=k, platt_folds=0)
-            .fit(X, labels)
-            .decision_function(split.X_test)
-            for d, k in product(DISCOUNTS, NEIGHBOURS)
-        ]
-    )
+    sign = np.select([labels == 1, labels == 0], [1.0, -1.0], 0.0)
+    fits: dict[tuple[float, bytes], Rows] = {}
+    rows = []
+    for point in points:
+        d, k = point["discount"], int(point["K"])
+        # Fits are equal where the same rows got the same ranks, or no weight.
+        key = d, neighbour_ranks(X, sign, k).tobytes() if d > 0 else b""
+        if key not in fits:
+            model = SSRankBoost(discount=d, k=k, platt_folds=0).fit(X, labels)
+            fits[key] = model.decision_function(split.X_test)
+        rows.append(fits[key])
+    return np.array(rows)
 
 
-def _grid(**axes: tuple[float, ...]) -> list[dict[str, float]]:
+def _grid(**axes: tuple[float, ...]) -> list[Point]:
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
