@@ -257,11 +257,14 @@ def _compact(path: Path, wanted: set[str]) -> None:
 
 
 class _Lines:
-    """A file of JSON lines that grows; every line is handed to the system at once."""
+    """A file of JSON lines that grows; every line is handed to the system at once.
+
+    A line that finds no room is left out: results say themselves what they are made from.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = path.open("ab+")
+        self._stream = path.open("ab+", buffering=0)
         size = self._stream.seek(0, os.SEEK_END)
         if size:
             self._stream.seek(size - 1)
@@ -276,8 +279,8 @@ class _Lines:
 
     def add(self, content: dict[str, Any]) -> None:
         """Append a line."""
-        self._stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
-        self._stream.flush()
+        with suppress(OSError):
+            self._stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
 
 
 def _summary(outcomes: dict[str, StudyOutcome], done: int, start: float) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,6 +23,13 @@ from cad.cohort import StudyRef
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from cad.features.table import StudyFeatures
+    from cad.imaging.study import Study
+
+if TYPE_CHECKING:
+    from cad.imaging.study import Study
 
 # Raised whenever measured numbers change meaning, so that results of older code are recomputed.
 RESULT_VERSION = 1
@@ -124,8 +131,9 @@ def process_study(task: StudyTask) -> StudyOutcome:
         why = "new" if not task.result.exists() else "input, settings or version changed"
         if not task.resume:
             why = "asked for"
+        study = _read(ref)
         stage = "measure"
-        content, failures = _measure(task, key)
+        content, failures = _measure(task, study, key)
         stage = "write"
         write_atomic(task.result, content)
         return _outcome(ref, "computed", why, failures, start, key)
@@ -289,14 +297,10 @@ def _stored_key(path: Path) -> str | None:
         return None
 
 
-def _measure(task: StudyTask, key: str) -> tuple[bytes, list[Failure]]:
-    from cad.features.table import extract
-    from cad.imaging.prepare import prepare_study
+def _read(ref: StudyRef) -> Study:
     from cad.imaging.study import Roi
     from cad.imaging.study_files import read_study
-    from cad.snapshot import snapshot
 
-    ref = task.ref
     rois = [
         Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
         for row in ref.rois.itertuples()
@@ -305,9 +309,18 @@ def _measure(task: StudyTask, key: str) -> tuple[bytes, list[Failure]]:
         raise CadError(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
-    study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+
+
+def _measure(task: StudyTask, study: Study, key: str) -> tuple[bytes, list[Failure]]:
+    from cad.features.table import extract
+    from cad.imaging.prepare import prepare_study
+    from cad.snapshot import snapshot
+
+    ref = task.ref
     study, _ = prepare_study(study, task.settings.images)
     features = extract(study, task.settings)
+    copies = _copies(study, features, task.settings)
     failures = [
         failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures
     ]
@@ -325,7 +338,40 @@ def _measure(task: StudyTask, key: str) -> tuple[bytes, list[Failure]]:
         "roi_ids": np.array(features.rows["roi_id"].astype(str).tolist(), dtype=str),
         "record": np.array(json.dumps(record, sort_keys=True)),
         "key": np.array(key),
+        **copies,
+        **(features.unscaled.to_arrays() if features.unscaled is not None else {}),
     }
     stream = io.BytesIO()
     np.savez_compressed(stream, **arrays)
     return stream.getvalue(), failures
+
+
+def _copies(
+    study: Study, features: StudyFeatures, settings: PipelineSettings
+) -> dict[str, np.ndarray]:
+    """Features of the measured regions and of redrawn copies, where stability is asked for."""
+    if not settings.features.robustness.stable_only or features.rows.empty:
+        return {}
+    from cad.features.robustness import Perturbation, perturbed_features
+
+    good = set(features.rows["roi_id"])
+    study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in good])
+    if settings.images.t2_standardisation == "nyul":
+        # No scale of other patients is known here; every patient's own z-score stands in.
+        images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
+        settings = settings.model_copy(update={"images": images})
+    try:
+        table = perturbed_features(
+            study, settings, Perturbation(repeats=settings.features.robustness.repeats)
+        )
+    except CadError as error:
+        features.notes.append(f"not judged for stability: {error.problem}")
+        return {}
+    names = [c for c in table.columns if c not in ("participant_id", "roi_id", "repeat")]
+    return {
+        "participant_id": np.array(study.participant_id),
+        "copies": table[names].to_numpy(float),
+        "copy_names": np.array(names, dtype=str),
+        "copy_roi_id": np.array(table["roi_id"].astype(str).tolist(), dtype=str),
+        "copy_repeat": table["repeat"].to_numpy(int),
+    }

@@ -95,7 +95,7 @@ def test_failures_are_remembered_until_the_input_changes(cohort: Path, quick: st
     assert [o.status for o in first.values()] == ["computed", "failed", "computed"]
     (failure,) = first["sub-0002"].failures
     assert failure.study_id == "sub-0002"
-    assert failure.stage == "measure"
+    assert failure.stage == "read"
     assert "sub-0002_T2w.nii.gz" in failure.reason
     again = measure(cohort, quick, out)["sub-0002"]
     assert again.status == "failed"
