@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import urllib.request
 from collections import Counter
@@ -22,12 +24,9 @@ import pydicom
 from dicom_files import write_seg
 
 from cad.clinic.archive import connect
-from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.pacs_import import import_patient
 from cad.clinic.sr_reader import read_report
 from cad.imaging.nifti import read_volume
-from cad.pipeline import predict
-from cad.running import How
 from cad.share import shared
 
 STUDY = Path("sample_data/dicom/Sample0001")
@@ -46,25 +45,27 @@ def main() -> None:
     rules = shared("configs", "import", "sample.yaml")
     slices = sorted(study.rglob("*.dcm"))
     archive.store(slices)
-    print(f"pushed {len(slices)} files")
+    print(f"pushed {len(slices)} files", flush=True)
     patient = str(pydicom.dcmread(slices[0], stop_before_pixels=True).PatientID)
     summary = import_patient(address, aet, patient, out / "cohort", rules)
-    print(summary.as_text())
+    print(summary.as_text(), flush=True)
     archive.store([_annotate(study, out)])
     summary = import_patient(address, aet, patient, out / "cohort", rules)
-    print(summary.as_text())
-    predict(arguments.model, out / "cohort", out / "run", How())
-    result = write_sr_and_seg(out / "run", out / "cohort", out / "dicom")
-    if result.failures:
-        raise SystemExit("\n".join(map(str, result.failures)))
-    for roi in read_report(result.files[1]).rois:
+    print(summary.as_text(), flush=True)
+    cohort = ["--cohort", out / "cohort"]
+    _cad("predict", "--model", arguments.model, *cohort, "-o", out / "run")
+    _cad("report", out / "run", "--dicom", *cohort, "--send", address, "--aet", aet)
+    for roi in read_report(next((out / "run" / "dicom").glob("*_SR.dcm"))).rois:
         number, unit = roi.values["111047"]
         print(f"ROI {roi.roi_id}: {number:.1f} {unit}, {roi.evaluations['decision']}")
-    archive.store(result.files)
     held = _modalities()
     print("the archive lists " + ", ".join(f"{n} series {m}" for m, n in sorted(held.items())))
     if not held["SR"] or held["SEG"] < 2:
         raise SystemExit("SR and SEG did not arrive")
+
+
+def _cad(*arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", "cad.cli", *map(str, arguments)], check=True)
 
 
 def _annotate(study: Path, out: Path) -> Path:

@@ -56,13 +56,17 @@ stop() {
 }
 trap stop EXIT
 
-for _ in $(seq 200); do
+for attempt in $(seq 600); do
     if ! kill -0 "$server" 2>/dev/null; then
         cat "$home/log" >&2
         exit 3
     fi
     if (exec 3<>/dev/tcp/127.0.0.1/8042 && exec 4<>/dev/tcp/127.0.0.1/4242) 2>/dev/null; then
         break
+    fi
+    if [ "$attempt" -eq 600 ]; then
+        echo "with_orthanc.sh: Orthanc did not answer within a minute" >&2
+        exit 3
     fi
     sleep 0.1
 done
