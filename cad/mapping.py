@@ -15,6 +15,7 @@ from cad.evaluation.crossval import positive_probability
 from cad.extraction import Failure, failure_of
 from cad.features.sliding import sliding_rows
 from cad.files import write_atomic
+from cad.foldwise import Preparation
 from cad.imaging.geometry import resample_image
 from cad.imaging.nifti import write_volume
 from cad.imaging.prepare import prepare_study
@@ -38,12 +39,15 @@ class MapTask:
         The model.
     out : Path
         Run folder; the map goes to ``maps/<study_id>_probability.nii.gz``.
+    site : str
+        Of the patient; empty where unknown.
     """
 
     ref: StudyRef
     settings: PipelineSettings
     bundle: Bundle
     out: Path
+    site: str = ""
 
 
 def map_study(task: MapTask) -> Failure | None:
@@ -53,8 +57,10 @@ def map_study(task: MapTask) -> Failure | None:
         rois = [Roi(str(r.roi_id), int(r.label)) for r in ref.rois.itertuples()]
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
         study, _ = prepare_study(study, task.settings.images)
-        found = sliding_rows(study, task.settings)
-        rows = found.rows.reindex(columns=task.bundle.features).to_numpy(float)
+        preparation = Preparation.of(task.bundle.metadata)
+        found = sliding_rows(study, task.settings, scale=preparation.scale)
+        X = found.rows.reindex(columns=task.bundle.features)
+        rows = preparation.adjust(X, [task.site] * len(X))
         probability = np.full(len(rows), np.nan)
         whole = np.isfinite(rows).any(axis=1)
         probability[whole] = positive_probability(task.bundle.estimator, rows[whole])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +31,7 @@ from cad.evaluation.summary import evaluate, json_safe
 from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, read_rows
 from cad.features.registry import feature_units
 from cad.files import write_atomic
+from cad.foldwise import FoldFeatures, Preparation, without_copies
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.learning import (
     KEYS,
@@ -99,12 +100,14 @@ class Run:
         self.explanations: list[dict[str, Any]] = []
         self.parents: list[str] = []
         self.simulated = cohort.simulated
+        self.notes: list[str] = []
         self.basis = ""  # what results rest on beside cohort and settings: a model
 
     def measure(self) -> None:
         """Features of every study, one result file each."""
         start = time.perf_counter()
-        tasks = [StudyTask(ref, self.settings, self.out) for ref in self.cohort.studies()]
+        settings = without_copies(self.settings) if self.kind == "predict" else self.settings
+        tasks = [StudyTask(ref, settings, self.out) for ref in self.cohort.studies()]
         self.outcomes = measure_studies(tasks, self.how)
         self.failures += [f for outcome in self.outcomes for f in outcome.failures]
         pairs = zip(tasks, self.outcomes, strict=True)
@@ -154,6 +157,7 @@ class Run:
         self.labels = reader_labels(self.scores, self.rois, self.cohort.readers, settings)
         self.labels["label_kind"] = label_kinds(self.labels, settings)
         self.labels["truth"] = malignant(self.rois, settings.isup_min)
+        self.labels["site"] = self.labels["participant_id"].map(self._sites())
         self.table = join(self.features, self.labels)
 
     def validate(self) -> None:
@@ -166,10 +170,11 @@ class Run:
                 file=self.cohort.root,
                 hint="fill in scores.tsv, or use `cad predict` with a trained model",
             )
-        rows = table.X.to_numpy(float)
+        source = self._fold_features()
+        self._keep(source.complete())
         self.folds = out_of_fold(
             make_estimator(self.settings),
-            rows,
+            source,
             table.y,
             groups=self._left_out_together(),
             eta=table.eta,
@@ -183,8 +188,9 @@ class Run:
                 self.failures.append(Failure(patient, patient, "", "validate", fold.error))
             else:
                 training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
-                self._explain(fold.estimator, rows[training], fold.rows)
-        self._collect(self.folds.probability, self.folds.decision, self._null(rows))
+                self._explain(fold.estimator, source(training), training, fold.rows)
+        self._collect(self.folds.probability, self.folds.decision, self._null(source))
+        self.notes += source.notes
         self.timings["validate"] = time.perf_counter() - start
 
     def extend(self, bundle: Bundle) -> None:
@@ -215,19 +221,22 @@ class Run:
     def fit(self, out: Path) -> None:
         """The model that all patients make, written as a bundle."""
         table = self.table
-        rows, use = table.X.to_numpy(float), table.labelled
+        source, use = self._fold_features(), table.labelled
+        preparation = source.fit(np.flatnonzero(use))
+        X = source.measured(preparation.scale)
+        rows = source.apply(preparation)
         estimator = make_estimator(self.settings)
         keywords = fit_keywords(estimator, table.eta[use], table.groups[use])
         estimator.fit(rows[use], table.y[use], **keywords)
         estimator = getattr(estimator, "best_estimator_", estimator)
         labels = table.labels.assign(out_of_fold=self.folds.probability if self.folds else np.nan)
         labels = labels.loc[use].reset_index(drop=True)
-        training = pd.concat([labels, table.X[use].reset_index(drop=True)], axis=1)
+        training = pd.concat([labels, X[use].reset_index(drop=True)], axis=1)
         people = self.cohort.participants
         meta = metadata(
             settings=self.settings,
-            features=table.X[use],
-            units=feature_units(list(table.X.columns)),
+            features=X[use],
+            units=feature_units(list(X.columns)),
             labels=labels,
             participants=people[people["participant_id"].isin(set(table.groups[use]))],
             simulated=self.simulated,
@@ -236,6 +245,7 @@ class Run:
             versions={name: version(name) for name in _VERSIONS},
             parents=self.parents,
         )
+        meta["preparation"] = preparation.as_dict()
         save_bundle(
             out, estimator, json_safe(meta), card(meta), rows[use][:REFERENCE_ROWS], training
         )
@@ -250,7 +260,10 @@ class Run:
             "cad_version": first.metadata["cad_version"],
         }
         self.simulated |= any(b.metadata["training"]["simulated"] for b in bundles)
-        scores = score_rows(bundles, self.features)
+        source = self._fold_features()
+        scores = score_rows(bundles, self.features, source)
+        self._keep(source.measured(Preparation.of(first.metadata).scale))
+        self.notes += scores.notes
         hint = "add the images, or name a second --model that was trained without them"
         for study, reason in scores.refused.items():
             patient = study.split("_", 1)[0]
@@ -265,9 +278,12 @@ class Run:
     def map(self, bundle: Bundle) -> None:
         """The first model's probability over every gland that it can take."""
         start = time.perf_counter()
+        sites = self._sites()
         scored = set(self.results.loc[self.results["model"] == bundle.name, "study_id"])
         tasks = [
-            delayed(map_study)(MapTask(ref, self.settings, bundle, self.out))
+            delayed(map_study)(
+                MapTask(ref, self.settings, bundle, self.out, sites.get(ref.participant_id, ""))
+            )
             for ref in self.cohort.studies()
             if ref.study_id in scored
         ]
@@ -291,7 +307,34 @@ class Run:
         write_report(out)
         write_atomic(out / COMPLETE, self._identity().encode())
 
-    def _null(self, rows: np.ndarray) -> dict[str, Any] | None:
+    def _sites(self) -> dict[str, str]:
+        """Site of every patient; empty where the tables do not say."""
+        people = self.cohort.participants
+        if "site" not in people:
+            return dict.fromkeys(people["participant_id"], "")
+        return dict(
+            zip(people["participant_id"], people["site"].fillna("").astype(str), strict=True)
+        )
+
+    def _fold_features(self) -> FoldFeatures:
+        labels = self.table.labels
+        sites = labels["site"].fillna("") if "site" in labels else pd.Series("", labels.index)
+        return FoldFeatures(
+            self.table.keys,
+            self.table.X,
+            without_copies(self.settings) if self.kind == "predict" else self.settings,
+            [task.result for task in self.measured],
+            sites.to_numpy(str),
+            self.out / "folds",
+        )
+
+    def _keep(self, X: pd.DataFrame) -> None:
+        """Take features that are complete now into the tables that are stored."""
+        self.table = replace(self.table, X=X)
+        own = X.iloc[: len(self.features)].reindex(columns=self.features.columns[len(KEYS) :])
+        self.features = pd.concat([self.features[KEYS], own], axis=1)
+
+    def _null(self, rows: FoldFeatures) -> dict[str, Any] | None:
         """The whole loop under permuted labels, when the settings ask for it."""
         settings, table = self.settings.validate_, self.table
         if settings.permutations == 0:
@@ -347,18 +390,20 @@ class Run:
     def _left_out_together(self) -> np.ndarray:
         if self.settings.validate_.scheme != "leave-one-site-out":
             return self.table.groups
-        people = self.cohort.participants
-        if "site" not in people or people["site"].isna().any():
+        sites = self.table.labels["site"].fillna("").to_numpy(str)
+        if (sites == "").any():
             raise CadError(
                 "leave-one-site-out needs a site for every patient",
+                patient=str(self.table.groups[sites == ""][0]),
                 file=self.cohort.root / "participants.tsv",
             )
-        site = people.set_index("participant_id")["site"]
-        return site.loc[self.table.groups].to_numpy(str)
+        return sites
 
-    def _explain(self, estimator: Any, training: np.ndarray, rows: np.ndarray) -> None:
+    def _explain(
+        self, estimator: Any, X: np.ndarray, training: np.ndarray, rows: np.ndarray
+    ) -> None:
         names = list(self.table.X.columns)
-        found = explain(estimator, training, self.table.X.to_numpy(float)[rows], names)
+        found = explain(estimator, X[training], X[rows], names)
         keys = self.table.keys.iloc[rows].to_dict("records")
         units = feature_units(names)
         self.explanations += [
@@ -388,6 +433,6 @@ class Run:
                 "failed": sum(o.status == "failed" for o in self.outcomes),
                 "regions": len(self.results),
             },
-            "warnings": self.metrics.get("warnings", []),
+            "warnings": [*self.metrics.get("warnings", []), *self.notes],
             "simulated": self.simulated,
         }

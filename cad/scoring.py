@@ -13,6 +13,7 @@ from cad.errors import CadError
 from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import decision_value, positive_probability
 from cad.features.registry import feature_units
+from cad.foldwise import FoldFeatures, Preparation
 from cad.learning import KEYS, explain, feature_distance
 
 
@@ -29,14 +30,17 @@ class Scores:
         Rows of ``explanations.csv``.
     refused : dict of str to str
         Studies that no model could take, with the reason.
+    notes : list of str
+        What the run has to say of its models.
     """
 
     table: pd.DataFrame
     explanations: list[dict[str, Any]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
-def score_rows(bundles: list[Bundle], features: pd.DataFrame) -> Scores:
+def score_rows(bundles: list[Bundle], features: pd.DataFrame, source: FoldFeatures) -> Scores:
     """Score every region with the first model whose modalities its study has.
 
     Parameters
@@ -45,6 +49,8 @@ def score_rows(bundles: list[Bundle], features: pd.DataFrame) -> Scores:
         In order of preference.
     features : DataFrame
         Keys and features of the regions.
+    source : FoldFeatures
+        The same rows, to be measured on each model's own scale.
 
     Raises
     ------
@@ -59,14 +65,17 @@ def score_rows(bundles: list[Bundle], features: pd.DataFrame) -> Scores:
     scores = Scores(table)
     reasons: dict[str, list[str]] = {}
     for bundle in bundles:
-        X = features.reindex(columns=bundle.features)
+        preparation = Preparation.of(bundle.metadata)
+        X = source.measured(preparation.scale).reindex(columns=bundle.features)
         missing = _missing_modalities(X, bundle)
         for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
             lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
             reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
         open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
         if len(open_rows):
-            _score(bundle, X.to_numpy(float), open_rows, features, scores)
+            adjusted = preparation.adjust(X, source.sites)
+            _score(bundle, adjusted, open_rows, features, scores)
+            scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
     unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
     scores.refused = {
         study: "; ".join(why) + " and this study has none"
@@ -109,14 +118,30 @@ def _score(
     for name, values in columns.items():
         table.loc[rows, name] = values
     units = feature_units(bundle.features)
-    found = explain(
-        bundle.estimator, training[bundle.features].to_numpy(float), X[rows], bundle.features
-    )
+    seen = training_rows(bundle)
+    found = explain(bundle.estimator, seen, X[rows], bundle.features)
     keys = features[KEYS].iloc[rows].to_dict("records")
     scores.explanations += [
         {**key, **entry, "unit": units[entry["feature"]]}
         for key, entries in zip(keys, found, strict=True)
         for entry in entries
+    ]
+
+
+def training_rows(bundle: Bundle) -> np.ndarray:
+    """The training regions as the model's learner saw them, shape (n, n_features)."""
+    training = bundle.training
+    sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
+    preparation = Preparation.of(bundle.metadata)
+    return preparation.adjust(training[bundle.features], sites.to_numpy(str))
+
+
+def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
+    return [
+        f"model {bundle.name} was not trained on "
+        + (f"site {site}" if site else "patients without a site")
+        + ": features there are not harmonised"
+        for site in preparation.unseen(sites)
     ]
 
 

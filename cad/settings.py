@@ -68,6 +68,17 @@ class TextureSettings(Section):
     )
 
 
+class RobustnessSettings(Section):
+    """Features that survive a slightly different drawing of the region."""
+
+    stable_only: bool = Field(
+        False,
+        description="learn from features whose ICC over redrawn regions has a lower 95 % bound of "
+        "at least .75, judged on the training patients",
+    )
+    repeats: int = Field(9, ge=1, description="redrawn copies of each region")
+
+
 class FeatureSettings(Section):
     """Which features are measured."""
 
@@ -87,6 +98,7 @@ class FeatureSettings(Section):
     exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
     texture: TextureSettings = TextureSettings()
     perfusion: PerfusionSettings = PerfusionSettings()
+    robustness: RobustnessSettings = RobustnessSettings()
 
 
 class LabelSettings(Section):

@@ -207,13 +207,13 @@ def _fit_fold(
     rows = np.flatnonzero(group == name)
     train = np.flatnonzero((group != name) & ~np.isnan(y))
     nothing = np.full(len(rows), np.nan)
-    table = X(train) if callable(X) else X
     fitted = clone(estimator)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            table = X(train) if callable(X) else X
             fitted.fit(_safe_indexing(table, train), y[train], **keywords)
             test = _safe_indexing(table, rows)
             probability, decision = positive_probability(fitted, test), decision_value(fitted, test)

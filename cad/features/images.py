@@ -104,7 +104,12 @@ def prepare(
     if name == "dce":
         return _prepare_dce(study, settings, needed)
     whole = standardise_t2(study, settings.images, scale) if name == "t2w" else grid_of(study, name)
-    return Prepared(name, crop(whole, _box_in(needed, whole, _MARGIN)))
+    return Prepared(name, crop_to(whole, needed))
+
+
+def crop_to(whole: Volume, needed: Volume) -> Volume:
+    """The part of an image that filters see when they measure ``needed``, a mask on its grid."""
+    return crop(whole, _box_in(needed, whole, _MARGIN))
 
 
 def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:

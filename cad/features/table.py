@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,7 @@ from cad.features.images import (
 from cad.features.measure import UNFIT, measure
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import Regions
+from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
@@ -74,6 +75,9 @@ class StudyFeatures:
         needed.
     curves : dict of str to Curve
         By ``roi_id``; empty without a dynamic series.
+    unscaled : UnscaledT2 or None
+        With the ``nyul`` standardisation and no scale yet: what T2 features are measured from once
+        there is one. Their columns are NaN until then.
     """
 
     rows: pd.DataFrame
@@ -81,6 +85,7 @@ class StudyFeatures:
     failures: list[CadError] = field(default_factory=list)
     maps: dict[str, Volume] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
+    unscaled: UnscaledT2 | None = None
 
 
 def extract(
@@ -95,7 +100,8 @@ def extract(
     settings : PipelineSettings
         ``images`` and ``features`` matter.
     scale : NyulScale, optional
-        For the ``nyul`` standardisation of T2: fitted on the training patients.
+        For the ``nyul`` standardisation of T2: fitted on the training patients. Without it T2
+        columns are NaN and ``unscaled`` says what they are measured from.
 
     Returns
     -------
@@ -169,15 +175,22 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    union = np.logical_or.reduce(masks)
+    needed = grid.with_array(np.logical_or.reduce(masks))
+    waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
     try:
-        prepared = prepare(study, settings, name, grid.with_array(union), scale)
+        if waits:
+            unscaled = unscaled_t2(study, settings.images, needed)
+            prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
+        else:
+            prepared = prepare(study, settings, name, needed, scale)
     except CadError as error:
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
         return {}
     regions = Regions.from_masks([_on(mask, grid, prepared.grid) for mask in masks])
     result.notes += prepared.notes
+    if waits:
+        result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
@@ -186,6 +199,8 @@ def _modality(
     lost = [n for n, values in columns.items() if not np.isfinite(values).all()]
     if lost:
         result.notes.append(_lost_note(columns, lost, rois))
+    if waits:  # measured under the study's own scale for the columns' names and notes only
+        columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
 
 

@@ -73,7 +73,9 @@ class NyulScale:
         """SHA-256 of the landmarks: what features standardised by this scale are cached under."""
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
-    def transform(self, image: Volume, mask: np.ndarray | None = None) -> Volume:
+    def transform(
+        self, image: Volume, mask: np.ndarray | None = None, own: np.ndarray | None = None
+    ) -> Volume:
         """Map an image to the standard scale by its own landmarks.
 
         Linear between landmarks; beyond the first and the last the outer segment goes on.
@@ -84,8 +86,10 @@ class NyulScale:
             T2-weighted image.
         mask : ndarray of bool, optional
             Where its landmarks are taken; must be chosen as for the training patients.
+        own : ndarray, shape (11,), optional
+            Its landmarks, where they are known already or ``image`` is a part only.
         """
-        own = landmarks(image, mask)
+        own = landmarks(image, mask) if own is None else own
         values = image.array.astype(float)
         out = np.interp(values, own, self.landmarks)
         for end, inner in ((0, 1), (-1, -2)):

@@ -1,0 +1,108 @@
+"""T2 regions kept unstandardised, to be measured again under every fold's own scale.
+
+Nyul's scale is fitted on training patients, so that a study's T2 features differ from fold to fold.
+They need no second look at the files: the part of the image around the regions, the landmarks of
+the whole image and the regions' voxels say everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.features.images import Prepared, crop_to
+from cad.features.measure import measure
+from cad.features.radiomics_classes import radiomics_features
+from cad.features.regions import Regions
+from cad.imaging.standardise import NyulScale, landmarks, prepared_t2
+from cad.imaging.study import Study
+from cad.imaging.volume import Volume
+from cad.settings import FeatureSettings, ImageSettings
+
+_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start")
+_PREFIX = "unscaled_"
+
+
+@dataclass(frozen=True, eq=False)
+class UnscaledT2:
+    """A study's T2 image around its regions, before standardisation.
+
+    Parameters
+    ----------
+    image : Volume
+        float32, bias-corrected where asked for; cut as for :func:`cad.features.images.prepare`.
+    landmarks : ndarray, shape (11,)
+        Of the whole image.
+    regions : Regions or None
+        On ``image``, in the order of the feature rows.
+    """
+
+    image: Volume
+    landmarks: np.ndarray
+    regions: Regions | None = None
+
+    def prepared(self, scale: NyulScale) -> Prepared:
+        """The image on a scale, ready to be measured."""
+        return Prepared("t2w", scale.transform(self.image, own=self.landmarks))
+
+    def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
+        """T2 feature columns, shape (n_regions,), as ``extract`` gives them with this scale."""
+        if self.regions is None:
+            raise ValueError("no regions were given")
+        prepared = self.prepared(scale)
+        return measure(prepared, self.regions, settings) | radiomics_features(
+            prepared, self.regions, settings
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for ``numpy.savez``."""
+        if self.regions is None:
+            raise ValueError("no regions were given")
+        values = (
+            self.image.array,
+            np.array(self.image.spacing),
+            np.array(self.image.origin),
+            np.asarray(self.image.direction, float),
+            self.landmarks,
+            self.regions.index,
+            self.regions.start,
+        )
+        return {_PREFIX + name: value for name, value in zip(_ARRAYS, values, strict=True)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
+        """What :meth:`to_arrays` gave, from an open archive; None where a study has no T2."""
+        if _PREFIX + "image" not in arrays:
+            return None
+        image, spacing, origin, direction, own, index, start = (
+            np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
+        )
+        volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
+        return cls(volume, own, Regions(index, start, image.shape))  # type: ignore[arg-type]
+
+
+def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:
+    """The part of a study's T2 image that regions need, with the whole image's landmarks.
+
+    Parameters
+    ----------
+    study : Study
+        With ``t2w``.
+    settings : ImageSettings
+        ``bias_correction``.
+    needed : Volume
+        Boolean, on any part of the T2 grid.
+
+    Raises
+    ------
+    CadError
+        Naming the patient, for an image without 11 different landmarks.
+    """
+    try:
+        whole = prepared_t2(study, settings)
+        return UnscaledT2(crop_to(whole, needed), landmarks(whole))
+    except CadError as error:
+        raise error.at(patient=study.participant_id) from None
