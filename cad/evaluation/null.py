@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from cad.errors import CadError
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.metrics import auc
+from cad.evaluation.metrics import auc, consensus_truth
 
 SCHEMES = ("between", "within")
 SIGNIFICANT = 0.05
@@ -79,7 +79,8 @@ def permutation_null(
     estimator, X, y, groups, eta, patients
         As in :func:`cad.evaluation.crossval.out_of_fold`; labels move between ``patients``.
     truth : array, shape (n_rois,)
-        What the AUC is measured against: 1, 0 or NaN (not measured).
+        What the AUC is measured against: 1, 0 or NaN (not measured). When nothing is known of
+        any ROI, the labels themselves, thresholded at .5, take its place.
     n : int
         Permutations of each scheme.
     observed : float, optional
@@ -96,7 +97,8 @@ def permutation_null(
     Returns
     -------
     dict
-        ``observed``, ``n`` and per scheme ``{aucs, failed, p, lower, upper, mean, evidence}``:
+        ``observed``, ``n``, ``against`` (histology or labels) and per scheme
+        ``{aucs, failed, p, lower, upper, mean, evidence}``:
         ``p`` = (1 + b) / (1 + n) with b permutations at or above the observed AUC (a permutation
         whose loop failed counts as one), ``lower`` and ``upper`` the central 95 % of the null,
         ``evidence`` a sentence.
@@ -107,6 +109,9 @@ def permutation_null(
         For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
     """
     y, truth = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
+    against = "histology" if np.isfinite(truth).any() else "labels"
+    if against == "labels":
+        truth = consensus_truth(y)[0]
     unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
     if unknown or n < 1:
         raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
@@ -124,7 +129,7 @@ def permutation_null(
         observed = loop(np.arange(len(y)))
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    result: dict[str, Any] = {"observed": observed, "n": n}
+    result: dict[str, Any] = {"observed": observed, "n": n, "against": against}
     work = [
         (scheme, _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k])))
         for number, scheme in enumerate(schemes)

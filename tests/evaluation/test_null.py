@@ -91,6 +91,10 @@ def test_count_and_observed_do_not_change_the_null() -> None:
     np.testing.assert_array_equal(one["between"]["p"], two["between"]["p"])
     np.testing.assert_array_equal(longer["within"]["aucs"][:6].shape, (6,))
     assert "between" not in longer
+    assert one["against"] == "histology"
+    unread = permutation_null(logistic(), X, y, np.full(40, np.nan), groups=groups, n=6, seed=3)
+    assert unread["against"] == "labels"
+    np.testing.assert_array_equal(one["within"]["aucs"], unread["within"]["aucs"])
 
 
 def test_noise_in_small(evidence: ModuleType) -> None:
