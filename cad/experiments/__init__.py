@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
     "niaf2014-clinical": "cad.experiments.niaf2014_clinical:clinical",
     "wang2014-uci": "cad.experiments.wang2014:uci",
+    "wang2014-roi": "cad.experiments.wang2014_roi:roi",
     "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",
     "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
     "amirou2014-covertype": "cad.experiments.amirou2014:covertype",

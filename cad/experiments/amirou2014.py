@@ -221,7 +221,7 @@ def _row(
 def _regions(problem: Problem) -> Figure:
     """Where two features alone lead to each decision, on seed 0's training rows."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
-    X = StandardScaler().fit_transform(problem.X[np.ix_(train, problem.shown)])
+    X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
     low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
     x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
@@ -327,8 +327,10 @@ def _figure(curve: pd.DataFrame, costly: pd.DataFrame) -> Figure:
     part = costly[costly["rule"] == "cost-based"]
     cost.plot(part["reject rate"], part["sensitivity"], "k", label="sensitivity")
     cost.plot(part["reject rate"], part["positive predictivity"], "r", label="predictivity")
-    cost.plot(part["reject rate"], part["cost"], "b:", label="cost")
-    cost.set(xlabel=f"reject rate, θ = {THETA}")
-    cost.legend()
+    cost.set(xlabel=f"reject rate, θ = {THETA}", ylabel="sensitivity, predictivity")
+    cost.legend(loc="center right")
+    right = cost.twinx()
+    right.plot(part["reject rate"], part["cost"], "b:")
+    right.set_ylabel("cost (dotted)")
     figure.tight_layout()
     return figure

@@ -141,17 +141,19 @@ def _differences(ours: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
 
 
 def _maps(sets: dict[str, dict[str, Any]], names: list[str]) -> Figure:
-    figure = Figure(figsize=(7, 2.6 * min(3, len(names))))
     shown = names[:3]
-    axes = figure.subplots(len(shown), 2, squeeze=False)
-    for row, name in zip(axes, shown, strict=True):
-        for cell, method in zip(row, ("SSLROC1", "SSLROC2"), strict=True):
-            image = cell.imshow(
-                np.reshape(sets[name][method]["grid"], (len(C_SSL), len(M_SSL))), cmap="cividis"
-            )
-            cell.set(title=f"{name}, {method}", xlabel="log10 M", ylabel="log10 C")
-            cell.set_xticks(range(len(M_SSL)), [f"{np.log10(m):g}" for m in M_SSL])
-            cell.set_yticks(range(len(C_SSL)), [f"{np.log10(c):g}" for c in C_SSL])
-            figure.colorbar(image, ax=cell)
+    figure = Figure(figsize=(7, 2.6 * len(shown)))
+    for row, name in zip(figure.subplots(len(shown), 2, squeeze=False), shown, strict=True):
+        for axes, method in zip(row, ("SSLROC1", "SSLROC2"), strict=True):
+            draw_map(axes, sets[name][method]["grid"], f"{name}, {method}")
     figure.tight_layout()
     return figure
+
+
+def draw_map(axes: Any, values: list[float], title: str) -> None:
+    """AUC of SSLROC's grid as a map over C and M."""
+    image = axes.imshow(np.reshape(values, (len(C_SSL), len(M_SSL))), cmap="cividis")
+    axes.set(title=title, xlabel="log10 M", ylabel="log10 C")
+    axes.set_xticks(range(len(M_SSL)), [f"{np.log10(m):g}" for m in M_SSL])
+    axes.set_yticks(range(len(C_SSL)), [f"{np.log10(c):g}" for c in C_SSL])
+    axes.figure.colorbar(image, ax=axes)

@@ -1,0 +1,113 @@
+"""[N14]: structure of the results, and claims that can fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cad.errors import CadError
+from cad.experiments import EXPERIMENTS, Options, run_experiment
+from cad.experiments.gaussians import Gaussians, five_levels, noisy
+from cad.experiments.methods import paired_p
+from cad.experiments.niaf2014 import TABLE1_ETA, compare, outlier, table2, toy
+from cad.experiments.niaf2014_clinical import _left_out
+from cad.experiments.niaf2014_figures import _orders
+
+
+@pytest.mark.parametrize("sigma", [0.3, np.sqrt(0.3)], ids=["deviation", "variance"])
+def test_noiseless_probabilities_bring_ten_times_less_error(sigma: float) -> None:
+    rows = compare(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, 1).set_index("method")
+    own = rows.loc["P-SVM"]
+    assert own["AUC"] >= 0.999
+    assert own["Acc"] >= 0.99
+    assert own["Err"] <= 2e-4
+    for other in ("SVM", "F-SVM"):
+        assert rows.loc[other, "Err"] >= 10 * own["Err"]
+
+
+def test_noisy_probabilities_still_help(tmp_path) -> None:
+    result = toy(Options(tmp_path, repeats=1))
+    rows = result.tables["Measures"].set_index("method")
+    assert rows.loc["P-SVM", "KL"] < rows.loc[["SVM", "F-SVM"], "KL"].min() / 3
+    assert rows.loc["P-SVM published", "KL one-sided"] == 3.6
+
+
+def test_table2_reports_both_readings_and_published(tmp_path) -> None:
+    result = table2(Options(tmp_path, repeats=1))
+    measures, tests = result.tables.values()
+    assert set(measures["means"]) == {"diagonal", "as printed", "published"}
+    assert measures.groupby("means")["method"].count().to_dict() == {
+        "as printed": 9,
+        "diagonal": 9,
+        "published": 3,
+    }
+    assert tests.filter(like="p (").to_numpy().max() <= 1.0
+
+
+def test_outlier_labelled_uncertain_stays_at_the_frontier(tmp_path) -> None:
+    page = run_experiment("niaf2014-outlier", Options(tmp_path))
+    rows = outlier(Options(tmp_path)).tables["The added point and the frontier"]
+    hard, soft = rows["P of the outlier"]
+    assert abs(soft - 0.51) <= 0.1 + 1e-6  # inside its tube
+    assert hard > soft
+    assert "![" in page.read_text()
+    assert (tmp_path / "niaf2014-outlier-1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_posterior_is_bayes() -> None:
+    data = Gaussians((-1.0, 0.0), (1.0, 0.0), 0.7)
+    X = data.draw(40, np.random.default_rng(0))
+    low = np.exp(-((X - [-1, 0]) ** 2).sum(1) / (2 * 0.49))
+    high = np.exp(-((X - [1, 0]) ** 2).sum(1) / (2 * 0.49))
+    np.testing.assert_allclose(data.posterior(X), high / (low + high), rtol=1e-10)
+
+
+def test_noise_and_levels_stay_in_range() -> None:
+    p = np.linspace(0, 1, 101)
+    moved = noisy(p, 0.15, np.random.default_rng(0))
+    assert moved.min() >= 0
+    assert moved.max() <= 1
+    assert np.abs(moved - p).max() <= 0.15
+    assert np.unique(five_levels(p)).tolist() == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_sign_test_by_hand() -> None:
+    seeds = np.arange(10)
+    rows = pd.concat(
+        [
+            pd.DataFrame({"seed": seeds, "method": "P-SVM", "Acc": 0.9}),
+            pd.DataFrame({"seed": seeds, "method": "SVM", "Acc": np.where(seeds == 0, 0.95, 0.8)}),
+        ]
+    )
+    assert paired_p(rows, "Acc", "SVM", "higher") == pytest.approx(11 / 1024)  # 9 or 10 of 10
+    assert paired_p(rows, "Acc", "SVM", "lower") == pytest.approx(1023 / 1024)
+
+
+def test_orders_put_the_best_first() -> None:
+    table = pd.DataFrame(
+        {
+            "level": 0.0,
+            "method": ["A", "B"],
+            "AUC": [0.9, 0.8],
+            "Acc": [0.7, 0.8],
+            "KL": [1.0, 2.0],
+            "Err": [2.0, 1.0],
+        }
+    )
+    row = _orders(table, "level").iloc[0]
+    assert row[["AUC", "Acc", "KL", "Err"]].tolist() == ["A > B", "B > A", "A > B", "B > A"]
+
+
+def test_patients_stay_together_when_groups_are_left_out() -> None:
+    patients = np.array(["b", "a", "b", "c", "a", "d"])
+    assert _left_out(patients, None) is patients
+    groups = _left_out(patients, 2)
+    assert len(set(groups)) == 2
+    assert all(len(set(groups[patients == p])) == 1 for p in "abcd")
+
+
+def test_unknown_names_get_the_nearest(tmp_path) -> None:
+    with pytest.raises(CadError, match="did you mean 'wang2014-uci'"):
+        run_experiment("wang2014-ucl", Options(tmp_path))
+    assert len(EXPERIMENTS) == 13
