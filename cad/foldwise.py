@@ -86,6 +86,17 @@ class Preparation:
             return []
         return sorted(set(map(str, sites)) - set(self.harmoniser.sites_))
 
+    def as_text(self) -> list[str]:
+        """One sentence for each thing that was fitted, for the model's card."""
+        said = []
+        if self.scale is not None:
+            said.append("T2 is put on the Nyul scale of the training patients")
+        if self.unstable:
+            said.append(f"{len(self.unstable)} features that redrawing changes are not used")
+        if self.harmoniser is not None:
+            said.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
+        return said
+
     def as_dict(self) -> dict[str, Any]:
         """Content for a model's metadata; :meth:`from_dict` gives the same numbers back."""
         site: dict[str, Any] | None = None
@@ -179,7 +190,17 @@ class FoldFeatures:
     @property
     def notes(self) -> list[str]:
         """What the reader of a run has to know."""
-        return [NYUL_NOTE] if self._nyul else []
+        said = [NYUL_NOTE] if self._nyul else []
+        if self._stable:
+            kept = set(stable_features(self._copies)) & set(self.X.columns)
+            said.append(
+                f"learned from stable features only, {len(kept)} of {self.X.shape[1]} over all "
+                "patients; every fold judged them on its training patients"
+            )
+        known = sorted(set(self.sites) - {""})
+        if self._combat and len(known) == 1:
+            said.append(f"harmonisation: nothing to do, all patients are of site {known[0]}")
+        return said
 
     def fit(self, rows: np.ndarray) -> Preparation:
         """What the patients of these rows decide.

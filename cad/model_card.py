@@ -119,6 +119,7 @@ def card(meta: dict[str, Any]) -> str:
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
         f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
+        *(f"- {text}" for text in meta.get("preparation", {}).get("text", [])),
         f"- cohort hash: `{training['cohort_hash'][:16]}`",
         "",
         "The bundle carries the training regions' feature rows (a kernel learner does so by its "

@@ -245,7 +245,7 @@ class Run:
             versions={name: version(name) for name in _VERSIONS},
             parents=self.parents,
         )
-        meta["preparation"] = preparation.as_dict()
+        meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
         save_bundle(
             out, estimator, json_safe(meta), card(meta), rows[use][:REFERENCE_ROWS], training
         )
