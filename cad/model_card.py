@@ -157,6 +157,8 @@ def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
 def _cell(part: dict[str, Any] | None) -> str:
     if not part or part["value"] is None:
         return "not defined"
+    if part["lower"] is None or part["upper"] is None:
+        return f"{part['value']:.3f}"  # no resamples were asked for, or none could be used
     return f"{part['value']:.3f} [{part['lower']:.3f}, {part['upper']:.3f}]"
 
 
