@@ -100,12 +100,18 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="Cohort folder to write.")],
     patients: Annotated[int, typer.Option("--patients", min=1, help="Number of patients.")] = 49,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every random draw.")] = 0,
+    jobs: Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
+    from cad.phantom import latent_auc
     from cad.phantom import simulate as simulate_cohort
 
-    simulate_cohort(out, patients=patients, seed=seed)
+    simulate_cohort(out, patients=patients, seed=seed, jobs=jobs)
     typer.echo(f"wrote {patients} simulated patients to {out}")
+    try:
+        typer.echo(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
+    except CadError as error:
+        typer.echo(str(error))
 
 
 @app.command("check")

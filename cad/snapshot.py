@@ -93,7 +93,8 @@ def display_grid(study: Study) -> Volume:
     high = np.minimum(found.max(axis=0) + margin + 1, image.shape)
     part = image.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
     origin = image.index_to_patient(low[::-1].astype(float))
-    return Volume(part, image.spacing, tuple(map(float, origin)), image.direction)
+    x, y, z = map(float, origin)
+    return Volume(part, image.spacing, (x, y, z), image.direction)
 
 
 def _describe(

@@ -1,0 +1,130 @@
+"""Bundles: nothing but data, refused when a byte changed, reproducing their predictions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.bundle import FILES, HASHES, load_bundle, save_bundle, verify_bundle
+from cad.errors import CadError
+from cad.learners import LEARNERS, ProbabilisticSVC
+from cad.model_state import dump_state, load_state
+
+
+def _data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((60, 4))
+    return X, (X[:, 0] + 0.3 * rng.standard_normal(60) > 0).astype(float)
+
+
+@pytest.mark.parametrize("name", sorted(LEARNERS))
+def test_every_learner_survives_the_disk(name: str) -> None:
+    X, y = _data()
+    estimator = Pipeline([("scale", StandardScaler()), ("learner", LEARNERS[name]())]).fit(X, y)
+    structure, arrays = dump_state(estimator)
+    again = load_state(json.loads(json.dumps(structure)), arrays)
+    new = _data(1)[0]
+    np.testing.assert_array_equal(again.predict_proba(new), estimator.predict_proba(new))
+    np.testing.assert_array_equal(again.predict(new), estimator.predict(new))
+
+
+def test_a_callable_kernel_cannot_be_stored() -> None:
+    X, y = _data()
+    model = ProbabilisticSVC(kernel=lambda a, b: a @ b.T).fit(X, y)
+    with pytest.raises(CadError, match="cannot store"):
+        dump_state(model)
+
+
+def test_only_listed_classes_are_constructed() -> None:
+    with pytest.raises(CadError, match="not allowed"):
+        load_state({"class": "Popen", "state": {}}, {})
+
+
+def _tampered(model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "model"))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_byte_is_refused(model: Path, tmp_path: Path, name: str) -> None:
+    folder = _tampered(model, tmp_path)
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(CadError, match="SHA-256 differs") as caught:
+        load_bundle(folder)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [*FILES, HASHES])
+def test_a_missing_truncated_or_additional_member_is_refused(
+    model: Path, tmp_path: Path, name: str
+) -> None:
+    folder = _tampered(model, tmp_path)
+    (folder / name).write_bytes((folder / name).read_bytes()[:-20])
+    with pytest.raises(CadError):
+        load_bundle(folder)
+    (folder / name).unlink()
+    with pytest.raises(CadError, match="missing or additional"):
+        load_bundle(folder)
+    shutil.copy(model / name, folder / name)
+    (folder / "extra.pkl").write_bytes(b"")
+    with pytest.raises(CadError, match=r"extra\.pkl"):
+        load_bundle(folder)
+
+
+def _rewrite(folder: Path, **changes: object) -> None:
+    path = folder / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    hashes = json.loads((folder / HASHES).read_text())
+    hashes["metadata.json"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / HASHES).write_text(json.dumps(hashes))
+
+
+def test_a_later_schema_is_refused_with_the_reason(model: Path, tmp_path: Path) -> None:
+    folder = _tampered(model, tmp_path)
+    _rewrite(folder, schema_version=99)
+    with pytest.raises(CadError, match="schema version 99"):
+        load_bundle(folder)
+
+
+def test_verify_sees_a_model_that_no_longer_predicts_the_same(tmp_path: Path) -> None:
+    import pandas as pd
+
+    X, y = _data()
+    estimator = Pipeline([("learner", ProbabilisticSVC())]).fit(X, y)
+    save_bundle(tmp_path / "m", estimator, {"features": ["a"]}, "card", X[:5], pd.DataFrame())
+    assert verify_bundle(tmp_path / "m") == 0.0
+    structure = json.loads((tmp_path / "m" / "metadata.json").read_text())["structure"]
+    learner = structure["state"]["steps"]["list"][0]["tuple"][1]["state"]
+    learner["scale_"] = {"float": (2.0).hex()}
+    _rewrite(tmp_path / "m", structure=structure)
+    with pytest.raises(CadError, match="reference predictions differ"):
+        verify_bundle(tmp_path / "m")
+
+
+def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
+    import pandas as pd
+
+    X, y = _data()
+    for name in ("a", "b"):
+        estimator = Pipeline([("learner", ProbabilisticSVC())]).fit(X, y)
+        save_bundle(tmp_path / name, estimator, {"features": []}, "card", X, pd.DataFrame({"x": y}))
+    for file in (*FILES, HASHES):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_every_released_model_verifies(repository: Path) -> None:
+    models = sorted((repository / "models").iterdir())
+    assert [m.name for m in models] == ["phantom-psvm", "phantom-psvm-biparametric"]
+    for model in models:
+        assert verify_bundle(model) <= 1e-8
+        card = (model / "README.md").read_text()
+        assert "Trained on simulated patients" in card
+        assert "Research use only" in card

@@ -1,0 +1,227 @@
+"""Whole runs on simulated patients: what is written, what a broken study costs, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cad.errors import CadError
+from cad.evaluation.metrics import auc
+from cad.pipeline import check, compare_models, predict, run_pipeline, suggest_readings, train
+from cad.run_folder import PROBABILITY_COLUMNS
+from cad.running import How
+
+
+def _copy(cohort: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(cohort, tmp_path / "cohort"))
+
+
+def test_a_run_writes_what_the_contract_names(run_folder: Path, cohort: Path) -> None:
+    for name in (
+        "run.json",
+        "features.parquet",
+        "labels.parquet",
+        "probabilities.csv",
+        "explanations.csv",
+        "metrics.json",
+        "failures.csv",
+        "validation.md",
+        "report/index.html",
+    ):
+        assert (run_folder / name).is_file(), name
+    table = pd.read_csv(run_folder / "probabilities.csv")
+    assert tuple(table.columns) == PROBABILITY_COLUMNS
+    assert len(table) == len(pd.read_csv(cohort / "rois.tsv", sep="\t"))
+    assert table["probability"].between(0, 1).all()
+    for patient in table["participant_id"].unique():
+        assert (run_folder / "report" / f"{patient}.html").is_file()
+    record = json.loads((run_folder / "run.json").read_text())
+    assert record["simulated"] is True
+    assert record["decision_thresholds"] == pytest.approx([0.1, 0.6])
+
+
+def test_measures_are_those_of_the_written_probabilities(run_folder: Path) -> None:
+    table = pd.read_csv(run_folder / "probabilities.csv")
+    metrics = json.loads((run_folder / "metrics.json").read_text())
+    truth = (table["histology"] == "malignant").astype(float)
+    assert metrics["histology"]["auc"]["value"] == pytest.approx(auc(truth, table["probability"]))
+    decided = np.select(
+        [table["probability"] > 0.6, table["probability"] < 0.1], ["malignant", "benign"], "refer"
+    )
+    assert (decided == table["decision"]).all()
+    kinds = table["label_kind"].value_counts().to_dict()
+    assert metrics["label_kinds"] == kinds
+
+
+def test_explanations_add_up_to_a_change_of_the_decision_value(run_folder: Path) -> None:
+    table = pd.read_csv(run_folder / "explanations.csv")
+    per_region = table.groupby(["study_id", "roi_id"])
+    assert (per_region.size() == 5).all()
+    sizes = table.assign(size=table["delta"].abs())
+    ranked = sizes.sort_values(["study_id", "roi_id", "rank"]).groupby(["study_id", "roi_id"])
+    assert ranked["size"].apply(lambda s: s.is_monotonic_decreasing).all()
+    assert table["unit"].notna().any()
+
+
+def test_a_broken_study_costs_no_other(cohort: Path, quick_pipeline: Path, tmp_path: Path) -> None:
+    root = _copy(cohort, tmp_path)
+    patients = sorted(p.name for p in root.glob("sub-*"))
+    broken = next((root / patients[0]).rglob("*_T2w.nii.gz"))
+    broken.write_bytes(broken.read_bytes()[:100])
+    out = tmp_path / "out"
+    summary = run_pipeline(str(quick_pipeline), root, out, How(jobs=2))
+    assert {f.participant_id for f in summary.failures} == {patients[0]}
+    assert "T2w" in summary.failures[0].reason
+    table = pd.read_csv(out / "probabilities.csv")
+    assert set(table["participant_id"]) == set(patients[1:])
+    assert not (out / "studies" / f"{patients[0]}.npz").exists()
+    assert pd.read_csv(out / "failures.csv")["participant_id"].tolist() == [patients[0]]
+    assert any(patients[0] in str(problem) for problem in check(root))
+
+
+def test_a_bad_score_excludes_its_patient_by_name(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    root = _copy(cohort, tmp_path)
+    scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
+    scores.loc[0, "score"] = "9"
+    scores.to_csv(root / "scores.tsv", sep="\t", index=False)
+    summary = run_pipeline(str(quick_pipeline), root, tmp_path / "out", How())
+    assert [f.participant_id for f in summary.failures] == [scores.loc[0, "participant_id"]]
+    assert "9" in summary.failures[0].reason
+
+
+def test_one_patient_or_one_class_cannot_be_validated(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    root = _copy(cohort, tmp_path)
+    people = pd.read_csv(root / "participants.tsv", sep="\t")
+    first = people["participant_id"].iloc[0]
+    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
+        table = pd.read_csv(root / name, sep="\t", dtype=str, keep_default_na=False)
+        table[table["participant_id"] == first].to_csv(root / name, sep="\t", index=False)
+    with pytest.raises(CadError, match="one group"):
+        run_pipeline(str(quick_pipeline), root, tmp_path / "one", How())
+
+    root = Path(shutil.copytree(cohort, tmp_path / "benign"))
+    scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
+    scores.assign(score="1").to_csv(root / "scores.tsv", sep="\t", index=False)
+    with pytest.raises(CadError, match="class"):
+        run_pipeline(str(quick_pipeline), root, tmp_path / "two", How())
+
+
+def test_predicting_the_training_cohort_uses_the_bundle_only(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    summary = predict([str(model)], cohort, out, How())
+    assert summary.failures == []
+    table = pd.read_csv(out / "probabilities.csv")
+    training = pd.read_parquet(model / "training.parquet")
+    from cad.bundle import load_bundle
+
+    bundle = load_bundle(model)
+    own = bundle.estimator.predict_proba(training[bundle.features].to_numpy(float))[:, 1]
+    assert table["probability"].to_numpy() == pytest.approx(own, abs=1e-12)
+    assert set(table["model"]) == {"quick-model"}
+    assert json.loads((out / "metrics.json").read_text())["histology"]["n"] == len(table)
+
+
+def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
+    cohort: Path, quick_pipeline: Path, model: Path, tmp_path: Path
+) -> None:
+    root = _copy(cohort, tmp_path)
+    patient = sorted(p.name for p in root.glob("sub-*"))[2]
+    shutil.rmtree(root / patient / "perf")
+    alone = predict([str(model)], root, tmp_path / "alone", How())
+    assert [(f.participant_id, f.stage) for f in alone.failures] == [(patient, "score")]
+    assert "dce" in alone.failures[0].reason
+    table = pd.read_csv(tmp_path / "alone" / "probabilities.csv").set_index("participant_id")
+    assert table.loc[patient, "probability"].isna().all()
+    assert table.drop(patient)["probability"].notna().all()
+
+    other = tmp_path / "two.yaml"
+    other.write_text(
+        quick_pipeline.read_text().replace("features: {", "features: {modalities: [t2w, adc], ")
+    )
+    second = tmp_path / "without-dce"
+    train(str(other), cohort, second, How())
+    both = predict([str(model), str(second)], root, tmp_path / "both", How())
+    assert both.failures == []
+    table = pd.read_csv(tmp_path / "both" / "probabilities.csv").set_index("participant_id")
+    assert set(table.loc[patient, "model"]) == {"without-dce"}
+    assert set(table.drop(patient)["model"]) == {"quick-model"}
+
+
+def test_a_probability_map_covers_the_gland(cohort: Path, model: Path, tmp_path: Path) -> None:
+    import nibabel as nib
+
+    root = _copy(cohort, tmp_path)
+    people = pd.read_csv(root / "participants.tsv", sep="\t").iloc[:1]
+    first = people["participant_id"].iloc[0]
+    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
+        table = pd.read_csv(root / name, sep="\t", dtype=str, keep_default_na=False)
+        table[table["participant_id"] == first].to_csv(root / name, sep="\t", index=False)
+    out = tmp_path / "out"
+    predict([str(model)], root, out, How(), probability_map=True)
+    # Through nibabel: ITK's reader turns the NaN outside the gland into 0.
+    values = np.asarray(nib.load(out / "maps" / f"{first}_probability.nii.gz").dataobj)
+    gland = np.asarray(nib.load(next((root / first).rglob("*_gland.nii.gz"))).dataobj)
+    assert values.shape == gland.shape
+    finite = np.isfinite(values)
+    assert finite[gland > 0].mean() > 0.95
+    assert not finite[gland == 0].any()
+    assert ((values[finite] >= 0) & (values[finite] <= 1)).all()
+    with np.load(out / "studies" / f"{first}.npz") as archive:
+        assert np.isfinite(archive["probability"]).any()
+
+
+def test_extending_a_model_adds_its_training_table(
+    cohort: Path, quick_pipeline: Path, model: Path, tmp_path: Path
+) -> None:
+    from cad.bundle import load_bundle
+    from cad.phantom import simulate
+
+    with pytest.raises(CadError, match="already"):
+        train(str(quick_pipeline), cohort, tmp_path / "same", How(), extend=str(model))
+    new = tmp_path / "new"
+    simulate(new, patients=4, seed=11, light=True)
+    for path in sorted(new.rglob("*sub-*"), key=lambda p: -len(p.parts)):
+        path.rename(path.with_name(path.name.replace("sub-", "sub-N")))
+    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
+        text = (new / name).read_text().replace("sub-", "sub-N")
+        (new / name).write_text(text)
+    train(str(quick_pipeline), new, tmp_path / "bigger", How(), extend=str(model))
+    old, bigger = load_bundle(model), load_bundle(tmp_path / "bigger")
+    assert bigger.metadata["training"]["extends"] == ["quick-model"]
+    fresh = len(pd.read_csv(new / "rois.tsv", sep="\t"))
+    assert len(bigger.training) == len(old.training) + fresh
+    other = tmp_path / "other.yaml"
+    other.write_text(quick_pipeline.read_text().replace("bins: 16", "bins: 8"))
+    with pytest.raises(CadError, match=r"features settings differ.*texture"):
+        train(str(other), new, tmp_path / "no", How(), extend=str(model))
+
+
+def test_a_model_compared_with_itself_differs_nowhere(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    result = compare_models(str(model), str(model), cohort, tmp_path / "out", How())
+    assert result["changed"] == []
+    assert all(row["difference"] == 0 for row in result["differences"])
+
+
+def test_suggest_names_regions_with_few_readings_only(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    root = _copy(cohort, tmp_path)
+    scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
+    keep = scores["reader_id"].eq("r1") | scores["participant_id"].eq(scores["participant_id"][0])
+    scores[keep].to_csv(root / "scores.tsv", sep="\t", index=False)
+    table = suggest_readings(str(model), root, tmp_path / "out", How(), 5)
+    assert table["rank"].tolist() == [1, 2, 3, 4, 5]
+    assert (table["n_readers"] <= 1).all()
