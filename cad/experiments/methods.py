@@ -63,9 +63,9 @@ def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> float:
     """One-sided sign test over seeds that the P-SVM is better than another method.
 
-    ``better`` is ``higher`` or ``lower``.
+    A seed where the P-SVM refused counts against it. ``better`` is ``higher`` or ``lower``.
     """
-    wide = rows.pivot_table(index="seed", columns="method", values=measure)
+    wide = rows.pivot(index="seed", columns="method", values=measure)
     gap = wide["P-SVM"] - wide[other]
     wins = int(((gap > 0) if better == "higher" else (gap < 0)).sum())
     decided = int((gap != 0).sum())

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from sklearn.exceptions import ConvergenceWarning
 
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, noisy
 from cad.experiments.methods import METHODS, fit, measures, medians, paired_p
 from cad.experiments.results import COLOURS, Result
+from cad.learners.base import LearnerWarning
 
 N_TRAIN, N_TEST, SEEDS = 100, 1000, 20
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
@@ -73,7 +76,11 @@ def compare(
         for method in METHODS:
             row: dict[str, object] = {"method": method, "seed": seed, "refused": 0.0}
             try:
-                model = fit(method, X, p, eta)
+                with warnings.catch_warnings():
+                    # Draws with certain labels of one class, and tubes narrower than the noise.
+                    warnings.simplefilter("ignore", LearnerWarning)
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    model = fit(method, X, p, eta)
                 row |= measures(model, X_test, data.posterior(X_test))
             except ValueError:  # a collapsed or unbounded scale is refused, and counted
                 row["refused"] = 1.0
@@ -188,8 +195,8 @@ def toy(options: Options) -> Result:
     rows = compare(data, TOY_NOISE, TOY_NOISE, seeds)
     table = medians(rows, ["method"])
     published = pd.DataFrame(
-        {"method": ["P-SVM published", "SVM published"], "Acc": [0.99, 0.95], "KL": [3.6, 95.0]}
-    )
+        {"method": ["P-SVM published", "SVM published"], "Acc": [0.99, 0.95]}
+    ).assign(**{"KL one-sided": [3.6, 95.0]})
     return Result(
         "Noise robustness: [N13] toy example",
         "2-D classes as in [N14] Table II (the abstract does not state its own), noise ±.1, "

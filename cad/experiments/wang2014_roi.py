@@ -107,9 +107,9 @@ def compare(
         f"{cohort}: {len(np.unique(patients))} patients, {len(y)} regions, {int(y.sum())} positive "
         f"({'histology' if histology else 'thresholded consensus, ties negative'}), {X.shape[1]} "
         f"features; {len(usable)} batches of patients, each in turn new: its regions are the "
-        "unlabelled rows of the semi-supervised methods. Imputation, z-scores and kernel width come "
-        "from labelled patients. AUC: the grid point that is best on the other batches; beside it the "
-        "best on the tested batches, as in the paper. Means over batches.",
+        "unlabelled rows of the semi-supervised methods. Imputation, z-scores and kernel width "
+        "come from labelled patients. AUC: the grid point that is best on the other batches; "
+        "beside it the best on the tested batches, as in the paper. Means over batches.",
         {"AUC of the eight methods": summary},
         {"AUC (Fig. 3), bars are standard errors": _bars(summary), "C and M (Fig. 4)": _maps(maps)},
         [

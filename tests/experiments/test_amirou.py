@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
+from cad.evaluation.reject import decide
 from cad.experiments import Options
 from cad.experiments.amirou2014 import (
     REJECT_COSTS,
@@ -17,9 +18,11 @@ from cad.experiments.amirou2014 import (
     covertype,
     double_hinge,
     ecg,
+    symmetric_half_width,
     synthetic,
 )
 from cad.experiments.heartbeats import FEATURES, beat_features, read_beats
+from cad.learners import RejectSVC
 from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
 
@@ -32,6 +35,26 @@ def test_double_hinge_touches_the_log_loss_at_both_thresholds(costs) -> None:
     np.testing.assert_allclose(double_hinge(f, 0, costs), np.logaddexp(0, f), rtol=1e-12)
     wide = np.linspace(-6, 6, 101)
     assert (double_hinge(wide, 1, costs) <= np.logaddexp(0, -wide) + 1e-12).all()
+
+
+@pytest.mark.parametrize("r", [0.2, 0.4])
+def test_symmetric_rule_is_a_threshold_on_the_same_solution(r) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 2
+    X = rng.normal(size=(60, 2)) + 1.5 * y[:, None]
+    H = -r * np.log(r) - (1 - r) * np.log(1 - r)
+    based = RejectSVC(C=2.0, gamma=0.5, costs=(1.0, 1.0, r, r), tol=1e-9).fit(X, y)
+    other = RejectSVC(C=2.0 * r**2 / H, gamma=0.5, symmetric=r, tol=1e-9).fit(X, y)
+    f = based.decision_function(X)
+    np.testing.assert_allclose(other.decision_function(X), f * r / H, atol=1e-4)
+    half = symmetric_half_width(r)
+    clear = np.abs(np.abs(f) - half) > 1e-3
+    np.testing.assert_array_equal(other.predict(X)[clear], decide(f, -half, half)[clear])
+
+
+def test_rules_coincide_where_the_paper_says() -> None:
+    r = 0.24149
+    assert symmetric_half_width(r) == pytest.approx(np.log((1 - r) / r), abs=1e-4)
 
 
 def test_measures_counted_by_hand() -> None:
@@ -52,10 +75,11 @@ def test_measures_counted_by_hand() -> None:
 
 def test_synthetic_ratio_is_steeper_for_the_cost_based_rule(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("cad.experiments.amirou2014.REJECT_COSTS", (0.24, 0.40, 0.499))
+    monkeypatch.setattr("cad.experiments.amirou2014.COSTS", (1.0,))
     result = synthetic(Options(tmp_path, repeats=1))
     ratio = next(iter(result.tables.values())).set_index("rule")
-    slope = ratio["ΔE/ΔR, r = .4 to .5"]
-    assert slope["cost-based"] < slope["symmetric"] < 0
+    share = ratio["rejects that were errors"]
+    assert share["cost-based"] < share["symmetric"] < 0
     curve = result.tables["Reject and error rate against r, θ = 1"]
     based = curve[curve["rule"] == "cost-based"].set_index("r")["reject rate"]
     assert based.is_monotonic_decreasing
@@ -66,8 +90,8 @@ def test_forced_decisions_and_rejects_account_for_every_error() -> None:
     rng = np.random.default_rng(1)
     y = (np.arange(300) % 2).astype(float)
     X = rng.normal(size=(300, 2)) + 1.5 * y[:, None]
-    problem = Problem("test", X, y, 100, 200, 1.0, 0.5, (-1, -1), (0, 1), ("a", "b"))
-    rows = pd.DataFrame(_one_seed(problem, 0)).query("rule == 'cost-based' and theta == 1")
+    problem = Problem("test", X, y, 100, 200, 0.5, (-1, -1), (0, 1), ("a", "b"))
+    rows = pd.DataFrame(_one_seed(problem, 1.0, 0)).query("rule == 'cost-based' and theta == 1")
     assert len(rows) == len(REJECT_COSTS)
     assert (rows["spared errors"] <= rows["reject rate"]).all()
     assert THETA == 1.2
