@@ -145,9 +145,9 @@ def _study(
         f"{data}. {problem.n_train} random rows to train, {min(problem.n_test, len(problem.y))} "
         f"others to test, standardised, RBF gamma {problem.gamma:.3g}, C {C:g}, the lowest cost at "
         f"r = {CHOICE_R} in {FOLDS} folds of seed 0's training rows; medians over seeds 0 to "
-        f"{seeds - 1}. Every r has its own loss and fit; the symmetric rule has δ₀ = ½ and the same "
-        "solution, ψ and the double hinge being one loss at two scales (METHODS 3). Rates are over "
-        "all test rows."
+        f"{seeds - 1}. Every r has its own loss and fit; the symmetric rule has δ₀ = ½ and the "
+        "same solution, ψ and the double hinge being one loss at two scales (METHODS 3). Rates are "
+        "over all test rows."
     )
     return Result(
         f"Reject option, {problem.name}: [A14]",
