@@ -1,4 +1,4 @@
-"""Commands in-process and as processes: exit codes, JSON, start-up, every pipeline on the sample."""
+"""Commands in-process and as processes: exit codes, JSON, start-up, every pipeline."""
 
 from __future__ import annotations
 
