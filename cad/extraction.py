@@ -318,7 +318,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[bytes, list[Failu
     from cad.snapshot import snapshot
 
     ref = task.ref
-    study, _ = prepare_study(study, task.settings.images)
+    study, registrations = prepare_study(study, task.settings.images)
     features = extract(study, task.settings)
     copies = _copies(study, features, task.settings)
     failures = [
@@ -332,7 +332,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[bytes, list[Failu
         "failures": [vars(f) for f in failures],
     }
     arrays = {
-        **snapshot(study, features),
+        **snapshot(study, features, registrations),
         "features": features.rows[names].to_numpy(float),
         "feature_names": np.array(names, dtype=str),
         "roi_ids": np.array(features.rows["roi_id"].astype(str).tolist(), dtype=str),

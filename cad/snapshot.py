@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from cad.features.table import StudyFeatures
 from cad.imaging.geometry import resample_image, resample_mask
+from cad.imaging.registration import Registration
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
+from cad.registration_view import registration_view
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
@@ -19,7 +22,9 @@ ENHANCEMENT = "dce_semi_relative_enhancement"
 KTRANS = "dce_tofts_ktrans"
 
 
-def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
+def snapshot(
+    study: Study, features: StudyFeatures, registrations: Sequence[Registration] = ()
+) -> dict[str, np.ndarray]:
     """Arrays for the patient's page, ready for ``numpy.savez``.
 
     Parameters
@@ -28,13 +33,16 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         The images, prepared as they were measured.
     features : StudyFeatures
         Maps, curves, notes and failures of the same study.
+    registrations : sequence of Registration
+        How images were aligned to T2; shown before and after.
 
     Returns
     -------
     dict of str to ndarray
         ``t2w``, ``adc``, ``enhancement``, ``ktrans`` where there are such images (n_slices, H, W),
         NaN outside their field of view; ``roi_map`` on the same grid; ``spacing`` (x, y, z) and
-        ``z_mm``; curves; ``meta``, a JSON text.
+        ``z_mm``; curves; ``registration``, uint8 (n, 2, H, W), checkerboards with T2 on the slice
+        with most of the regions; ``meta``, a JSON text.
     """
     grid = display_grid(study)
     images = {
@@ -53,6 +61,10 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         if study.roi_map is not None:
             mask = study.roi_map.with_array(study.roi_map.array == roi.label)
             labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    views = [
+        registration_view(found, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
+        for found in registrations
+    ]
     normal = np.asarray(grid.direction)[:, 2]
     first = float(np.dot(grid.origin, normal))
     meta = {
@@ -61,11 +73,13 @@ def snapshot(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
         "rois": [_describe(study, features, roi.roi_id, roi.label, labels) for roi in study.rois],
         "notes": [*study.notes, *features.notes],
         "missing": [n for n in ("t2w", "adc", "dce") if getattr(study, n) is None],
+        "registration": [numbers for numbers, _ in views],
         "window": {name: _window(array) for name, array in shown.items()},
     }
     return {
         **shown,
         "roi_map": labels,
+        **({"registration": np.stack([pictures for _, pictures in views])} if views else {}),
         "spacing": np.array(grid.spacing),
         "direction": np.asarray(grid.direction, float),
         "z_mm": first + grid.spacing[2] * np.arange(grid.shape[0]),

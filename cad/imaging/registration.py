@@ -43,6 +43,10 @@ class Registration:
         the identity and ``after`` equals ``before``.
     note : str
         One sentence for the patient's page.
+    moving : Volume
+        The image that was compared, in its old place.
+    shift_mm, angle_deg : float
+        Displacement of the region's centre and rotation; 0 when not accepted.
     """
 
     name: str
@@ -51,6 +55,9 @@ class Registration:
     after: float
     accepted: bool
     note: str
+    moving: Volume
+    shift_mm: float = 0.0
+    angle_deg: float = 0.0
 
     def apply(self, image: Volume) -> Volume:
         """The image in its new place: same voxels, other origin and direction."""
@@ -149,11 +156,12 @@ def register_rigid(
     )
     if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
         note = f"{name} not moved: the search went {found}, beyond what is plausible"
-        return Registration(name, np.eye(4), before, before, False, note)
+        return Registration(name, np.eye(4), before, before, False, note, moving)
     if not after > before:
         note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
-        return Registration(name, np.eye(4), before, before, False, note)
-    return Registration(name, matrix, before, after, True, f"{name} aligned to T2 by {found}")
+        return Registration(name, np.eye(4), before, before, False, note, moving)
+    note = f"{name} aligned to T2 by {found}"
+    return Registration(name, matrix, before, after, True, note, moving, shift, angle)
 
 
 def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:

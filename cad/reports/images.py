@@ -60,6 +60,8 @@ class StudyImages:
         ``times`` s (T,), ``signal``, ``concentration`` mM and ``fit`` mM (n_roi, T).
     meta : dict
         As written with the study.
+    registration : ndarray of uint8, shape (n, 2, H, W), or None
+        Checkerboards of T2 and each moved image before and after, numbers in ``meta``.
     """
 
     layers: dict[str, np.ndarray]
@@ -69,6 +71,7 @@ class StudyImages:
     sides: tuple[str, str, str, str]
     curves: dict[str, np.ndarray]
     meta: dict[str, Any]
+    registration: np.ndarray | None = None
 
     @property
     def rois(self) -> dict[str, dict[str, Any]]:
@@ -109,7 +112,7 @@ def read_images(path: Path) -> StudyImages:
 
 _WANTED = {
     "roi_map", "spacing", "z_mm", "direction", "meta",
-    "curve_times", "curve_signal", "curve_concentration", "curve_fit",
+    "curve_times", "curve_signal", "curve_concentration", "curve_fit", "registration",
 }  # fmt: skip
 
 
@@ -141,6 +144,11 @@ def _oriented(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> StudyImage
             if name in arrays
         },
         meta=meta,
+        registration=(
+            np.asarray(arrays["registration"], np.uint8)[:, :, place[1], place[2]]
+            if "registration" in arrays
+            else None
+        ),
     )
 
 
@@ -193,6 +201,50 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 scale=(sx, sy),
                 window=(low, high),
                 digits=layer.digits,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class AlignmentView:
+    """An image that was aligned to T2: what was found, and pictures before and after."""
+
+    title: str
+    text: str
+    pictures: list[tuple[str, str]]
+    width: float
+    height: float
+
+
+_MOVED = {"adc": "ADC", "dce": "DCE"}
+
+
+def alignments(images: StudyImages) -> list[AlignmentView]:
+    """Every alignment of a study, ready for its page."""
+    if images.registration is None:
+        return []
+    found = []
+    stated = images.meta.get("registration", [])
+    for numbers, pair in zip(stated, images.registration, strict=False):
+        before, after = float(numbers["before"]), float(numbers["after"])
+        text = (
+            f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
+            f"mutual information with T2 {before:.3f} before, {after:.3f} after"
+            if numbers["accepted"]
+            else str(numbers["note"])
+        )
+        names = ("before", "after") if numbers["accepted"] else ("not moved",)
+        found.append(
+            AlignmentView(
+                title=_MOVED.get(numbers["moving"], str(numbers["moving"])),
+                text=text,
+                pictures=[
+                    (name, _data_url(grey, quality=85))
+                    for name, grey in zip(names, pair, strict=False)
+                ],
+                width=pair.shape[2] * images.spacing[0],
+                height=pair.shape[1] * images.spacing[1],
             )
         )
     return found

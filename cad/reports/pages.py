@@ -18,8 +18,10 @@ from cad.files import write_atomic
 from cad.reports.figures import draw_figures, inline
 from cad.reports.images import (
     SCALE_BAR_MM,
+    AlignmentView,
     KeyImage,
     StudyImages,
+    alignments,
     key_images,
     key_slice,
     read_images,
@@ -82,6 +84,7 @@ class StudyView:
     missing: list[str]
     notes: list[str]
     failures: list[dict[str, str]]
+    alignments: list[AlignmentView] = field(default_factory=list)
 
 
 @dataclass
@@ -216,6 +219,7 @@ def _study_views(results: Results, patient: Patient) -> list[StudyView]:
                 missing=missing,
                 notes=[str(n) for n in shown.meta.get("notes", [])],
                 failures=failures,
+                alignments=alignments(shown),
             )
         )
     return views

@@ -48,7 +48,7 @@ def displaced(image: Volume, shift: tuple[float, float, float], degrees: float) 
     matrix[:3, :3] = Rotation.from_euler("z", degrees, degrees=True).as_matrix()
     centre = image.index_to_patient((np.array(image.shape[::-1]) - 1) / 2)
     matrix[:3, 3] = centre + np.array(shift) - matrix[:3, :3] @ centre
-    return Registration("made", matrix, 0.0, 0.0, True, "")
+    return Registration("made", matrix, 0.0, 0.0, True, "", image)
 
 
 @pytest.mark.parametrize(
