@@ -12,19 +12,17 @@ and each step costs O(pairs + n^3) with n the number of *points*. No matrix over
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpstrf
 
+from cad.learners.interior import reach, step, verdict
 from cad.learners.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
-Solver = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
@@ -86,57 +84,22 @@ class PairwiseProblem:
         """Margin t of every row, (rows,)."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
-    def rows(self, f: Floats, d: Floats) -> Floats:
-        """What every row asks of scores f (n,) and soft labels d (unlabelled,), (rows,)."""
-        p, q, m = self._split(f)
-        pull = self.margin * d
-        return np.concatenate(
-            [
-                np.subtract.outer(p, q).ravel(),
-                np.subtract.outer(m - pull, q).ravel(),
-                np.subtract.outer(p, m - pull).ravel(),
-            ]
-        )
-
-    def blocks(self, value: Floats) -> tuple[Floats, Floats, Floats]:
-        """One number a row as three matrices (p, q), (m, q), (p, m)."""
-        p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
-        a, b, _ = self.sizes
-        return (
-            value[:a].reshape(p, q),
-            value[a : a + b].reshape(m, q),
-            value[a + b :].reshape(p, m),
-        )
-
-    def columns(self, value: Floats, magnitudes: bool = False) -> tuple[Floats, Floats]:
-        """Transpose of :meth:`rows`: onto the points (n,) and onto d (unlabelled,).
-
-        With ``magnitudes`` the entries of d's columns count without their signs.
-        """
-        pn, un, pu = self.blocks(value)
-        from_negative, from_positive = un.sum(1), pu.sum(0)
-        points = np.concatenate(
-            [pn.sum(1) + pu.sum(1), -pn.sum(0) - un.sum(0), from_negative - from_positive]
-        )
-        signed = from_positive + from_negative if magnitudes else from_positive - from_negative
-        return points, self.margin * signed
-
     def general(self) -> Problem:
         """The same rows in the general form of METHODS 2, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
-        a, b, c = self.sizes
-        row = np.arange(a + b + c)
+        soft = np.maximum(plus, minus) - (p + q)
+        pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
+        row = np.arange(len(plus))
         one = np.ones(len(row))
-        n = p + q + m
-        A = sparse.csr_array((one, (row, plus)), shape=(len(row), n)) - sparse.csr_array(
-            (one, (row, minus)), shape=(len(row), n)
+        shape = (len(row), len(self.factor))
+        A = sparse.csr_array((one, (row, plus)), shape=shape) - sparse.csr_array(
+            (one, (row, minus)), shape=shape
         )
-        pull = np.repeat([-self.margin, self.margin], [b, c])
-        which = np.concatenate([np.repeat(np.arange(m), q), np.tile(np.arange(m), p)])
-        B = sparse.csr_array((pull, (row[a:], which)), shape=(len(row), m))
+        touched = row[self.sizes[0] :]
+        B = sparse.csr_array((pull[touched], (touched, soft[touched])), shape=(len(row), m))
         zero = np.zeros(m)
         return Problem(A.tocsr(), B, self.targets(), self.costs(), zero, zero + 1.0, self.norm)
 
@@ -180,14 +143,24 @@ def solve_pairwise(
     Solution
         Deterministic: the same bits for the same problem and start.
     """
-    state = _State(problem, start)
+    rows = (
+        np.ascontiguousarray(problem.factor), problem.n_positive, problem.n_negative,
+        float(problem.margin), problem.targets(), problem.costs(), problem.norm == 1,
+    )  # fmt: skip
+    state = _start(problem, start)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
-        solution = _judge(problem, state.gamma, state.d, iteration, tol)
+        solution = _judged(*verdict(*rows, state.gamma, state.d), state, iteration, tol)
         # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
         if best is None or _merit(solution) < _merit(best):
             best = solution
-        if solution.converged or iteration == max_iter or not state.step():
+        if solution.converged or iteration == max_iter:
+            break
+        try:
+            length = step(*rows, *vars(state).values())
+        except np.linalg.LinAlgError:
+            break
+        if length == 0.0:
             break
     return best if best is not None else solution
 
@@ -196,190 +169,49 @@ def _merit(solution: Solution) -> float:
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
+@dataclass
 class _State:
-    """The interior point: (w, d) with slacks s, xi and multipliers gamma, nu, lower, upper."""
+    """The interior point, in the order :func:`cad.learners.interior.step` takes it."""
 
-    def __init__(self, problem: PairwiseProblem, start: Solution | None) -> None:
-        self.problem = problem
-        self.cost = problem.costs()
-        self.target = problem.targets()
-        self.hinge = problem.norm == 1
-        factor = problem.factor
-        if start is None:
-            self.w = np.zeros(factor.shape[1])
-            self.d = np.full(problem.n_unlabelled, 0.5)
-            near = 1.0
-        else:
-            self.w = factor.T @ start.beta
-            self.d = np.clip(start.u, 0.1, 0.9)
-            near = 0.1
-        short = self.target - problem.rows(factor @ self.w, self.d)
-        self.s = np.maximum(-short, 0.0) + near
-        self.xi = np.maximum(short, 0.0) + near
-        if self.hinge:
-            share = 0.5 if start is None else np.clip(start.gamma / self.cost, 0.1, 0.9)
-            self.gamma = self.cost * share
-            self.nu = self.cost - self.gamma
-        else:
-            self.gamma = 2.0 * self.cost * self.xi
-            self.nu = np.ones(0)
-        price = float((self.s * self.gamma).mean())
-        self.lower = np.full(problem.n_unlabelled, price) / self.d
-        self.upper = np.full(problem.n_unlabelled, price) / (1.0 - self.d)
-
-    def step(self) -> bool:
-        """Take one predictor-corrector step; False when no further progress is possible."""
-        p = self.problem
-        xi = self.xi if self.hinge else self.gamma / (2.0 * self.cost)
-        free = 1.0 - self.d
-        complementarity = float(self.s @ self.gamma + self.lower @ self.d + self.upper @ free)
-        count = len(self.s) + 2 * len(self.d)
-        if self.hinge:
-            complementarity += float(xi @ self.nu)
-            count += len(xi)
-            soft = xi / self.nu
-        else:
-            soft = 0.5 / self.cost
-        mu = complementarity / count
-        stiffness = 1.0 / (self.s / self.gamma + soft)
-        theta = self.lower / self.d + self.upper / free
-        solve = self._normal_equations(stiffness, theta)
-        if solve is None:
-            return False
-
-        points, onto_d = p.columns(self.gamma)
-        dual_w = self.w - p.factor.T @ points
-        dual_d = self.upper - self.lower - onto_d
-        infeasible = p.rows(p.factor @ self.w, self.d) + xi - self.s - self.target
-
-        def direction(rs: Floats, rx: Floats, rl: Floats, ru: Floats) -> tuple[Floats, ...]:
-            # Residuals of s gamma, xi nu, d lower, (1-d) upper; all else follows by elimination.
-            right = rs / self.gamma - infeasible
-            if self.hinge:
-                right = right - rx / self.nu
-            add_points, add_d = p.columns(stiffness * right)
-            dw, dd = solve(
-                p.factor.T @ add_points - dual_w,
-                add_d - dual_d + rl / self.d - ru / free,
-            )
-            moved = p.rows(p.factor @ dw, dd)
-            dgamma = stiffness * (right - moved)
-            ds = (rs - self.s * dgamma) / self.gamma
-            dxi = (rx + xi * dgamma) / self.nu if self.hinge else np.zeros(0)
-            dl = (rl - self.lower * dd) / self.d
-            du = (ru + self.upper * dd) / free
-            return dw, dd, dgamma, ds, dxi, dl, du
-
-        zero_x = xi * self.nu if self.hinge else np.zeros(0)
-        affine = direction(-self.s * self.gamma, -zero_x, -self.d * self.lower, -free * self.upper)
-        a = self._length(affine)
-        _, dd, dg, ds, dx, dl, du = affine
-        ahead = float((self.s + a * ds) @ (self.gamma + a * dg))
-        ahead += float((self.d + a * dd) @ (self.lower + a * dl))
-        ahead += float((free - a * dd) @ (self.upper + a * du))
-        if self.hinge:
-            ahead += float((xi + a * dx) @ (self.nu - a * dg))
-        centre = mu * min(1.0, max(ahead, 0.0) / (count * mu)) ** 3
-        final = direction(
-            centre - self.s * self.gamma - ds * dg,
-            centre - zero_x + dx * dg if self.hinge else zero_x,
-            centre - self.d * self.lower - dd * dl,
-            centre - free * self.upper + dd * du,
-        )
-        a = min(1.0, 0.995 * self._length(final))
-        if not a > 1e-10:
-            return False
-        self._move(final, a)
-        return True
-
-    def _normal_equations(self, stiffness: Floats, theta: Floats) -> Solver | None:
-        """Factor I + L' S L, S being the rows' graph after eliminating d; give its solver."""
-        p = self.problem
-        factor = p.factor
-        a, b = p.n_positive, p.n_positive + p.n_negative
-        pn, un, pu = p.blocks(stiffness)
-        n = len(factor)
-        graph = np.zeros((n, n))
-        graph[:a, a:b] = -pn
-        graph[b:, a:b] = -un
-        graph[:a, b:] = -pu
-        graph += graph.T
-        graph[np.diag_indices(n)] = -graph.sum(1)
-        from_negative, from_positive = un.sum(1), pu.sum(0)
-        big = p.margin * p.margin * (from_negative + from_positive) + theta
-        cross = np.zeros((n, p.n_unlabelled))
-        cross[:a] = p.margin * pu
-        cross[a:b] = p.margin * un.T
-        cross[np.arange(b, n), np.arange(n - b)] = -p.margin * (from_negative + from_positive)
-        lean = cross / big
-        graph -= lean @ cross.T
-        system = factor.T @ (graph @ factor)
-        system[np.diag_indices(len(system))] += 1.0
-        try:
-            chol = cho_factor(system, check_finite=False)
-        except np.linalg.LinAlgError:
-            return None
-
-        def solve(rw: Floats, rd: Floats) -> tuple[Floats, Floats]:
-            dw = cho_solve(chol, rw - factor.T @ (lean @ rd), check_finite=False)
-            return dw, rd / big - lean.T @ (factor @ dw)
-
-        return solve
-
-    def _length(self, direction: tuple[Floats, ...]) -> float:
-        _, dd, dg, ds, dx, dl, du = direction
-        pairs = [(self.s, ds), (self.gamma, dg), (self.d, dd), (1.0 - self.d, -dd)]
-        pairs += [(self.lower, dl), (self.upper, du)]
-        if self.hinge:
-            pairs += [(self.xi, dx), (self.nu, -dg)]
-        worst = max((float((-dv / v).max()) for v, dv in pairs if len(v)), default=0.0)
-        return 1.0 / worst if worst > 1.0 else 1.0
-
-    def _move(self, direction: tuple[Floats, ...], a: float) -> None:
-        dw, dd, dg, ds, dx, dl, du = direction
-        self.w = self.w + a * dw
-        self.d = self.d + a * dd
-        self.gamma = self.gamma + a * dg
-        self.s = self.s + a * ds
-        self.lower = self.lower + a * dl
-        self.upper = self.upper + a * du
-        if self.hinge:
-            self.xi = self.xi + a * dx
-            self.nu = self.nu - a * dg
+    w: Floats
+    d: Floats
+    s: Floats
+    xi: Floats
+    gamma: Floats
+    nu: Floats
+    lower: Floats
+    upper: Floats
 
 
-def _judge(
-    problem: PairwiseProblem, gamma: Floats, d: Floats, iterations: int, tol: float
-) -> Solution:
-    """Objectives, gap and KKT violation of (gamma, d), nothing taken from the iteration."""
-    cost, target = problem.costs(), problem.targets()
-    beta, pull = problem.columns(gamma)
-    w = problem.factor.T @ beta
-    norm2 = 0.5 * float(w @ w)
-    f = problem.factor @ w
-    short = target - problem.rows(f, d)
-    loss = np.maximum(short, 0.0)
-    boxed = float(np.maximum(pull, 0.0).sum())
-    if problem.norm == 1:
-        primal = norm2 + float(cost @ loss)
-        dual = float(target @ gamma) - norm2 - boxed
-        wish = np.clip(gamma + cost * short, 0.0, cost)
+def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
+    """Cold in the middle of every box, or near an earlier solution."""
+    cost, factor = problem.costs(), problem.factor
+    if start is None:
+        w, d, near = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5), 1.0
     else:
-        primal = norm2 + float(cost @ (loss * loss))
-        dual = float(target @ gamma) - norm2 - boxed - float((gamma * gamma / (4.0 * cost)).sum())
-        wish = 2.0 * cost * loss
-    kkt = float(np.abs((wish - gamma) / cost).max(initial=0.0)) / problem.norm
-    if len(d):
-        # The pull on each d, in units of all its rows could pull: none inside the box, one-sided
-        # at its ends.
-        _, most = problem.columns(cost, magnitudes=True)
-        kkt = max(kkt, float(np.abs(np.clip(d + pull / most, 0.0, 1.0) - d).max()))
+        w, d, near = factor.T @ start.beta, np.clip(start.u, 0.1, 0.9), 0.1
+    asked = reach(factor @ w, d, problem.n_positive, problem.n_negative, float(problem.margin))
+    short = problem.targets() - asked
+    s, xi = np.maximum(-short, 0.0) + near, np.maximum(short, 0.0) + near
+    if problem.norm == 1:
+        share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
+        gamma = cost * share
+    else:
+        gamma = 2.0 * cost * xi
+    price = float((s * gamma).mean())
+    return _State(w, d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
+
+
+def _judged(
+    beta: Floats, f: Floats, primal: float, dual: float, kkt: float,
+    state: _State, iterations: int, tol: float,
+) -> Solution:  # fmt: skip
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
     return Solution(
         beta=beta,
         f=f,
-        u=d,
-        gamma=gamma,
+        u=state.d.copy(),
+        gamma=state.gamma.copy(),
         primal=primal,
         dual=dual,
         gap=gap,
