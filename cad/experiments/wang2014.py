@@ -25,7 +25,7 @@ from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import Found, assemble
 from cad.files import write_atomic
 
-REPEATS, FOLDS, INNER_FOLDS = 5, 2, 3
+REPEATS, FOLDS, INNER_FOLDS, DRAWS = 5, 2, 3, 10
 WIDTH_PERCENTILE = 90
 TIE = 1e-4
 Fold = tuple[np.ndarray, np.ndarray]
@@ -77,6 +77,9 @@ def uci(options: Options) -> Result:
         if not (path := _record(folder, name, mode, repeats)).is_file()
     ]
     work = [delayed(_one_set)(options.data, name, f, repeats, path) for name, f, path in missing]
+    draws = {name: _record(folder, name, "draws", repeats) for name in names}
+    missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
+    work += [delayed(_draws)(options.data, name, repeats, path) for name, path in missing_draws]
     Parallel(n_jobs=options.jobs)(work)
     found: Found = {mode: {} for mode in MODES}
     seconds = 0.0
@@ -84,11 +87,23 @@ def uci(options: Options) -> Result:
         record = json.loads(_record(folder, name, mode, repeats).read_text())
         found[mode][name] = record["methods"]
         seconds += record["seconds"]
-    return assemble(found, names, repeats, seconds)
+    spread = {name: json.loads(path.read_text()) for name, path in draws.items()}
+    return assemble(found, spread, repeats, seconds)
 
 
 def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
     return folder / f"{name}-{mode}-{repeats}.json".replace(" ", "_")
+
+
+def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
+    """Mean AUC of the SVM, with flaws, for other draws of rows and folds: the set's own noise."""
+    flaws = MODES["with flaws"]
+    data = read_sets(folder, (name,), flaws.leaking)[0]
+    values = []
+    for draw in range(DRAWS):
+        found = measure(draw_rows(data, draw), flaws, repeats, ("SVM",), draw * repeats)
+        values.append(float(np.mean(found["SVM"]["auc"])))
+    write_atomic(path, json.dumps(values).encode())
 
 
 def _one_set(folder: Path, name: str, flaws: Flaws, repeats: int, path: Path) -> None:
@@ -102,7 +117,11 @@ def _one_set(folder: Path, name: str, flaws: Flaws, repeats: int, path: Path) ->
 
 
 def measure(
-    data: DataSet, flaws: Flaws, repeats: int, methods: tuple[str, ...] = tuple(METHODS)
+    data: DataSet,
+    flaws: Flaws,
+    repeats: int,
+    methods: tuple[str, ...] = tuple(METHODS),
+    first_seed: int = 0,
 ) -> Measured:
     """AUC of the methods on one set by repeated two-fold cross-validation.
 
@@ -113,9 +132,10 @@ def measure(
     flaws : Flaws
         Protocol.
     repeats : int
-        Repetitions of the two folds; repetition i has seed i.
+        Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str
         Keys of :data:`METHODS`.
+    first_seed : int
 
     Returns
     -------
@@ -125,7 +145,7 @@ def measure(
     """
     folds = [
         fold
-        for seed in range(repeats)
+        for seed in range(first_seed, first_seed + repeats)
         for fold in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.y, data.y)
     ]
     if flaws.best_on_test:

@@ -57,8 +57,24 @@ NOTABLE = 0.02
 _TIE = 0.0005  # the paper prints three digits
 
 
-def assemble(found: Found, names: list[str], repeats: int, seconds: float) -> Result:
-    """Tables and figures from the AUCs of every protocol, set and method."""
+# What is known about sets whose numbers differ, each checked by hand.
+REASONS = {
+    "cmc": "no method comes near 1.0 from these attributes: the published label must be another "
+    "one (the manifest doubts 'Long/use of contraceptives')",
+    "Zoo": "not the one-hot animal name (without it the SVM has .885 as well): with .99 the "
+    "published label is likely another one than 'aquatic'",
+    "Bupaliver": "drinks > 5 as label is a reading of the text; another one is likely meant",
+    "Tictactoe": "one-hot squares; coded as integers the linear methods fall to the published "
+    "level (SVMlin .684, OPAUC .692)",
+}
+
+
+def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds: float) -> Result:
+    """Tables and figures from the AUCs of every protocol, set and method.
+
+    ``spread`` holds the SVM's mean AUC of every set for other draws of rows and folds.
+    """
+    names = list(spread)
     means = {
         mode: pd.DataFrame(
             {m: [float(np.mean(sets[n][m]["auc"])) for n in names] for m in METHODS}, index=names
@@ -72,8 +88,8 @@ def assemble(found: Found, names: list[str], repeats: int, seconds: float) -> Re
         tables[f"Table 3, {mode}: wins-ties-losses of the row"] = _wins(table)
         if len(names) >= 6:
             tables[f"Table 4, {mode}: Wilcoxon signed-rank p"] = _wilcoxon(table)
-    tables[f"With flaws minus published, where above {NOTABLE}"] = _differences(
-        means["with flaws"], published
+    tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = _differences(
+        means["with flaws"], published, spread
     )
     return Result(
         "Eight rankers on UCI sets: [W14] Tables 2 to 4, Fig. 1",
@@ -86,8 +102,8 @@ def assemble(found: Found, names: list[str], repeats: int, seconds: float) -> Re
         tables,
         {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(found["with flaws"], names)},
         [
-            "The drawn rows, their encoding and the folds are not published: a set of 100 rows in "
-            "two folds moves by several hundredths from draw to draw.",
+            "Which rows were drawn, their encoding and the folds are not published; the last table "
+            "shows what another draw alone does to the SVM.",
             "The manifest's doubts apply: the labels of Bupaliver, Cardio and cmc are readings of "
             "the text. Cardio's published .98 needs its leaking columns.",
         ],
@@ -133,11 +149,30 @@ def _signed_rank(gap: pd.Series) -> float:
     return 1.0 if (gap == 0).all() else float(wilcoxon(gap, zero_method="zsplit").pvalue)
 
 
-def _differences(ours: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
-    gap = (ours - published).stack()
-    large = gap[gap.abs() > NOTABLE].reset_index()
-    large.columns = pd.Index(["set", "method", "difference"])
-    return large.sort_values("difference", ascending=False, ignore_index=True)
+def _differences(
+    ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
+) -> pd.DataFrame:
+    """Set by set: the largest difference, and what the draw of rows alone does to the SVM."""
+    rows = []
+    for name, gap in (ours - published).iterrows():
+        if gap.abs().max() <= NOTABLE:
+            continue
+        draws = np.array(spread[str(name)])
+        own = published.loc[name, "SVM"]
+        inside = draws.min() - _TIE <= own <= draws.max() + _TIE
+        by_draw = "the draw of rows and folds: ten draws reach the published SVM"
+        rows.append(
+            {
+                "set": name,
+                "mean difference": float(gap.mean()),
+                "largest": f"{gap[gap.abs().idxmax()]:+.3f} ({gap.abs().idxmax()})",
+                "SVM over ten draws": f"{draws.min():.3f} to {draws.max():.3f}",
+                "SVM published": float(own),
+                "why": REASONS.get(str(name), by_draw if inside else "not explained"),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.sort_values("mean difference", key=abs, ascending=False) if rows else table
 
 
 def _maps(sets: dict[str, dict[str, Any]], names: list[str]) -> Figure:
