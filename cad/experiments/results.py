@@ -61,7 +61,7 @@ class Result:
 def png(figure: Figure) -> bytes:
     """PNG bytes without a software stamp."""
     stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(stream, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()
 
 
