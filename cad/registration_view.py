@@ -1,17 +1,19 @@
-"""What the page shows of a registration: T2 and the moved image side by side in one picture."""
+"""What the page shows of a registration: the moved image before and after, with the edges of T2."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from skimage.feature import canny
 
 from cad.imaging.geometry import resample_image
 from cad.imaging.registration import Registration
 from cad.imaging.volume import Volume
 
-# Squares of the checkerboard: small enough for the gland's edge to cross many of them.
-SQUARE_MM = 8.0
+# Contrasts differ too much for a checkerboard: the eye compares outlines.
+EDGE_SCALE_MM = 1.4
+EDGE_SHARE = (0.80, 0.93)
 
 
 def registration_view(
@@ -32,8 +34,8 @@ def registration_view(
     -------
     numbers : dict
         ``moving, before, after, translation_mm, rotation_deg, accepted, note``.
-    pictures : ndarray of uint8, shape (2, H, W)
-        Checkerboards of T2 and the moving image, before and after.
+    pictures : ndarray of uint8, shape (3, H, W)
+        The moving image before and after, and the edges of T2 (255, else 0).
     """
     one = fixed.index_to_patient(np.array([0.0, 0.0, float(z)]))
     slab = Volume(
@@ -45,11 +47,15 @@ def registration_view(
     places = (found.moving, found.apply(found.moving))
     moved = [resample_image(image, slab).array[0] for image in places]
     low, high = _window(np.stack(moved))
-    t2 = _grey(slab.array[0], *_window(slab.array[0]))
-    rows = (np.arange(t2.shape[0]) * fixed.spacing[1] // SQUARE_MM).astype(int)
-    columns = (np.arange(t2.shape[1]) * fixed.spacing[0] // SQUARE_MM).astype(int)
-    square = (rows[:, None] + columns[None, :]) % 2 == 0
-    pictures = np.stack([np.where(square, t2, _grey(image, low, high)) for image in moved])
+    t2 = np.nan_to_num(slab.array[0].astype(float))
+    edges = canny(
+        t2,
+        EDGE_SCALE_MM / min(fixed.spacing[:2]),
+        low_threshold=EDGE_SHARE[0],
+        high_threshold=EDGE_SHARE[1],
+        use_quantiles=True,
+    )
+    pictures = [_grey(image, low, high) for image in moved]
     numbers = {
         "moving": found.name,
         "before": round(found.before, 4),
@@ -59,7 +65,7 @@ def registration_view(
         "accepted": found.accepted,
         "note": found.note,
     }
-    return numbers, pictures
+    return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
 
 
 def _window(array: np.ndarray) -> tuple[float, float]:

@@ -41,8 +41,8 @@ def snapshot(
     dict of str to ndarray
         ``t2w``, ``adc``, ``enhancement``, ``ktrans`` where there are such images (n_slices, H, W),
         NaN outside their field of view; ``roi_map`` on the same grid; ``spacing`` (x, y, z) and
-        ``z_mm``; curves; ``registration``, uint8 (n, 2, H, W), checkerboards with T2 on the slice
-        with most of the regions; ``meta``, a JSON text.
+        ``z_mm``; curves; ``registration``, uint8 (n, 3, H, W), every moved image before and after
+        and the edges of T2, on the slice with most of the regions; ``meta``, a JSON text.
     """
     grid = display_grid(study)
     images = {

@@ -60,8 +60,8 @@ class StudyImages:
         ``times`` s (T,), ``signal``, ``concentration`` mM and ``fit`` mM (n_roi, T).
     meta : dict
         As written with the study.
-    registration : ndarray of uint8, shape (n, 2, H, W), or None
-        Checkerboards of T2 and each moved image before and after, numbers in ``meta``.
+    registration : ndarray of uint8, shape (n, 3, H, W), or None
+        Each moved image before and after, and the edges of T2; numbers in ``meta``.
     """
 
     layers: dict[str, np.ndarray]
@@ -217,6 +217,7 @@ class AlignmentView:
     height: float
 
 
+_EDGE_COLOUR = (255, 214, 0)
 _MOVED = {"adc": "ADC", "dce": "DCE"}
 
 
@@ -226,7 +227,7 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
         return []
     found = []
     stated = images.meta.get("registration", [])
-    for numbers, pair in zip(stated, images.registration, strict=False):
+    for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
         before, after = float(numbers["before"]), float(numbers["after"])
         text = (
             f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
@@ -240,14 +241,30 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
                 title=_MOVED.get(numbers["moving"], str(numbers["moving"])),
                 text=text,
                 pictures=[
-                    (name, _data_url(grey, quality=85))
+                    (name, _data_url(_with_edges(grey, edges), quality=85))
                     for name, grey in zip(names, pair, strict=False)
                 ],
-                width=pair.shape[2] * images.spacing[0],
-                height=pair.shape[1] * images.spacing[1],
+                width=edges.shape[1] * images.spacing[0],
+                height=edges.shape[0] * images.spacing[1],
             )
         )
     return found
+
+
+def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """RGB at three times the size, so that an edge hides a third of a voxel only."""
+    large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
+    marked = np.zeros(large.shape[:2], bool)
+    marked[1::3, 1::3] = edges > 0
+    for axis in (0, 1):  # neighbouring edge voxels are joined
+        both = np.roll(edges > 0, -1, axis) & (edges > 0)
+        at = np.argwhere(both) * 3 + 1
+        for step in (1, 2):
+            place = at.copy()
+            place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)
+            marked[tuple(place.T)] = True
+    large[marked] = _EDGE_COLOUR
+    return large
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
