@@ -230,3 +230,28 @@ def outlier_limit(estimator: Any, training: np.ndarray) -> dict[str, Any]:
         "method": "root mean square of standardised features, 99th percentile of training regions",
         "limit": float(np.quantile(feature_distance(estimator, training), 0.99)),
     }
+
+
+def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
+    """Whether the bundle carries training regions' feature rows; what a setting forbids is refused.
+
+    Raises
+    ------
+    CadError
+        When the settings say ``drop`` and the learner itself keeps training rows: a kernel machine
+        its support vectors, a transductive learner its training points.
+    """
+    if settings.training_rows == "carry":
+        return True
+    if hasattr(estimator[-1], "support_vectors_"):
+        raise CadError(
+            f"{settings.name} keeps training regions' feature rows as support vectors, and "
+            "learner.training_rows is 'drop'",
+            hint="carry them, or choose a learner without: RankBoost, OPAUC, SVMLin",
+        )
+    return False
+
+
+def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Every column sorted by itself: the cohort's distributions without any region's row."""
+    return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

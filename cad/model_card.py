@@ -122,8 +122,7 @@ def card(meta: dict[str, Any]) -> str:
         *(f"- {text}" for text in meta.get("preparation", {}).get("text", [])),
         f"- cohort hash: `{training['cohort_hash'][:16]}`",
         "",
-        "The bundle carries the training regions' feature rows (a kernel learner does so by its "
-        "nature), no image and no identity.",
+        _carries(meta["carries_training_rows"]),
         "",
         "## Validation",
         "",
@@ -138,6 +137,16 @@ def card(meta: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _carries(rows: bool) -> str:
+    if rows:
+        return (
+            "The bundle carries the training regions' feature rows (a kernel or transductive "
+            "learner does so by its nature), no image and no identity. `learner.training_rows: "
+            "drop` refuses that."
+        )
+    return "The bundle carries the distribution of every feature, no training region's row."
 
 
 def _measures(validation: dict[str, Any], scheme: str) -> list[str]:

@@ -35,12 +35,14 @@ from cad.foldwise import FoldFeatures, Preparation, without_copies
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.learning import (
     KEYS,
+    carried_rows,
     decide,
     explain,
     join,
     label_kinds,
     make_estimator,
     outlier_limit,
+    unlinked,
 )
 from cad.mapping import MapTask, map_study
 from cad.model_card import card, metadata
@@ -195,6 +197,11 @@ class Run:
 
     def extend(self, bundle: Bundle) -> None:
         """Add the training regions of an earlier model; its measurements must be the same kind."""
+        if not bundle.metadata["carries_training_rows"]:
+            raise CadError(
+                f"{bundle.name} was written without its training rows and cannot be extended",
+                hint="train it again with learner.training_rows: carry",
+            )
         old, new = bundle.metadata["pipeline"], self.settings.model_dump(mode="json", by_alias=True)
         for part in ("images", "features"):
             if old[part] != new[part]:
@@ -229,9 +236,12 @@ class Run:
         keywords = fit_keywords(estimator, table.eta[use], table.groups[use])
         estimator.fit(rows[use], table.y[use], **keywords)
         estimator = getattr(estimator, "best_estimator_", estimator)
+        carried = carried_rows(estimator, self.settings.learner)
         labels = table.labels.assign(out_of_fold=self.folds.probability if self.folds else np.nan)
         labels = labels.loc[use].reset_index(drop=True)
-        training = pd.concat([labels, X[use].reset_index(drop=True)], axis=1)
+        kept = X[use].reset_index(drop=True)
+        training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
+        reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
         people = self.cohort.participants
         meta = metadata(
             settings=self.settings,
@@ -245,9 +255,10 @@ class Run:
             versions={name: version(name) for name in _VERSIONS},
             parents=self.parents,
         )
+        meta["carries_training_rows"] = carried
         meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
         save_bundle(
-            out, estimator, json_safe(meta), card(meta), rows[use][:REFERENCE_ROWS], training
+            out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training
         )
 
     def score(self, bundles: list[Bundle]) -> None:

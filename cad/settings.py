@@ -137,6 +137,9 @@ class LearnerSettings(Section):
         "cross-entropy", description="inner criterion for the grid"
     )
     inner_folds: int = Field(5, ge=2, description="inner folds, grouped by patient")
+    training_rows: Literal["carry", "drop"] = Field(
+        "carry", description="whether a bundle may hold training regions' feature rows"
+    )
     harmonisation: Literal["none", "combat"] = Field(
         "none", description="site harmonisation inside every fold (extra 'harmonisation')"
     )

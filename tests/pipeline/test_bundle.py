@@ -128,3 +128,34 @@ def test_every_released_model_verifies(repository: Path) -> None:
         card = (model / "README.md").read_text()
         assert "Trained on simulated patients" in card
         assert "Research use only" in card
+
+
+def test_training_rows_are_dropped_or_the_learner_refused(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    from cad.pipeline import train
+    from cad.running import How
+
+    text = quick_pipeline.read_text()
+    kernel = tmp_path / "kernel.yaml"
+    kernel.write_text(text.replace("learner: {", "learner: {training_rows: drop, "))
+    with pytest.raises(CadError, match="support vectors"):
+        train(str(kernel), cohort, tmp_path / "kernel", How())
+    assert not (tmp_path / "kernel").exists()
+
+    stumps = tmp_path / "stumps.yaml"
+    learner = "learner: {training_rows: drop, name: RankBoost}"
+    stumps.write_text("\n".join([*text.splitlines()[:3], learner, "validate: {bootstraps: 20}"]))
+    train(str(stumps), cohort, tmp_path / "stumps", How())
+    bundle = load_bundle(tmp_path / "stumps")
+    assert bundle.metadata["carries_training_rows"] is False
+    assert verify_bundle(tmp_path / "stumps") <= 1e-12
+    for name in bundle.features:  # sorted columns: distributions stay, rows are gone
+        column = bundle.training[name].dropna()
+        assert column.is_monotonic_increasing
+    measured = pd.read_parquet(tmp_path / "stumps.validation" / "features.parquet")
+    known = measured[bundle.features].dropna().round(9)
+    held = bundle.training[bundle.features].round(9)
+    assert known.merge(held, how="inner", on=bundle.features).empty
