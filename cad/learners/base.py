@@ -137,21 +137,21 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, order="C")
+        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, order="C")
         y = np.asarray(y)
-        if len(y) != len(X):
+        if len(y) != len(rows):
             raise LearnerError(
-                f"Found input variables with inconsistent numbers of samples: {len(X)} in X, "
+                f"Found input variables with inconsistent numbers of samples: {len(rows)} in X, "
                 f"{len(y)} in y"
             )
         targets = read_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
         if (weight < 0).any():
             i = int(np.argmax(weight < 0))
             raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
         if not (weight > 0).any():
             raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
-        return X, targets, weight
+        return rows, targets, weight
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
         kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
@@ -183,11 +183,11 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ndarray, shape (n,)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         kernel = Kernel("callable", function=self.kernel)
         if not callable(self.kernel):
             kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
-        support = X[:, self.support_] if self.kernel == "precomputed" else X
+        support = rows[:, self.support_] if self.kernel == "precomputed" else rows
         values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
         shifted: Array = values + self.intercept_[0]
         return shifted

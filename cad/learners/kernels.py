@@ -50,17 +50,16 @@ class Kernel:
             return X
         if self.function is not None:
             return np.asarray(self.function(X, Y), dtype=float)
-        product = X @ Y.T
         if self.name == "linear":
-            return product
+            return X @ Y.T
         if self.name == "poly":
-            return (self.gamma * product + self.coef0) ** self.degree
-        # |u - v|^2 expanded; rounding may leave it a little below zero.
-        product *= -2.0
-        product += np.einsum("ij,ij->i", X, X)[:, None]
-        product += np.einsum("ij,ij->i", Y, Y)[None, :]
-        np.maximum(product, 0.0, out=product)
-        product *= -self.gamma
+            return (self.gamma * (X @ Y.T) + self.coef0) ** self.degree
+        # -gamma |u - v|^2 expanded; rounding may leave it a little above zero.
+        product = X @ Y.T
+        product *= 2.0 * self.gamma
+        product -= self.gamma * np.einsum("ij,ij->i", X, X)[:, None]
+        product -= self.gamma * np.einsum("ij,ij->i", Y, Y)[None, :]
+        np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 
 
@@ -126,6 +125,18 @@ class Gram:
         """Number of training points."""
         return len(self.X) if self.matrix is None else len(self.matrix)
 
+    def diagonal(self) -> Array:
+        """K(x, x) of every training point, shape (n,)."""
+        if self.matrix is not None:
+            return np.diagonal(self.matrix)
+        kernel = self.kernel
+        if kernel.name == "rbf":
+            return np.ones(len(self.X))
+        squares = np.einsum("ij,ij->i", self.X, self.X)
+        if kernel.name == "linear":
+            return squares
+        return (kernel.gamma * squares + kernel.coef0) ** kernel.degree
+
     def times(self, beta: Array) -> Array:
         """K beta, shape (n,)."""
         support = np.flatnonzero(beta)
@@ -137,10 +148,10 @@ class Gram:
 
 
 def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Array:
-    """K(X, support) beta, shape (n,), in blocks of at most 64 MB."""
+    """K(X, support) beta, shape (n,), in blocks that stay in the processor's cache."""
     if kernel.name == "precomputed":
         return X @ beta
-    rows = max(1, 8_000_000 // max(1, len(support)))
+    rows = max(16, 100_000 // max(1, len(support)))
     out = np.empty(len(X))
     for start in range(0, len(X), rows):
         out[start : start + rows] = kernel.between(X[start : start + rows], support) @ beta

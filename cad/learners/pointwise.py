@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cad.learners.active_set import active_set
+from cad.learners.decomposition import block_size, smo_by_blocks
 from cad.learners.kernels import Gram
 from cad.learners.problem import Array, Problem, Solution, judge
-from cad.learners.smo import FULL, LINEAR, POLY, RBF, smo
+from cad.learners.smo import smo
 
-_CODES = {"linear": LINEAR, "rbf": RBF, "poly": POLY}
 _FIRST_EPS = 0.1
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
@@ -84,7 +84,7 @@ def solve_hybrid(
     tol : float
         Relative gap; KKT violation up to ten times it.
     cache_mb : float
-        Room for kernel columns when the matrix is not held whole, MB.
+        Room for kernel values when the matrix is not held whole, MB.
     start : ndarray, shape (n,), optional
         Coefficients beta of a similar problem.
     polish : bool
@@ -105,8 +105,8 @@ def solve_hybrid(
         work = _prepare(gram, problem, start)
     _balance(work)
     work.f = gram.times(problem.A.T @ work.gamma)
-    arrays = _kernel_arrays(gram, cache_mb)
-    rho = _RHO * float(np.mean(arrays[4]))
+    size = block_size(cache_mb, gram.n_points)
+    rho = _RHO * float(np.mean(gram.diagonal()))
     state = np.array([_FIRST_SCALE, rho, _FIRST_SCALE, 0.0])
     # Small costs make small duals, which need a softer anchor to move the scale at all.
     stiffest = _LARGEST_RHO * rho * max(1.0, 1.0 / float(np.median(work.c)))
@@ -118,10 +118,7 @@ def solve_hybrid(
     for _ in range(_ROUNDS):
         state[3] = float(-(work.q * work.sign) @ work.gamma)
         state[2] = max(0.0, state[0] + state[1] * state[3])
-        done, violation, b = smo(
-            *arrays, work.point, work.sign, work.r, work.q, work.c, work.learned, state,
-            work.gamma, work.f, eps, limit,
-        )  # fmt: skip
+        done, violation, b = _pairs(gram, size, work, state, eps, limit)
         iterations += done
         work.u[:] = b, state[2] if work.learned else 0.0
         state[0] = state[2]
@@ -217,24 +214,18 @@ def _scale_imbalance(work: _Work) -> float:
     return abs(total) / size if size > 0 else 0.0
 
 
-def _kernel_arrays(gram: Gram, cache_mb: float) -> tuple[Array, int, Array, Array, Array, Array]:
-    """cache, kind, X, squares, parameters, diagonal for :func:`cad.learners.smo.smo`."""
-    kernel = gram.kernel
-    numbers = np.array([kernel.gamma, kernel.coef0, float(kernel.degree)])
-    if gram.matrix is not None:
-        empty = np.zeros((0, 0))
-        diagonal = np.ascontiguousarray(np.diagonal(gram.matrix))
-        return np.ascontiguousarray(gram.matrix), FULL, empty, np.zeros(0), numbers, diagonal
-    n = gram.n_points
-    slots = int(np.clip(cache_mb * 1e6 // (8 * n), 2, n))
-    squares = np.einsum("ij,ij->i", gram.X, gram.X)
-    diagonal = np.ones(n)
-    if kernel.name == "linear":
-        diagonal = squares.copy()
-    elif kernel.name == "poly":
-        diagonal = (kernel.gamma * squares + kernel.coef0) ** kernel.degree
-    X = np.ascontiguousarray(gram.X)
-    return np.empty((slots, n)), _CODES[kernel.name], X, squares, numbers, diagonal
+def _pairs(
+    gram: Gram, size: int, work: _Work, state: Array, eps: float, limit: int
+) -> tuple[int, float, float]:
+    """Moves, violation left and intercept of SMO, by blocks without the whole matrix."""
+    numbers = (
+        work.point, work.sign, work.r, work.q, work.c, work.learned, state, work.gamma, work.f,
+        eps, limit,
+    )  # fmt: skip
+    if gram.matrix is None:
+        return smo_by_blocks(gram, size, *numbers)
+    done, violation, b = smo(np.ascontiguousarray(gram.matrix), *numbers)
+    return int(done), float(violation), float(b)
 
 
 def _finish(

@@ -15,52 +15,10 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-# Kernel codes shared with Python.
-FULL, LINEAR, RBF, POLY = 0, 1, 2, 3
-
-
-@numba.njit(cache=True)
-def _fill_column(i, kind, X, squares, gamma, coef0, degree, out):  # type: ignore[no-untyped-def]
-    """Kernel column of point i into ``out``."""
-    product = np.dot(X, X[i])
-    n = len(out)
-    if kind == LINEAR:
-        out[:] = product
-    elif kind == RBF:
-        for k in range(n):
-            distance = squares[k] + squares[i] - 2.0 * product[k]
-            out[k] = np.exp(-gamma * max(distance, 0.0))
-    else:
-        for k in range(n):
-            out[k] = (gamma * product[k] + coef0) ** degree
-
-
-@numba.njit(cache=True)
-def _slot(i, kind, X, squares, gamma, coef0, degree, cache, slot_of, owner, used, tick):  # type: ignore[no-untyped-def]
-    """Row of ``cache`` that holds column i; the longest unused one makes room (LRU)."""
-    tick[0] += 1
-    if kind == FULL:
-        return i
-    slot = slot_of[i]
-    if slot < 0:
-        slot = np.argmin(used)
-        if owner[slot] >= 0:
-            slot_of[owner[slot]] = -1
-        owner[slot] = i
-        slot_of[i] = slot
-        _fill_column(i, kind, X, squares, gamma, coef0, degree, cache[slot])
-    used[slot] = tick[0]
-    return slot
-
 
 @numba.njit(cache=True)
 def smo(  # type: ignore[no-untyped-def]
-    cache,
-    kind,
-    X,
-    squares,
-    parameters,
-    diagonal,
+    K,
     point,
     sign,
     r,
@@ -77,8 +35,7 @@ def smo(  # type: ignore[no-untyped-def]
 
     Parameters
     ----------
-    cache : ndarray, shape (slots, n)
-        The whole kernel matrix (``kind`` 0), or room for columns made on demand.
+    K : ndarray, shape (n, n)
     state : ndarray, shape (4,)
         anchor, rho, s, sum_j w_j gamma_j; the last two are kept up to date here.
     gamma, f : ndarray, shapes (m,) and (n,)
@@ -91,12 +48,6 @@ def smo(  # type: ignore[no-untyped-def]
     b : float
     """
     m = len(point)
-    n_slots = cache.shape[0]
-    slot_of = np.full(cache.shape[1], -1, np.int64)
-    owner = np.full(n_slots, -1, np.int64)
-    used = np.zeros(n_slots, np.int64)
-    tick = np.zeros(1, np.int64)
-    kernel_gamma, coef0, degree = parameters[0], parameters[1], int(parameters[2])
     anchor, rho = state[0], state[1]
     s, total = state[2], state[3]
     violation = np.inf
@@ -130,11 +81,8 @@ def smo(  # type: ignore[no-untyped-def]
             break
         iteration += 1
         a = point[i]
-        slot = _slot(
-            a, kind, X, squares, kernel_gamma, coef0, degree, cache, slot_of, owner, used, tick
-        )
-        column_a = cache[slot]
-        k_aa = diagonal[a]
+        column_a = K[a]
+        k_aa = K[a, a]
         q_i = q[i]
         gain = 0.0
         partner = -1
@@ -144,7 +92,7 @@ def smo(  # type: ignore[no-untyped-def]
                 difference = best - v[j]
                 if difference > 0.0:
                     o = point[j]
-                    bend = k_aa + diagonal[o] - 2.0 * column_a[o]
+                    bend = k_aa + K[o, o] - 2.0 * column_a[o]
                     if learned:
                         step_q = q_i - q[j]
                         bend += rho * step_q * step_q
@@ -156,10 +104,7 @@ def smo(  # type: ignore[no-untyped-def]
                         partner = j
                         curvature = bend
         o = point[partner]
-        slot = _slot(
-            o, kind, X, squares, kernel_gamma, coef0, degree, cache, slot_of, owner, used, tick
-        )
-        column_o = cache[slot]
+        column_o = K[o]
         delta = (best - v[partner]) / curvature
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
         room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
