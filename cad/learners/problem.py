@@ -115,7 +115,7 @@ class Solution:
         Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
     kkt : float
         Largest violation of the optimality conditions, in units of the margin; the balance
-        B' gamma of an extra scalar counts relative to its terms.
+        B' gamma of an extra scalar counts relative to its terms (to its rows' costs if boxed).
     iterations : int
         Of whatever solver found it.
     converged : bool
@@ -200,10 +200,16 @@ def _row_violation(problem: Problem, f: Array, gamma: Array, u: Array) -> float:
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound."""
+    """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound.
+
+    Relative to the terms that balance; for a u_k boxed on both sides relative to all that its rows
+    could add, because there the gap sees what is missing, and its rows may all be nearly inactive.
+    """
     if not len(g):
         return 0.0
-    terms = abs(problem.B).T @ (gamma + _FLOOR * problem.c)
+    boxed = np.isfinite(problem.lower) & np.isfinite(problem.upper)
+    size = abs(problem.B).T
+    terms = np.where(boxed, size @ problem.c, size @ (gamma + _FLOOR * problem.c))
     relative = np.divide(g, terms, out=np.zeros_like(g), where=terms > 0)
     to_upper, to_lower = problem.upper - u, u - problem.lower
     up = np.minimum(np.maximum(relative, 0.0), to_upper)

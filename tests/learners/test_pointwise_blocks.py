@@ -1,0 +1,87 @@
+"""Solving by blocks, without the whole kernel matrix, and how balances are judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from cad.learners.cvxopt_solver import solve_cvxopt
+from cad.learners.decomposition import block_size, smo_by_blocks
+from cad.learners.kernels import Gram, Kernel
+from cad.learners.pointwise import solve_hybrid
+from cad.learners.probabilistic import probabilistic_problem
+from cad.learners.problem import Problem, judge
+from cad.learners.soft_labels import soft_labels
+
+
+def make(seed: int, n: int, C: float) -> tuple[np.ndarray, Problem]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    p = np.round(4 / (1 + np.exp(-2 * X[:, 0] + rng.normal(size=n)))) / 4
+    cost = np.full(n, C)
+    return X, probabilistic_problem(soft_labels(p, 0.125), cost, cost, None)
+
+
+@pytest.mark.parametrize("cache_mb", [1e-6, 0.01, 0.1, 10.0])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_any_block_size_finds_the_optimum(cache_mb: float, C: float) -> None:
+    X, problem = make(1, 90, C)
+    kernel = Kernel("rbf", 0.3)
+    exact = solve_cvxopt(kernel.between(X, X), problem)
+    gram = Gram(kernel, X, None)
+    first = solve_hybrid(gram, problem, cache_mb=cache_mb)
+    assert first.converged
+    assert first.primal == pytest.approx(exact.primal, rel=1e-6)
+    again = solve_hybrid(gram, problem, cache_mb=cache_mb)
+    assert first.gamma.tobytes() == again.gamma.tobytes()
+
+
+def test_blocks_alone_reach_the_tolerance_and_keep_f() -> None:
+    X, problem = make(2, 200, 1.0)
+    kernel = Kernel("rbf", 0.3)
+    gram = Gram(kernel, X, None)
+    alone = solve_hybrid(gram, problem, cache_mb=0.05, polish=False)
+    assert alone.converged
+    assert alone.solver == "smo"
+    sign = problem.A.data.astype(float)
+    q = -sign * problem.B.toarray()[:, 1]
+    gamma, f = np.zeros(problem.n_rows), np.zeros(200)
+    state = np.array([0.5, 0.3, 0.5, 0.0])
+    moves, violation, _ = smo_by_blocks(
+        gram, 20, problem.A.indices.astype(np.int64), sign, sign * problem.t, q, problem.c, True,
+        state, gamma, f, 1e-3, 10**6,
+    )  # fmt: skip
+    assert moves > 0
+    assert violation <= 1e-3
+    assert np.abs(sign @ gamma) < 1e-9
+    np.testing.assert_allclose(f, kernel.between(X, X) @ (problem.A.T @ gamma), atol=1e-10)
+    assert state[3] == pytest.approx(float(-(q * sign) @ gamma), abs=1e-9)
+
+
+def test_a_block_fits_its_budget() -> None:
+    assert block_size(1e-6, 100) == 2
+    assert block_size(1e6, 100) == 100
+    for megabytes in (1.0, 10.0, 60.0):
+        assert 8e-6 * block_size(megabytes, 10**6) ** 2 <= megabytes / 2
+
+
+def test_a_soft_label_whose_rows_are_nearly_inactive_is_judged_by_their_costs() -> None:
+    # One point asked for f >= 1; f + d >= -5 and f - d >= -5 hold by far and pull by rounding.
+    one = np.ones(3)
+    problem = Problem(
+        sparse.csr_array(one[:, None]), sparse.csr_array(np.array([[0.0], [1.0], [-1.0]])),
+        np.array([1.0, -5.0, -5.0]), one, np.zeros(1), np.ones(1), 2,
+    )  # fmt: skip
+    rounding = 1e-9
+    gamma = np.array([2 / 3, rounding, 0.0])  # K = 1: f = gamma, gamma / 2 = 1 - f
+    solution = judge(
+        problem, np.array([gamma.sum()]), gamma, np.array([0.5]), iterations=0, solver=""
+    )
+    assert solution.converged, str(solution)
+    # A pull worth a tenth of the costs is none to overlook.
+    gamma[1] = 0.2
+    assert (
+        judge(problem, np.array([gamma.sum()]), gamma, np.array([0.5]), iterations=0, solver="").kkt
+        > 0.05
+    )
