@@ -123,8 +123,16 @@ def _factorise(factor, stiffness, p, q, margin, theta):  # type: ignore[no-untyp
     """
     graph, cross, big = _graph(stiffness, p, q, margin, theta)
     lean = cross / big
+    # An unlabelled point meets no d but its own: only labelled points need a matrix product.
+    known = p + q
     if len(theta):
-        graph -= np.dot(lean, cross.T)
+        graph[:known, :known] -= np.dot(lean[:known], cross[:known].T)
+        for i in range(len(theta)):
+            own = cross[known + i, i]
+            for j in range(known):
+                graph[known + i, j] -= own * lean[j, i]
+                graph[j, known + i] = graph[known + i, j]
+            graph[known + i, known + i] -= own * lean[known + i, i]
     system = np.dot(factor.T, np.dot(graph, factor))
     for i in range(len(system)):
         system[i, i] += 1.0

@@ -147,10 +147,10 @@ def solve_pairwise(
         np.ascontiguousarray(problem.factor), problem.n_positive, problem.n_negative,
         float(problem.margin), problem.targets(), problem.costs(), problem.norm == 1,
     )  # fmt: skip
-    state = _start(problem, start)
+    state = _start(problem, rows[4], rows[5], start)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
-        solution = _judged(*verdict(*rows, state.gamma, state.d), state, iteration, tol)
+        solution = _judged(verdict(*rows, state.gamma, state.d), state, iteration, tol)
         # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
         if best is None or _merit(solution) < _merit(best):
             best = solution
@@ -183,15 +183,17 @@ class _State:
     upper: Floats
 
 
-def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
+def _start(
+    problem: PairwiseProblem, target: Floats, cost: Floats, start: Solution | None
+) -> _State:
     """Cold in the middle of every box, or near an earlier solution."""
-    cost, factor = problem.costs(), problem.factor
+    factor = problem.factor
     if start is None:
         w, d, near = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5), 1.0
     else:
         w, d, near = factor.T @ start.beta, np.clip(start.u, 0.1, 0.9), 0.1
     asked = reach(factor @ w, d, problem.n_positive, problem.n_negative, float(problem.margin))
-    short = problem.targets() - asked
+    short = target - asked
     s, xi = np.maximum(-short, 0.0) + near, np.maximum(short, 0.0) + near
     if problem.norm == 1:
         share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
@@ -203,9 +205,9 @@ def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
 
 
 def _judged(
-    beta: Floats, f: Floats, primal: float, dual: float, kkt: float,
-    state: _State, iterations: int, tol: float,
-) -> Solution:  # fmt: skip
+    found: tuple[Floats, Floats, float, float, float], state: _State, iterations: int, tol: float
+) -> Solution:
+    beta, f, primal, dual, kkt = found
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
     return Solution(
         beta=beta,
