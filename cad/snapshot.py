@@ -20,6 +20,7 @@ MARGIN_SLICES = 2
 # Maps that pages show, by their names in StudyFeatures.maps.
 ENHANCEMENT = "dce_semi_relative_enhancement"
 KTRANS = "dce_tofts_ktrans"
+MIN_WINDOW_VOXELS = 50
 
 
 def snapshot(
@@ -61,6 +62,9 @@ def snapshot(
         if study.roi_map is not None:
             mask = study.roi_map.with_array(study.roi_map.array == roi.label)
             labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    inside = labels > 0
+    if study.gland is not None:
+        inside |= resample_mask(study.gland, grid).array
     views = [
         registration_view(found, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
         for found in registrations
@@ -74,7 +78,7 @@ def snapshot(
         "notes": [*study.notes, *features.notes],
         "missing": [n for n in ("t2w", "adc", "dce") if getattr(study, n) is None],
         "registration": [numbers for numbers, _ in views],
-        "window": {name: _window(array) for name, array in shown.items()},
+        "window": {name: _window(array, inside) for name, array in shown.items()},
     }
     return {
         **shown,
@@ -142,12 +146,16 @@ def _describe(
     }
 
 
-def _window(array: np.ndarray) -> list[float]:
-    finite = array[np.isfinite(array)]
-    if not finite.size:
+def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
+    """Grey-level window that shows the gland; bladder and vessels would flatten it."""
+    values = array[inside & np.isfinite(array)]
+    if values.size < MIN_WINDOW_VOXELS:
+        values = array[np.isfinite(array)]
+    if not values.size:
         return [0.0, 1.0]
-    low, high = np.percentile(finite.astype(float), (1, 99.5))
-    return [float(low), float(max(high, low + 1e-6))]
+    low, high = np.percentile(values.astype(float), (1, 99))
+    room = 0.25 * (high - low)
+    return [float(low - room), float(max(high + room, low + 1e-6))]
 
 
 def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
