@@ -133,7 +133,7 @@ def _one_batch(X: pd.DataFrame, y: np.ndarray, new: np.ndarray) -> dict[str, np.
 
 
 def _bars(summary: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(8, 3.5))
+    figure = Figure(figsize=(9.5, 3.5))
     axes = figure.subplots()
     axes.bar(summary["method"], summary["AUC"], yerr=summary["standard error"], color="#0072B2")
     axes.set(ylabel="AUC", ylim=(0.5, 1.0))
