@@ -15,7 +15,9 @@ from cad.learners.kernels import Gram, decision_values
 from cad.learners.problem import Array
 from cad.learners.smo import smo
 
-_LARGEST_BLOCK = 2048
+# A tenth of the points, within these: larger blocks need fewer passes over all points, smaller ones
+# fewer kernel values of their own.
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 2048
 # Share of the block that new violators may take.
 _NEW = 0.5
 # A block is solved to this share of the violation it was chosen at, or of the tolerance.
@@ -24,8 +26,9 @@ _INNER_MOVES = 100
 
 
 def block_size(cache_mb: float, n_points: int) -> int:
-    """Points whose kernel matrix takes half of the budget (MB); at least two."""
-    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, min(n_points, _LARGEST_BLOCK)))
+    """Points whose kernel matrix takes at most half of the budget (MB); at least two."""
+    most = int(np.clip(n_points // 10, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+    return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, most))
 
 
 def smo_by_blocks(
