@@ -225,3 +225,17 @@ def test_suggest_names_regions_with_few_readings_only(
     table = suggest_readings(str(model), root, tmp_path / "out", How(), 5)
     assert table["rank"].tolist() == [1, 2, 3, 4, 5]
     assert (table["n_readers"] <= 1).all()
+
+
+def test_scheme_none_trains_without_a_validation(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    text = quick_pipeline.read_text()
+    path = tmp_path / "none.yaml"
+    path.write_text(text.replace("validate: {", "validate: {scheme: none, "))
+    train(str(path), cohort, tmp_path / "model", How())
+    table = pd.read_csv(tmp_path / "model.validation" / "probabilities.csv")
+    assert table["probability"].isna().all()
+    assert "not validated" in (tmp_path / "model.validation" / "run.json").read_text()
+    summary = predict([str(tmp_path / "model")], cohort, tmp_path / "out", How())
+    assert summary.regions == len(table)
