@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import random
@@ -25,7 +24,7 @@ from batch_tasks import act
 from cad.batch import measure_studies
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.extraction import StudyTask
+from cad.extraction import StudyOutcome, StudyTask, process_study
 from cad.files import write_atomic
 from cad.pipeline import run_pipeline
 from cad.running import How, each
@@ -223,39 +222,43 @@ def test_read_permission_removed(simulated: Path, quick: str, tmp_path: Path):
     shutil.copytree(simulated, root)
     secret = root / FEW[2] / "anat" / f"{FEW[2]}_T2w.nii.gz"
     secret.chmod(0)
-    for path in (tmp_path, *tmp_path.parents[:3]):
-        path.chmod(path.stat().st_mode | 0o055)
     out = tmp_path / "out"
-    if os.geteuid() == 0:  # root reads everything: measure as nobody
-        out.mkdir()
-        out.chmod(0o777)
-        results = _as_nobody(root, quick, out)
-    else:
-        results = [(o.status, o.failures) for o in measure(root, quick, out)]
-    assert [status for status, _ in results] == ["computed", "computed", "failed", "computed"]
-    (failure,) = results[2][1]
+    settings = read_settings(PipelineSettings, Path(quick))
+    task = next(
+        StudyTask(ref, settings, out)
+        for ref in read_cohort(root).studies()
+        if ref.study_id == FEW[2]
+    )
+    (failure,) = _without_rights(task).failures
+    assert failure.study_id == FEW[2]
     assert failure.stage == "read"
     assert "Permission denied" in failure.reason
     assert "permission" in failure.hint
+    if os.geteuid() != 0:  # root may read everything
+        results = measure(root, quick, out)
+        assert [o.status for o in results] == ["computed", "computed", "failed", "computed"]
+        assert results[2].failures == [failure]
     secret.chmod(0o644)
-    again = measure(root, quick, out)
-    assert [o.status for o in again] == ["kept", "kept", "computed", "kept"]
+    assert [o.status for o in measure(root, quick, out)][2] == "computed"
 
 
-def _as_nobody(root: Path, quick: str, out: Path):
-    """The same in a child that has given up its rights."""
+def _without_rights(task: StudyTask) -> StudyOutcome:
+    """Process a study in a child that is not root."""
     ours, theirs = multiprocessing.Pipe()
 
     def child() -> None:
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-        ctypes.CDLL(None).prctl(4, 1)  # dumpable again, so that /proc/self is its own
-        theirs.send([(o.status, o.failures) for o in measure(root, quick, out)])
+        if os.geteuid() == 0:
+            for path in (task.ref.folder, *task.ref.folder.parents[:5]):
+                path.chmod(path.stat().st_mode | 0o055)
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        theirs.send(process_study(task))
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    answer = ours.recv() if ours.poll(300) else []
+    theirs.close()
+    answer = ours.recv()
     process.join()
     return answer
 
