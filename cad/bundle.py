@@ -118,7 +118,10 @@ def load_bundle(folder: Path) -> Bundle:
         For a missing, additional, truncated or changed file, or a schema of a later version.
     """
     contents = _checked_contents(folder)
-    metadata = json.loads(contents["metadata.json"])
+    try:
+        metadata = dict(json.loads(contents["metadata.json"]))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise CadError(f"metadata.json is no JSON object: {error}", file=folder) from error
     found = metadata.get("schema_version")
     if found != SCHEMA_VERSION:
         raise CadError(
@@ -138,7 +141,9 @@ def load_bundle(folder: Path) -> Bundle:
             pd.read_parquet(io.BytesIO(contents["training.parquet"])),
             hashlib.sha256((folder / HASHES).read_bytes()).hexdigest(),
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+    except CadError:
+        raise
+    except Exception as error:  # hashes are right, yet someone may have written anything
         raise CadError(f"the bundle's content is not a model: {error!r}", file=folder) from error
 
 
@@ -156,8 +161,11 @@ def verify_bundle(folder: Path) -> float:
         As :func:`load_bundle`, and when the predictions do not reproduce.
     """
     bundle = load_bundle(folder)
-    got = bundle.estimator.predict_proba(bundle.reference_X)[:, 1]
-    gap = float(np.abs(got - bundle.reference_probability).max())
+    try:
+        got = bundle.estimator.predict_proba(bundle.reference_X)[:, 1]
+        gap = float(np.abs(got - bundle.reference_probability).max())
+    except Exception as error:
+        raise CadError(f"the bundle's model does not predict: {error!r}", file=folder) from error
     if not gap <= REPRODUCTION_TOLERANCE:
         raise CadError(
             f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",

@@ -7,6 +7,7 @@ A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site'
 from __future__ import annotations
 
 import difflib
+import reprlib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -201,6 +202,16 @@ class PipelineSettings(Section):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+class _Plain(yaml.SafeLoader):
+    """Safe YAML without aliases: a few nested ones would unfold to a billion values."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
 def read_settings(kind: type[T], path: Path) -> T:
     """Read one YAML file into typed settings.
 
@@ -213,8 +224,8 @@ def read_settings(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise CadError("no such settings file", file=path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # noqa: S506 # nosec B506
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CadError(f"not valid YAML: {error}", file=path) from error
     if not isinstance(content, dict):
         raise CadError("settings are a mapping of keys to values", file=path)
@@ -233,7 +244,7 @@ def _explain(kind: type[Section], error: Any) -> str:
     path = [str(part) for part in error["loc"]]
     where = ".".join(path)
     if error["type"] != "extra_forbidden":
-        return f"{where}: {error['msg']}, found {error['input']!r}"
+        return f"{where}: {error['msg']}, found {reprlib.repr(error['input'])}"
     near = difflib.get_close_matches(path[-1], _keys(kind, path[:-1]), n=1, cutoff=0.4)
     return f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else "")
 

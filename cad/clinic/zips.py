@@ -15,6 +15,8 @@ MAX_MEMBERS = 200_000
 # MR slices shrink two to ten times; a hundredfold archive is no image archive.
 MAX_RATIO = 100
 _SMALL = 2**20
+# What Python's reader raises for damaged archives: names that are no text, sizes that are no sizes.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def unpack(archive: Path, into: Path) -> None:
@@ -44,7 +46,7 @@ def unpack(archive: Path, into: Path) -> None:
                 # The reader stops at the declared size, which _check has summed.
                 with bundle.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+    except (*_DAMAGE, OSError) as error:
         shutil.rmtree(into, ignore_errors=True)
         raise CadError(f"not a readable zip archive: {error}", file=archive) from error
 
