@@ -94,7 +94,7 @@ class KernelLogistic(_Baseline):
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
         X, targets, weight = self._read_inputs(X, y, sample_weight)
         gram = self._matrix(X, weight)
-        assert gram.matrix is not None  # noqa: S101  (for the type checker)
+        assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
         values, vectors = np.linalg.eigh(gram.matrix)
         keep = values > _RANK_TOL * max(float(values[-1]), 1e-300)
         root = np.sqrt(values[keep])
@@ -166,7 +166,7 @@ class LogitSVR(_Baseline):
         used = np.flatnonzero(weight > 0)
         if np.ptp(p[used]) == 0:
             raise LearnerError("the samples that count are of one class only: two are needed")
-        assert gram.matrix is not None  # noqa: S101  (for the type checker)
+        assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
         model = SVR(
             kernel="precomputed",
             C=check_cost("C", self.C),

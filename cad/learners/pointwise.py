@@ -232,7 +232,7 @@ def _finish(
     gram: Gram, problem: Problem, work: _Work, tol: float, iterations: int
 ) -> tuple[Solution | None, int]:
     """The exact solution from the active set, or None; ``work`` keeps SMO's state."""
-    assert gram.matrix is not None  # noqa: S101  (the caller's condition, for the type checker)
+    assert gram.matrix is not None  # nosec B101  # noqa: S101 (the caller's)
     free = int(np.sum((work.gamma > 0) & (work.gamma < work.c)))
     if free > _MAX_FREE:
         return None, iterations
