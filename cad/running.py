@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess  # nosec B404: the interpreter that runs us, with fixed arguments
+import subprocess  # nosec B404
 import sys
 import threading
 import time
@@ -165,7 +165,8 @@ class _Worker:
     def __init__(self, function: Callable[[Any], Any], how: How) -> None:
         self.connection, theirs = Pipe()
         path = os.pathsep.join(entry for entry in sys.path if entry)
-        self.process = subprocess.Popen(  # nosec B603: fixed arguments, no shell
+        # Fixed arguments, and no user's string among them.
+        self.process = subprocess.Popen(  # nosec B603
             [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
             stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
             stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
