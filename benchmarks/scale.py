@@ -1,0 +1,170 @@
+"""Throughput, overhead, memory and resume of large cohorts: ``python -m benchmarks.scale``.
+
+Light simulated studies are made once (64 of them) and hard-linked under as many names as a cohort
+needs, so that reading and measuring are real while ten thousand studies fit a small disk. The
+10,000 cohort has T2 and ADC only (no dynamic series), which ``docs/scale.md`` says too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from cad.batch import locked, measure_studies
+from cad.cohort import read_cohort, write_tables
+from cad.extraction import StudyTask, read_rows
+from cad.phantom import simulate
+from cad.run_folder import write_parquet
+from cad.running import How, each
+from cad.settings import PipelineSettings, parse_settings
+
+DISTINCT = 64
+FULL = {"name": "scale", "validate": {"scheme": "none", "bootstraps": 0}}
+IMAGES = {"t2w": "anat", "adc": "dwi"}
+
+
+def linked_cohort(source: Path, root: Path, patients: int, parts: tuple[str, ...]) -> None:
+    """A cohort of any size from a few patients; files are hard links under new names."""
+    tables = {
+        name: pd.read_csv(source / f"{name}.tsv", sep="\t", dtype=str, keep_default_na=False)
+        for name in ("participants", "readers", "rois", "scores")
+    }
+    known = tables["participants"]["participant_id"].tolist()
+    rows: dict[str, list[pd.DataFrame]] = {"participants": [], "rois": [], "scores": []}
+    groups = {name: dict(list(tables[name].groupby("participant_id"))) for name in rows}
+    for i in range(patients):
+        old, new = known[i % len(known)], f"sub-{i + 1:06d}"
+        for name, kept in rows.items():
+            kept.append(groups[name][old].assign(participant_id=new))
+        for part in parts:
+            folder = root / new / part
+            folder.mkdir(parents=True)
+            for path in (source / old / part).iterdir():
+                os.link(path, folder / path.name.replace(old, new))
+    combined = {name: pd.concat(kept, ignore_index=True) for name, kept in rows.items()}
+    write_tables(root, readers=tables["readers"], simulated=True, name="scale", **combined)
+
+
+def trivial(task: int) -> int:
+    """A task whose time is all overhead."""
+    return task
+
+
+def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> dict[str, float]:
+    """Measure a cohort and write its feature table; what it took."""
+    start = time.perf_counter()
+    refs = read_cohort(cohort).studies()
+    tables = time.perf_counter() - start
+    with locked(out):
+        outcomes = measure_studies([StudyTask(ref, settings, out) for ref in refs], How(jobs))
+        done = time.perf_counter() - start
+        rows = read_rows(out / "studies" / f"{o.study_id}.npz" for o in outcomes)
+        write_parquet(out / "features.parquet", rows)
+    return {
+        "studies": len(outcomes),
+        "jobs": jobs,
+        "computed": sum(o.status == "computed" for o in outcomes),
+        "failed": sum(o.status == "failed" for o in outcomes),
+        "regions": len(rows),
+        "tables_s": tables,
+        "studies_s": done - tables,
+        "collect_s": time.perf_counter() - start - done,
+        "total_s": time.perf_counter() - start,
+        "worker_s": sum(o.seconds for o in outcomes),
+        "driver_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "parquet_mb": (out / "features.parquet").stat().st_size / 1e6,
+        "results_mb": sum(p.stat().st_size for p in (out / "studies").iterdir()) / 1e6,
+    }
+
+
+def alone(function: str, *arguments: object) -> dict[str, float]:
+    """Call a function of this module in an interpreter of its own, so that its memory is its."""
+    program = (
+        "import json, sys; from pathlib import Path; from benchmarks import scale\n"
+        "print(json.dumps(getattr(scale, sys.argv[1])(*sys.argv[2:])))"
+    )
+    command = [sys.executable, "-c", program, function, *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def child_measured(cohort: str, out: str, modalities: str, families: str, jobs: str) -> dict:
+    """:func:`measured` with arguments from a command line."""
+    features = {"modalities": modalities.split(","), "families": families.split(",")}
+    settings = parse_settings(PipelineSettings, {**FULL, "features": features})
+    return measured(Path(cohort), Path(out), settings, int(jobs))
+
+
+def child_overhead(count: str, jobs: str) -> dict[str, float]:
+    """Seconds for tasks that do nothing, once the workers are warm."""
+    tasks = iter(range(int(count)))
+    stream = each(trivial, tasks, How(int(jobs)))
+    next(stream)
+    start = time.perf_counter()
+    finished = sum(1 for _ in stream)
+    seconds = time.perf_counter() - start
+    return {
+        "tasks": finished,
+        "ms_each": 1e3 * seconds / finished,
+        "driver_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def main() -> None:
+    """Print one line per measurement, and write them as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", type=int, default=1000)
+    parser.add_argument("--large", type=int, default=10_000)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--work", type=Path, help="folder for cohorts and results")
+    arguments = parser.parse_args()
+    work = arguments.work or Path(tempfile.mkdtemp(prefix="scale-"))
+    work.mkdir(parents=True, exist_ok=True)
+    found: dict[str, dict[str, float]] = {}
+
+    def tell(name: str, result: dict[str, float]) -> None:
+        found[name] = result
+        numbers = ", ".join(f"{k} {v:.5g}" for k, v in result.items())
+        print(f"{name}: {numbers}; load {os.getloadavg()[0]:.1f}", flush=True)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+
+    if not (work / "distinct").exists():
+        simulate(work / "distinct", DISTINCT, 8, light=True, jobs=2)
+    everything = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
+    whole = ("t2w,adc,dce", everything)
+    alone("child_measured", work / "distinct", work / "warm", *whole, 1)  # compiles
+    for jobs in (1, 2):
+        for count in (1000, 10_000):
+            tell(f"overhead {count} jobs {jobs}", alone("child_overhead", count, jobs))
+        out = work / f"distinct-{jobs}"
+        shutil.rmtree(out, ignore_errors=True)
+        tell(
+            f"64 whole studies, jobs {jobs}",
+            alone("child_measured", work / "distinct", out, *whole, jobs),
+        )
+    parts = tuple(IMAGES.values())
+    for count in (arguments.small, arguments.large):
+        cohort = work / f"cohort-{count}"
+        if not cohort.exists():
+            linked_cohort(work / "distinct", cohort, count, (*parts, "masks"))
+        light = (",".join(IMAGES), "intensity")
+        for jobs in (2, 1) if count == arguments.small else (2,):
+            out = work / f"out-{count}-{jobs}"
+            shutil.rmtree(out, ignore_errors=True)
+            tell(f"{count} light, jobs {jobs}", alone("child_measured", cohort, out, *light, jobs))
+        tell(f"{count} light, resumed", alone("child_measured", cohort, out, *light, 1))
+
+
+if __name__ == "__main__":
+    main()
