@@ -224,7 +224,7 @@ def read_settings(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise CadError("no such settings file", file=path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # noqa: S506
+        content = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # nosec B506  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CadError(f"not valid YAML: {error}", file=path) from error
     if not isinstance(content, dict):
