@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_kill_9_of_the_driver_at_random_moments(
     fork = multiprocessing.get_context("fork")  # imports are done: the kill falls into the work
 
     def start(out: Path) -> multiprocessing.process.BaseProcess:
-        process = fork.Process(target=run_pipeline, args=(quick, simulated, out, How(jobs=2)))
+        process = fork.Process(target=_run_and_leave, args=(quick, simulated, out))
         process.start()
         return process
 
@@ -103,6 +104,16 @@ def test_kill_9_of_the_driver_at_random_moments(
         shutil.rmtree(out)
     print(f"{kills} of {KILLS} kills recovered; a run takes {whole:.1f} s; killed at {moments}")
     assert len(moments) >= 2, "the kills were meant to fall into different stages"
+
+
+def _run_and_leave(quick: str, cohort: Path, out: Path) -> None:
+    """A driver; it leaves at once, for joblib's idle workers would hold a forked child."""
+    try:
+        run_pipeline(quick, cohort, out, How(jobs=2))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp_path: Path):
