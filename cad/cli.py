@@ -249,8 +249,14 @@ def suggest_command(
     from cad.pipeline import suggest_readings
 
     how = _how(jobs, None, False, False, 600.0)
-    table = suggest_readings(model, cohort, out, how, count)
-    _print(json.loads(table.to_json(orient="records")), as_json, lambda _: table.to_string())
+    table, failures = suggest_readings(model, cohort, out, how, count)
+    nothing = "every region has two readings or more"
+    text = table.to_string(index=False) if len(table) else nothing
+    _print(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
+    for failure in failures:
+        typer.echo(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
+    if failures:
+        raise typer.Exit(1)
 
 
 @app.command("import")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from cad.errors import CadError
 from cad.extraction import Failure
 from cad.model_comparison import compare_runs
 from cad.run import Run
+from cad.run_folder import write_csv, write_json
 from cad.running import How, workplace
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings, read_settings
 from cad.share import find
@@ -35,6 +36,10 @@ class RunSummary:
         Rows of ``failures.csv``.
     table : list of (str, str)
         Measures by name, as text.
+    metrics : dict
+        The same as numbers, by what they are measured against.
+    model : Path or None
+        The bundle that was written.
     """
 
     out: Path
@@ -42,6 +47,8 @@ class RunSummary:
     regions: int = 0
     failures: list[Failure] = field(default_factory=list)
     table: list[tuple[str, str]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    model: Path | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-serialisable content."""
@@ -50,7 +57,7 @@ class RunSummary:
             "studies": self.studies,
             "regions": self.regions,
             "failures": [asdict(f) for f in self.failures],
-            "table": dict(self.table),
+            "metrics": self.metrics,
         }
 
     def as_text(self) -> str:
@@ -58,6 +65,8 @@ class RunSummary:
         width = max((len(name) for name, _ in self.table), default=0)
         lines = [f"{name:<{width}}  {value}" for name, value in self.table]
         lines.append(f"{self.regions} regions of {self.studies} studies scored; wrote {self.out}")
+        if self.model is not None:
+            lines.append(f"model: {self.model}")
         for f in self.failures:
             roi = f" ROI {f.roi_id}" if f.roi_id else ""
             lines.append(f"failed: {f.study_id}{roi} ({f.stage}): {f.reason}")
@@ -136,7 +145,7 @@ def train(
         run.validate()
         run.write()
         run.fit(out)
-        return _summary(run)
+        return replace(_summary(run), model=out)
 
 
 def predict(
@@ -193,20 +202,29 @@ def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str,
         without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
     """
     first, second = (_scored(name, root, out / which, how) for name, which in ((a, "a"), (b, "b")))
-    return compare_runs(first.results, second.results, (a, b))
+    result = compare_runs(first.results, second.results, (a, b))
+    write_json(out / "comparison.json", result)
+    return result
 
 
-def suggest_readings(model: str, root: Path, out: Path, how: How, count: int) -> pd.DataFrame:
-    """Which regions to have read next (:func:`cad.suggest.suggest`)."""
+def suggest_readings(
+    model: str, root: Path, out: Path, how: How, count: int
+) -> tuple[pd.DataFrame, list[Failure]]:
+    """Which regions to have read next (:func:`cad.suggest.suggest`), and what was not scored.
+
+    The table is also written to ``suggestions.csv``.
+    """
     run = _scored(model, root, out, how)
     known = run.results["probability"].notna().to_numpy()
-    return suggest(
+    table = suggest(
         run.results[known],
         run.features.loc[known],
         run.scores,
         count=count,
         pirads_probability=run.settings.labels.pirads_probability,
     )
+    write_csv(out / "suggestions.csv", table, list(table.columns))
+    return table, run.failures
 
 
 def _scored(model: str, root: Path, out: Path, how: How) -> Run:
@@ -250,8 +268,25 @@ def _shared_settings(bundles: list[Bundle]) -> PipelineSettings:
 def _summary(run: Run) -> RunSummary:
     scored = run.results.dropna(subset=["probability"])
     return RunSummary(
-        run.out, scored["study_id"].nunique(), len(scored), run.failures, _table(run.metrics)
+        run.out,
+        scored["study_id"].nunique(),
+        len(scored),
+        run.failures,
+        _table(run.metrics),
+        _numbers(run.metrics),
     )
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The measures without curves and lists of regions."""
+    kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
+    numbers: dict[str, Any] = {k: metrics.get(k) for k in ("n", "label_kinds", "warnings")}
+    for name in ("histology", "consensus"):
+        part = metrics.get(name)
+        numbers[name] = part and {k: part.get(k) for k in kept}
+    readers = metrics.get("readers") or {}
+    numbers["readers"] = {reader: part.get("auc") for reader, part in readers.items()}
+    return numbers
 
 
 def _table(metrics: dict[str, Any]) -> list[tuple[str, str]]:

@@ -92,6 +92,9 @@ class Run:
         self, settings: PipelineSettings, cohort: Cohort, out: Path, how: How, kind: str
     ) -> None:
         self.thresholds = settings.decision.thresholds
+        _check_folder(out, kind)
+        if kind != "predict":
+            make_estimator(settings)  # refuses a misspelt learner before any image is read
         self.settings, self.cohort, self.out, self.how, self.kind = settings, cohort, out, how, kind
         self.failures = [failure_of(p, p.patient, p.patient, "cohort") for p in cohort.problems]
         self.outcomes: list[StudyOutcome] = []
@@ -289,6 +292,8 @@ class Run:
         self._collect(table["probability"].to_numpy(), table["decision_value"].to_numpy())
         for name in ("p_benign", "p_malignant", "model", "warnings"):
             self.results[name] = table[name]
+        outside = self.results["warnings"] != ""
+        self.results.loc[outside & (self.results["decision"] == "benign"), "decision"] = "refer"
         self.timings["score"] = time.perf_counter() - start
 
     def map(self, bundle: Bundle) -> None:
@@ -451,4 +456,21 @@ class Run:
             },
             "warnings": [*self.metrics.get("warnings", []), *self.notes],
             "simulated": self.simulated,
+            "cohort_simulated": self.cohort.simulated,
         }
+
+
+def _check_folder(out: Path, kind: str) -> None:
+    """A run writes into a new folder or one of its own kind, never over something else."""
+    if (out / "dataset_description.json").exists():
+        raise CadError("the output folder is a cohort", file=out, hint="name another folder")
+    try:
+        before = json.loads((out / "run.json").read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if before != kind:
+        raise CadError(
+            f"the output folder holds the result of `cad {before}`, not of `cad {kind}`",
+            file=out,
+            hint="name another folder",
+        )

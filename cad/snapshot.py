@@ -76,6 +76,7 @@ def snapshot(
         "participant_id": study.participant_id,
         "rois": [_describe(study, features, roi.roi_id, roi.label, labels) for roi in study.rois],
         "notes": [*study.notes, *features.notes],
+        "slice_numbers": _slice_numbers(study, grid),
         "missing": [n for n in ("t2w", "adc", "dce") if getattr(study, n) is None],
         "registration": [numbers for numbers, _ in views],
         "window": {name: _window(array, inside) for name, array in shown.items()},
@@ -144,6 +145,13 @@ def _describe(
         "volume_mm3": volume,
         **{name: values.get(name) for name in shown},
     }
+
+
+def _slice_numbers(study: Study, grid: Volume) -> list[int]:
+    """Numbers (from 1) of the shown slices in the whole series, last the series' length."""
+    whole = study.t2w or study.adc or (study.dce.grid if study.dce else grid)
+    first = round(float(whole.patient_to_index(np.array(grid.origin))[2]))
+    return [*range(first + 1, first + 1 + grid.shape[0]), whole.shape[0]]
 
 
 def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:

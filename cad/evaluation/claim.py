@@ -120,7 +120,7 @@ def validation_md(run: _Json, metrics: _Json) -> str:
     open_tripod = [f"{n} {t}" for n, t in TRIPOD_TOPICS.items() if n not in tripod]
     parts = [
         f"# Validation of {run.get('name', 'this run')}",
-        "Research use only." + (" **Simulated patients.**" if run.get("simulated") else ""),
+        "Research use only." + (" **Simulated patients.**" if run.get("cohort_simulated") else ""),
         "## Results\n\n" + facts.performance(),
         *(["## Warnings\n\n" + facts.warnings()] if metrics.get("warnings") else []),
         "## CLAIM 2024\n\n" + _checklist({str(n): (CLAIM_TOPICS[n], a) for n, a in claim.items()}),
@@ -319,7 +319,9 @@ def _claim_answers(f: _Facts) -> dict[int, str]:
         12: f.missing(),
         14: f.reference(),
         16: f.annotators(),
-        17: "As the rest: every ROI is tested once, by a model that did not see its patient.",
+        17: "All ROIs of this cohort are test data."
+        if f.external
+        else "As the rest: every ROI is tested once, by a model that did not see its patient.",
         18: f.variability(),
         19: f.partition(),
         20: f.disjoint(),

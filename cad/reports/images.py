@@ -74,6 +74,17 @@ class StudyImages:
     registration: np.ndarray | None = None
 
     @property
+    def slice_numbers(self) -> list[int]:
+        """Number of every shown slice in the whole series, from 1."""
+        shown = range(1, len(self.z_mm) + 1)
+        return [int(n) for n in self.meta.get("slice_numbers", [*shown, 0])[:-1]]
+
+    @property
+    def n_slices(self) -> int:
+        """Slices of the whole series."""
+        return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
+
+    @property
     def rois(self) -> dict[str, dict[str, Any]]:
         """Measurements of every region by its id."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
@@ -125,6 +136,9 @@ def _oriented(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> StudyImage
             turn = [slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0)]
             sides = ("R", "L", "A", "P")
     place = tuple(turn)
+    numbers = meta.get("slice_numbers")
+    if numbers:
+        meta = {**meta, "slice_numbers": [*numbers[:-1][turn[0]], numbers[-1]]}
     z_mm = np.asarray(arrays["z_mm"], float)[turn[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
         z_mm = -z_mm  # distance along the normal that now runs to the head
@@ -334,6 +348,8 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, An
     columns = math.ceil(math.sqrt(n * height / width))
     return {
         "n": n,
+        "numbers": images.slice_numbers,
+        "total": images.n_slices,
         "height": height,
         "width": width,
         "columns": columns,

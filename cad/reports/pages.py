@@ -274,7 +274,7 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
         images=key_images(images, region.label, KEY_LAYERS) if images else [],
-        slice_number=None if z is None else z + 1,
+        slice_number=None if z is None or images is None else images.slice_numbers[z],
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
         columns={key: _measured(known, key) for key in _COLUMNS},
         facts=[(t, _measured(known, k, unit)) for k, t, unit in _FACTS if known.get(k) is not None],

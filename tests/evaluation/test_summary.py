@@ -204,6 +204,7 @@ def test_validation_md_answers_or_asks() -> None:
         "cad_version": "1.2",
         "counts": {"studies": 16, "failed": 1},
         "simulated": True,
+        "cohort_simulated": True,
     }
     text = validation_md(record, json_safe(found))
     for part in (

@@ -222,7 +222,9 @@ def test_suggest_names_regions_with_few_readings_only(
     scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
     keep = scores["reader_id"].eq("r1") | scores["participant_id"].eq(scores["participant_id"][0])
     scores[keep].to_csv(root / "scores.tsv", sep="\t", index=False)
-    table = suggest_readings(str(model), root, tmp_path / "out", How(), 5)
+    table, failures = suggest_readings(str(model), root, tmp_path / "out", How(), 5)
+    assert failures == []
+    assert (tmp_path / "out" / "suggestions.csv").is_file()
     assert table["rank"].tolist() == [1, 2, 3, 4, 5]
     assert (table["n_readers"] <= 1).all()
 
@@ -239,3 +241,34 @@ def test_scheme_none_trains_without_a_validation(
     assert "not validated" in (tmp_path / "model.validation" / "run.json").read_text()
     summary = predict([str(tmp_path / "model")], cohort, tmp_path / "out", How())
     assert summary.regions == len(table)
+
+
+def test_an_output_folder_is_never_taken_from_something_else(
+    cohort: Path, run_folder: Path, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(CadError, match="is a cohort"):
+        predict([str(model)], cohort, _copy(cohort, tmp_path), How())
+    with pytest.raises(CadError, match="result of `cad run`"):
+        predict([str(model)], cohort, run_folder, How())
+
+
+def test_a_misspelt_learner_is_refused_before_any_image_is_read(
+    cohort: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(quick_pipeline.read_text().replace("ProbabilisticSVC", "ProbablisticSVC"))
+    with pytest.raises(CadError, match="ProbablisticSVC"):
+        run_pipeline(str(path), cohort, tmp_path / "out", How())
+    assert not list((tmp_path / "out").glob("studies/*"))
+
+
+def test_benign_is_not_stated_outside_the_training_distribution(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    summary = predict([str(model)], cohort, tmp_path / "out", How())
+    table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
+    outside = table["warnings"].fillna("").str.contains("outside the training distribution")
+    assert not (outside & (table["decision"] == "benign")).any()
+    numbers = summary.as_dict()["metrics"]
+    assert numbers["histology"]["auc"]["value"] != numbers["consensus"]["auc"]["value"]
+    json.dumps(numbers, allow_nan=False)

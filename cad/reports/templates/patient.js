@@ -201,7 +201,7 @@
       this.z = Math.min(Math.max(z, 0), this.data.n - 1);
       const slider = this.find("slice");
       slider.value = this.z + 1;
-      const text = `${this.z + 1} of ${this.data.n}, z ${this.data.z[this.z].toFixed(1).replace("-", "\u2212")} mm`;
+      const text = `${this.data.numbers[this.z]} of ${this.data.total}, z ${this.data.z[this.z].toFixed(1).replace("-", "\u2212")} mm`;
       slider.setAttribute("aria-valuetext", text);
       this.find("where").textContent = text;
       this.draw();
@@ -243,7 +243,7 @@
       const [low, top] = this.layers[panel.key].shown;
       const { digits, unit } = this.layers[panel.key];
       panel.caption.textContent = `${panel.name}  ${low.toFixed(digits)} to ${top.toFixed(digits)} ${unit}`;
-      canvas.setAttribute("aria-label", `${panel.name}, slice ${this.z + 1} of ${this.data.n}`);
+      canvas.setAttribute("aria-label", `${panel.name}, slice ${this.data.numbers[this.z]} of ${this.data.total}`);
     }
 
     // One slice through its window into the buffer; the map laid over it in colour.
