@@ -62,9 +62,8 @@ def snapshot(
         if study.roi_map is not None:
             mask = study.roi_map.with_array(study.roi_map.array == roi.label)
             labels[resample_mask(mask, grid).array] = min(roi.label, 255)
-    inside = labels > 0
-    if study.gland is not None:
-        inside |= resample_mask(study.gland, grid).array
+    whole = np.ones(grid.shape, bool)
+    inside = whole if study.gland is None else resample_mask(study.gland, grid).array
     views = [
         registration_view(found, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
         for found in registrations
