@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -56,15 +57,27 @@ class StudyRef:
         ``ses-YY``.
     folder : Path
         Folder that holds ``anat``, ``dwi``, ``perf`` and ``masks``.
-    rois : DataFrame
-        The study's rows of ``rois.tsv``; empty while the study awaits its regions.
+    table : DataFrame
+        ``rois.tsv``, shared by all studies: ten thousand small tables would fill the memory.
+    rows : ndarray of int
+        The study's rows of it; none while the study awaits its regions.
     """
 
     study_id: str
     participant_id: str
     session_id: str | None
     folder: Path
-    rois: pd.DataFrame
+    table: pd.DataFrame
+    rows: np.ndarray
+
+    @property
+    def rois(self) -> pd.DataFrame:
+        """The study's regions."""
+        return self.table.iloc[self.rows].reset_index(drop=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker needs this study's rows, not the cohort's.
+        return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
 
 
 @dataclass(frozen=True)
@@ -109,18 +122,19 @@ class Cohort:
 
     def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
         folder = self.root / patient
-        rois = self.rois.iloc[rows].reset_index(drop=True)
         sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
         if not sessions:
-            return [StudyRef(patient, patient, None, folder, rois)]
-        own = rois["session_id"] if "session_id" in rois else pd.Series(index=rois.index, dtype=str)
+            return [StudyRef(patient, patient, None, folder, self.rois, rows)]
+        none = np.full(len(rows), "")
+        own = self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
         return [
             StudyRef(
                 f"{patient}_{session}",
                 patient,
                 session,
                 folder / session,
-                rois[own == session].reset_index(drop=True),
+                self.rois,
+                rows[own == session],
             )
             for session in sessions
         ]

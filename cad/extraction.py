@@ -258,26 +258,31 @@ def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
     Studies with the same columns are put together as plain arrays: ten thousand small tables
     would cost more than the studies.
     """
-    keys: list[tuple[str, str, str]] = []
+    keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
     blocks: list[np.ndarray] = []
     columns: list[tuple[str, ...]] = []
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
     for path in paths:
         with np.load(path, allow_pickle=False) as archive:
             record = json.loads(str(archive["record"]))
             blocks.append(archive["features"])
-            columns.append(tuple(archive["feature_names"].tolist()))
-            who = record["participant_id"], record["study_id"]
-            keys += [(*who, roi) for roi in archive["roi_ids"].tolist()]
-    names = list(dict.fromkeys(name for group in dict.fromkeys(columns) for name in group))
-    values = np.full((len(keys), len(names)), np.nan)
-    places = {group: np.array([names.index(n) for n in group], dtype=int) for group in set(columns)}
-    first = 0
-    for block, group in zip(blocks, columns, strict=True):
-        values[first : first + len(block), places[group]] = block
-        first += len(block)
-    table = pd.DataFrame(values, columns=names)
-    for i, column in enumerate(("participant_id", "study_id", "roi_id")):
-        table.insert(i, column, pd.Series([key[i] for key in keys], dtype=str))
+            names = tuple(archive["feature_names"].tolist())
+            columns.append(known.setdefault(names, names))
+            rois = archive["roi_ids"].tolist()
+        keys["roi_id"] += rois
+        for key in ("participant_id", "study_id"):
+            keys[key] += [record[key]] * len(rois)
+    every = list(dict.fromkeys(name for group in known for name in group))
+    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in known}
+    values = np.full((len(keys["roi_id"]), len(every)), np.nan)
+    last = len(values)
+    while blocks:  # from the end, so that each block is given back as soon as it is copied
+        block, group = blocks.pop(), columns.pop()
+        values[last - len(block) : last, places[group]] = block
+        last -= len(block)
+    table = pd.DataFrame(values, columns=every, copy=False)
+    for i, (key, texts) in enumerate(keys.items()):
+        table.insert(i, key, pd.Series(texts, dtype=str))
     return table
 
 
