@@ -49,10 +49,13 @@ def conformal_p_values(
     typical, new = sign * s[use], sign * np.asarray(new_score, dtype=float)
     code = np.unique(g[use], return_inverse=True)[1]
     size = np.bincount(code)
-    order = np.argsort(typical, kind="stable")
-    weight = np.concatenate([[0.0], np.cumsum((1.0 / size[code])[order])])
-    below = np.searchsorted(typical[order], new, side="right")
-    p = (1 + weight[below]) / (1 + len(size))
+    of_roi = size[code]
+    # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
+    below = sum(
+        np.searchsorted(np.sort(typical[of_roi == n]), new, side="right") / n
+        for n in np.unique(size)
+    )
+    p = (1 + below) / (1 + len(size))
     return np.where(np.isnan(new), np.nan, p)
 
 

@@ -41,6 +41,16 @@ def test_copies_of_a_patients_roi_change_nothing() -> None:
     assert conformal_p_values(np.ones(30), *often, [0.1], 1) == pytest.approx(once)
 
 
+def test_the_least_typical_score_of_all_has_p_one_exactly() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(100):
+        g = np.repeat(np.arange(42), rng.integers(1, 12, 42))
+        s = rng.normal(size=len(g))
+        p = conformal_p_values(np.ones(len(g)), s, g, [*s, 9.0], 1)
+        assert p[-1] == p.max() == 1
+        assert p.min() > 0
+
+
 def test_own_patient_does_not_calibrate() -> None:
     rng = np.random.default_rng(2)
     y, g = np.tile([0.0, 1.0], 20), np.repeat(np.arange(10), 4)
