@@ -1,8 +1,9 @@
 """Throughput, overhead, memory and resume of large cohorts: ``python -m benchmarks.scale``.
 
-Light simulated studies are made once (64 of them) and hard-linked under as many names as a cohort
-needs, so that reading and measuring are real while ten thousand studies fit a small disk. The
-10,000 cohort has T2 and ADC only (no dynamic series), which ``docs/scale.md`` says too.
+Two workers against one are timed on 64 simulated studies with every image and feature family. For
+cohorts of thousands, light simulated studies are made once (64 of them) and hard-linked under as
+many names as a cohort needs, so that reading and measuring are real while ten thousand studies fit
+a small disk; these have T2 and ADC only (no dynamic series), which ``docs/scale.md`` says too.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 
@@ -25,10 +27,12 @@ from cad.cohort import read_cohort, write_tables
 from cad.extraction import StudyTask, read_rows
 from cad.phantom import simulate
 from cad.run_folder import write_parquet
-from cad.running import How, each
+from cad.running import How, each, peak_mb
 from cad.settings import PipelineSettings, parse_settings
 
 DISTINCT = 64
+ROUNDS = 3  # of one worker, then two, so that a slower minute of the machine meets both
+EVERYTHING = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
 FULL = {"name": "scale", "validate": {"scheme": "none", "bootstraps": 0}}
 IMAGES = {"t2w": "anat", "adc": "dwi"}
 
@@ -81,7 +85,7 @@ def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> 
         "collect_s": time.perf_counter() - start - done,
         "total_s": time.perf_counter() - start,
         "worker_s": sum(o.seconds for o in outcomes),
-        "driver_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "driver_mb": peak_mb(),
         "parquet_mb": (out / "features.parquet").stat().st_size / 1e6,
         "results_mb": sum(p.stat().st_size for p in (out / "studies").iterdir()) / 1e6,
     }
@@ -105,19 +109,36 @@ def child_measured(cohort: str, out: str, modalities: str, families: str, jobs: 
     return measured(Path(cohort), Path(out), settings, int(jobs))
 
 
-def child_overhead(count: str, jobs: str) -> dict[str, float]:
+def child_overhead(count: str, jobs: str, cluster: str = "") -> dict[str, float]:
     """Seconds for tasks that do nothing, once the workers are warm."""
-    tasks = iter(range(int(count)))
-    stream = each(trivial, tasks, How(int(jobs)))
-    next(stream)
-    start = time.perf_counter()
-    finished = sum(1 for _ in stream)
-    seconds = time.perf_counter() - start
-    return {
-        "tasks": finished,
-        "ms_each": 1e3 * seconds / finished,
-        "driver_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-    }
+    with ExitStack() as stack:
+        scheduler = None
+        if cluster:
+            from distributed import LocalCluster
+
+            local = LocalCluster(
+                n_workers=int(jobs), threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+            )
+            scheduler = stack.enter_context(local).scheduler_address
+        stream = each(trivial, iter(range(int(count))), How(int(jobs), scheduler=scheduler))
+        next(stream)
+        start = time.perf_counter()
+        finished = sum(1 for _ in stream)
+        seconds = time.perf_counter() - start
+    return {"tasks": finished, "ms_each": 1e3 * seconds / finished, "driver_mb": peak_mb()}
+
+
+def two_workers(cohort: Path, work: Path) -> dict[str, float]:
+    """Throughput of two workers against one, whole runs with the start of the workers."""
+    runs: dict[int, list[dict[str, float]]] = {1: [], 2: []}
+    for _ in range(ROUNDS):
+        for jobs, found in runs.items():
+            out = work / f"{cohort.name}-{jobs}"
+            shutil.rmtree(out, ignore_errors=True)
+            found.append(alone("child_measured", cohort, out, "t2w,adc,dce", EVERYTHING, jobs))
+    one, two = (median(r["studies_s"] for r in runs[jobs]) for jobs in (1, 2))
+    busy = [median(r["worker_s"] for r in runs[jobs]) for jobs in (1, 2)]
+    return {"seconds_1": one, "seconds_2": two, "ratio": one / two, "busy": busy[1] / busy[0]}
 
 
 def main() -> None:
@@ -139,31 +160,27 @@ def main() -> None:
         if arguments.json:
             arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 
-    if not (work / "distinct").exists():
-        simulate(work / "distinct", DISTINCT, 8, light=True, jobs=2)
-    everything = "intensity,histogram,gradient,haralick,semiquantitative,kinetic"
-    whole = ("t2w,adc,dce", everything)
-    alone("child_measured", work / "distinct", work / "warm", *whole, 1)  # compiles
-    for jobs in (1, 2):
-        for count in (1000, 10_000):
-            tell(f"overhead {count} jobs {jobs}", alone("child_overhead", count, jobs))
-        out = work / f"distinct-{jobs}"
-        shutil.rmtree(out, ignore_errors=True)
-        tell(
-            f"64 whole studies, jobs {jobs}",
-            alone("child_measured", work / "distinct", out, *whole, jobs),
-        )
-    parts = tuple(IMAGES.values())
+    for name, light in (("whole", False), ("light", True)):
+        if not (work / name).exists():
+            simulate(work / name, DISTINCT, 8, light=light, jobs=2)
+    alone("child_measured", work / "light", work / "warm", "t2w,adc,dce", EVERYTHING, 1)  # compiles
+    for count in (arguments.small, arguments.large):
+        for jobs in (1, 2):
+            tell(f"overhead {count}, jobs {jobs}", alone("child_overhead", count, jobs))
+        tell(f"overhead {count}, Dask", alone("child_overhead", count, 2, "cluster"))
+    for name in ("whole", "light"):
+        tell(f"{DISTINCT} {name} studies", two_workers(work / name, work))
     for count in (arguments.small, arguments.large):
         cohort = work / f"cohort-{count}"
         if not cohort.exists():
-            linked_cohort(work / "distinct", cohort, count, (*parts, "masks"))
-        light = (",".join(IMAGES), "intensity")
-        for jobs in (2, 1) if count == arguments.small else (2,):
+            linked_cohort(work / "light", cohort, count, (*IMAGES.values(), "masks"))
+        images_and_family = (",".join(IMAGES), "intensity")
+        for jobs in (1, 2):
             out = work / f"out-{count}-{jobs}"
             shutil.rmtree(out, ignore_errors=True)
-            tell(f"{count} light, jobs {jobs}", alone("child_measured", cohort, out, *light, jobs))
-        tell(f"{count} light, resumed", alone("child_measured", cohort, out, *light, 1))
+            result = alone("child_measured", cohort, out, *images_and_family, jobs)
+            tell(f"{count} light, jobs {jobs}", result)
+        tell(f"{count} light, resumed", alone("child_measured", cohort, out, *images_and_family, 1))
 
 
 if __name__ == "__main__":

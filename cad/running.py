@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -331,7 +331,7 @@ def _attempt(
         fault = out_of_memory(memory_limit)
     except Exception as error:
         fault = Fault(f"unexpected {type(error).__name__}: {error}", "please report this")
-    return result, fault, time.perf_counter() - start, _peak_mb()
+    return result, fault, time.perf_counter() - start, peak_mb()
 
 
 def out_of_memory(limit: float) -> Fault:
@@ -355,7 +355,12 @@ def _forget_peak() -> None:
         return
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
+    """Largest resident memory of this process, megabytes.
+
+    As Linux counts it since the program was started: ``ru_maxrss`` would include the memory of
+    the process that started it.
+    """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -427,24 +432,38 @@ def _on_cluster(
         window = max(64, 4 * sum(client.nthreads().values()))  # bounds the driver's memory
         running = as_completed([start(task) for task in islice(waiting, window)])
         suspects: list[Any] = []
-        for future in running:
-            task, alone = of.pop(future.key)
-            error = future.exception() if future.status == "error" else None
-            if isinstance(error, KilledWorker) and not alone:
-                suspects.append(task)  # several workers died under it, or under its neighbour
-            elif error is not None:
-                lasting = isinstance(error, KilledWorker)
-                fault = Fault(f"{type(error).__name__}: {error}", _LOOK, lasting)
-                yield Done(task, None, fault, 0.0)
-            else:
-                done = future.result()
-                yield Done(task, done.result, done.fault, done.seconds, done.peak_mb)
-            future.release()
-            following = next(waiting, _NO_MORE)
-            if following is not _NO_MORE:
-                running.add(start(following))
-            elif not of and suspects:
-                running.add(start(suspects.pop(), alone=True))
+        for batch in running.batches():
+            for future, result in zip(batch, _fetch(client, batch), strict=True):
+                task, alone = of.pop(future.key)
+                if isinstance(result, KilledWorker) and not alone:
+                    suspects.append(task)  # several workers died under it, or its neighbour
+                elif isinstance(result, Exception):
+                    lasting = isinstance(result, KilledWorker)
+                    fault = Fault(f"{type(result).__name__}: {result}", _LOOK, lasting)
+                    yield Done(task, None, fault, 0.0)
+                else:
+                    yield replace(result, task=task)
+                future.release()
+                following = next(waiting, _NO_MORE)
+                if following is not _NO_MORE:
+                    running.add(start(following))
+                elif not of and suspects:
+                    running.add(start(suspects.pop(), alone=True))
+
+
+def _fetch(client: Any, futures: list[Any]) -> list[Any]:
+    """Results of tasks that are done, an exception in place of each that is lost."""
+    try:
+        return list(client.gather(futures))
+    except Exception:  # one round trip each, to know whose it is
+        return [_result(future) for future in futures]
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except Exception as error:
+        return error
 
 
 _LOOK = "look at the logs of the Dask workers; then --retry-failed"
