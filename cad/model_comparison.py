@@ -68,19 +68,20 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> di
 
 def comparison_text(result: dict[str, Any]) -> str:
     """Lines for a terminal."""
-    a, b = result["models"]
     lines = [
-        f"a: {a}",
-        f"b: {b}",
+        *result["models"],
         f"{result['regions']} regions scored by both, {result['with_histology']} with histology",
     ]
-    for row in result["differences"] or []:
-        lines.append(
-            f"{row['measure']:<14} a {row['value_a']:.4g}  b {row['value_b']:.4g}  difference "
-            f"{row['difference']:.4g} [{row['lower']:.4g}, {row['upper']:.4g}]"
-        )
-    for name, part in (result["calibration"] or {}).items():
-        lines.append(f"calibration of {name}: {part}")
+    if result["differences"] is None:
+        lines.append("not measured: that needs malignant and benign regions by histology")
+    else:
+        lines += [
+            _row("", "a", "b", "a - b [95 %, patients resampled]"),
+            *map(_difference, result["differences"]),
+        ]
+        a, b = result["calibration"].values()
+        for name, right in (("intercept", 0), ("slope", 1)):
+            lines.append(_row(f"calibration {name}", a[name], b[name], f"({right} is right)"))
     lines.append(f"{len(result['changed'])} decisions differ")
     for row in result["changed"]:
         lines.append(
@@ -88,3 +89,19 @@ def comparison_text(result: dict[str, Any]) -> str:
             f"({row['probability_a']:.2f}) -> {row['decision_b']} ({row['probability_b']:.2f})"
         )
     return "\n".join(lines)
+
+
+def _difference(row: dict[str, Any]) -> str:
+    ends = f"[{_number(row['lower'])}, {_number(row['upper'])}]"
+    rest = f"{_number(row['difference'])} {ends}"
+    return _row(row["measure"], row["value_a"], row["value_b"], rest)
+
+
+def _row(name: str, a: float | str | None, b: float | str | None, rest: str) -> str:
+    return f"{name:<22}{_number(a):>12}{_number(b):>12}  {rest}"
+
+
+def _number(value: float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "not defined" if value is None else value
