@@ -140,7 +140,9 @@ def solve_hybrid(
             if imbalance > max(tol, eps):
                 if imbalance > 0.3 * before and state[1] < stiffest:
                     state[1] *= 10
-                continue
+                    continue
+                if done > 0:
+                    continue  # else no pair answers to the anchor: only a smaller eps makes one
         if eps <= 2e-4 or not polish:
             best = _judged(gram, problem, work, tol, iterations, "smo", best)
             if best.converged:
