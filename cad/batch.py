@@ -311,27 +311,41 @@ def _progress(pending: int, kept: int, how: How) -> Iterator[Any]:
     if sys.stderr.isatty() and pending:
         yield from _bar(pending)
         return
-    start = last = time.monotonic()
-    count, failed = 0, 0
+    rate = _Rate()
+    last, failed = rate.start, 0
 
     def tell(outcome: StudyOutcome) -> None:
-        nonlocal count, failed, last
-        count += 1
+        nonlocal failed, last
         failed += outcome.status == "failed"
-        now = time.monotonic()
+        count, per_second, now = rate.after_one_more()
         if outcome.status == "failed":
             print(f"failed: {outcome.study_id}: {outcome.failures[0].reason}", file=sys.stderr)
         if now - last >= _PLAIN_SECONDS or count == pending:
-            rate = count / max(now - start, 1e-9)
-            left = (pending - count) / rate
             print(
-                f"{count} of {pending} studies, {failed} failed, {rate:.2f} a second, "
-                f"{left:.0f} s to go",
+                f"{count} of {pending} studies, {failed} failed, {per_second:.2f} a second, "
+                f"{(pending - count) / per_second:.0f} s to go",
                 file=sys.stderr,
             )
             last = now
 
     yield tell
+
+
+class _Rate:
+    """Studies a second since the first came: the start of the workers is not part of the rest."""
+
+    def __init__(self) -> None:
+        self.start = self.first = time.monotonic()
+        self.count = 0
+
+    def after_one_more(self) -> tuple[int, float, float]:
+        """Studies so far, their rate, and the time now."""
+        now = time.monotonic()
+        self.count += 1
+        if self.count == 1:
+            self.first = now
+            return 1, 1 / max(now - self.start, 1e-9), now
+        return self.count, (self.count - 1) / max(now - self.first, 1e-9), now
 
 
 def _bar(pending: int) -> Iterator[Any]:
@@ -354,13 +368,12 @@ def _bar(pending: int) -> Iterator[Any]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line = bar.add_task("studies", total=pending, failed=0, rate="")
-        start, count, failed = time.monotonic(), 0, 0
+        rate, failed = _Rate(), 0
 
         def tell(outcome: StudyOutcome) -> None:
-            nonlocal count, failed
-            count += 1
+            nonlocal failed
             failed += outcome.status == "failed"
-            rate = count / max(time.monotonic() - start, 1e-9)
-            bar.update(line, advance=1, failed=failed, rate=f"{rate:.2f}/s")
+            _, per_second, _ = rate.after_one_more()
+            bar.update(line, advance=1, failed=failed, rate=f"{per_second:.2f}/s")
 
         yield tell
