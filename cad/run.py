@@ -273,11 +273,15 @@ class Run:
         """Probabilities from trained models; a study that none can take is refused by name."""
         start = time.perf_counter()
         first = bundles[0]
-        self.model = {
-            "name": ", ".join(bundle.name for bundle in bundles),
-            "training": first.metadata["training"],
-            "cad_version": first.metadata["cad_version"],
+        models = {
+            b.name: {
+                "name": b.name,
+                "training": b.metadata["training"],
+                "cad_version": b.metadata["cad_version"],
+            }
+            for b in bundles
         }
+        self.model = {**models[first.name], "name": ", ".join(models), "models": models}
         self.simulated |= any(b.metadata["training"]["simulated"] for b in bundles)
         source = self._fold_features()
         scores = score_rows(bundles, self.features, source)

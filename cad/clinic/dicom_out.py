@@ -131,6 +131,7 @@ def study_objects(
     scored = rows[rows["probability"].notna()]
     if scored.empty:
         raise CadError("no ROI of the study has a probability")
+    run = _with_own_model(run, scored)
     identity = _identity(study, scored, run)
     masks = _masks(study, scored, source)
     with warnings.catch_warnings():
@@ -183,6 +184,13 @@ def _identity(study: StudyRef, scored: pd.DataFrame, run: dict[str, Any]) -> str
 
 def _uid(identity: str, *parts: object) -> str:
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
+
+
+def _with_own_model(run: dict[str, Any], scored: pd.DataFrame) -> dict[str, Any]:
+    """The run's record with the one of its models that scored this study."""
+    models = (run.get("model") or {}).get("models") or {}
+    own = models.get(scored["model"].iloc[0]) if "model" in scored else None
+    return {**run, "model": own} if own else run
 
 
 def _algorithm(run: dict[str, Any]) -> tuple[str, str, list[str]]:

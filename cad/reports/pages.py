@@ -184,6 +184,7 @@ def _patient_page(results: Results, patient: Patient) -> str:
     return _template("patient.html.j2").render(
         **_common(results),
         patient=patient,
+        models=_models(results, patient.regions),
         studies=studies,
         regions=sorted(
             (r for s in studies for r in s.regions),
@@ -358,6 +359,14 @@ def _common(results: Results) -> dict[str, Any]:
         "actions": ACTIONS,
         "scale_bar": SCALE_BAR_MM,
     }
+
+
+def _models(results: Results, regions: Iterable[Region]) -> list[dict[str, Any]]:
+    """Those of the run's models that scored these regions, with their training."""
+    said = results.run.get("model") or {}
+    known = said.get("models") or {said.get("name"): said}
+    names = dict.fromkeys(region.model for region in regions if region.model)
+    return [{"name": name, **known.get(name, {})} for name in names]
 
 
 def _record(run: dict[str, Any]) -> list[tuple[str, str]]:

@@ -35,6 +35,8 @@ class Region:
         Conformal set at error ``SET_ERROR``; None where the run made none.
     interval : (float, float) or None
         Interval of the probability, where the run made one.
+    model : str
+        The trained model that scored it; empty where a run validates itself.
     """
 
     patient: str
@@ -54,6 +56,7 @@ class Region:
     warnings: list[str]
     plausible: list[str] | None
     interval: tuple[float, float] | None
+    model: str
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,7 @@ def _region(row: dict[str, str], pair: tuple[float | None, float | None], path: 
         warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
         plausible=plausible,
         interval=(lower, upper) if lower is not None and upper is not None else None,
+        model=_known(row.get("model")),
     )
 
 

@@ -194,6 +194,24 @@ def test_warnings_travel_with_the_roi(cohort, participant, tmp_path):
     assert not any("warning" in said for said in second.statements)
 
 
+def test_the_report_names_the_model_that_scored_the_study(cohort, participant, tmp_path):
+    run = write_run(tmp_path / "run", participant, {"1": 0.5})
+    record = json.loads((run / "run.json").read_text())
+    first = record["model"]
+    second = {"name": "two", "training": first["training"] | {"patients": 31}}
+    record["model"] = first | {
+        "name": "phantom-psvm, two",
+        "models": {"phantom-psvm": first, "two": second},
+    }
+    (run / "run.json").write_text(json.dumps(record))
+    pd.read_csv(run / "probabilities.csv").assign(model="two").to_csv(
+        run / "probabilities.csv", index=False
+    )
+    report = read_report(write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1])
+    assert (report.device, report.rois[0].algorithm) == ("two", "two")
+    assert "31 SIMULATED patients" in report.rois[0].statements[1]
+
+
 def test_rois_without_a_probability_are_left_out(cohort, participant, tmp_path):
     run = write_run(tmp_path / "run", participant, {"1": 0.5, "2": float("nan"), "3": 0.2})
     sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1]

@@ -156,6 +156,14 @@ def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
     table = pd.read_csv(tmp_path / "both" / "probabilities.csv").set_index("participant_id")
     assert set(table.loc[patient, "model"]) == {"without-dce"}
     assert set(table.drop(patient)["model"]) == {"quick-model"}
+    said = json.loads((tmp_path / "both" / "run.json").read_text())["model"]
+    assert said["name"] == "quick-model, without-dce"
+    assert {name: said["models"][name]["name"] for name in said["models"]} == {
+        name: name for name in ("quick-model", "without-dce")
+    }
+    page = (tmp_path / "both" / "report" / f"{patient}.html").read_text()
+    assert "scored by without-dce" in page
+    assert "scored by quick-model" not in page
 
 
 def test_a_probability_map_covers_the_gland(cohort: Path, model: Path, tmp_path: Path) -> None:

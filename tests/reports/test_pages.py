@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,6 +110,35 @@ def test_a_real_cohort_is_not_called_simulated(finished_run: Path, tmp_path: Pat
     write_report(run)
     for page in (run / "report").glob("*.html"):
         assert "imulated patients" not in References(page.read_text(encoding="utf-8")).text
+
+
+def test_a_page_names_the_model_that_scored_this_patient(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    training = {"patients": 49, "regions": 350, "simulated": False}
+    models = {
+        "three": {"name": "three", "training": training},
+        "two": {"name": "two", "training": training | {"patients": 31}},
+    }
+    record = json.loads((run / "run.json").read_text())
+    record["model"] = {**models["three"], "name": "three, two", "models": models}
+    (run / "run.json").write_text(json.dumps(record))
+    table = pd.read_csv(run / "probabilities.csv")
+    second = (table["participant_id"] == "sub-P002") | (table["study_id"] == "sub-P003_ses-02")
+    table.assign(model=np.where(second, "two", "three")).to_csv(
+        run / "probabilities.csv", index=False
+    )
+    write_report(run)
+    said = {n: References(_page(run, f"sub-P00{n}")).text.split("At a glance")[0] for n in (1, 2)}
+    assert "scored by three (trained on 49 patients, 350 regions) · 4 regions" in said[1]
+    assert "scored by two (trained on 31 patients, 350 regions) · 3 regions" in said[2]
+    both = References(_page(run, "sub-P003")).text
+    assert "scored by three" in both
+    assert "scored by two" in both
+    assert both.count("Model two") == both.count("Model three") == 2
+    assert References(_page(run, "index")).text.count("models three, two") == 2
 
 
 def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
