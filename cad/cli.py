@@ -281,7 +281,11 @@ def experiment(
     name: Annotated[str, typer.Argument(help="Which; an unknown name lists all.")],
     out: Out,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of the paper's data, or of a cohort.")
+        Path | None,
+        typer.Option(
+            "--data",
+            help="Folder of the paper's data, or of a cohort. Without it wang2014-uci asks OpenML.",
+        ),
     ] = None,
     repeats: Annotated[
         int | None, typer.Option("--repeats", min=1, help="Seeds or repetitions.")

@@ -37,7 +37,8 @@ class Options:
     Parameters
     ----------
     data : Path or None
-        Folder of the paper's data, or of a cohort, for the experiments that need one.
+        Folder of the paper's data, or of a cohort, for the experiments that need one; without it
+        ``wang2014-uci`` fetches its tables from OpenML.
     repeats : int or None
         Seeds or repetitions; None is the experiment's own number.
     datasets : tuple of str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from scipy.stats import rankdata
 from sklearn import config_context
 from sklearn.model_selection import StratifiedKFold
 
-from cad.errors import CadError
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import DataSet, draw_rows, encode, read_sets
+from cad.experiments.uci_openml import fetch_sets, provenance
 from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import Found, assemble
 from cad.files import write_atomic
@@ -58,32 +58,33 @@ MODES = {"with flaws": Flaws(True, True, True, True), "honest": Flaws()}
 
 
 def uci(options: Options) -> Result:
-    """Tables 2 to 4 and Fig. 1; every finished set is kept in ``wang2014-uci/`` and resumed."""
-    if options.data is None:
-        raise CadError(
-            "the UCI tables and their manifest.csv are needed",
-            hint="give their folder with --data; the tables come from the UCI repository, most of "
-            "them through scikit-learn's fetch_openml, and manifest.csv has a row per set with "
-            "name, file, positive, negative (class values)",
-        )
+    """Tables 2 to 4 and Fig. 1; every finished set is kept in OUT and resumed."""
+    if options.data is not None:
+        return _compare(options, options.data, options.datasets, "wang2014-uci")
+    tables = options.out / "uci"
+    arrived, left_out = fetch_sets(tables, options.datasets)
+    result = _compare(options, tables, arrived, "wang2014-uci-openml")
+    return replace(result, remarks=[provenance(arrived, left_out), *result.remarks])
+
+
+def _compare(options: Options, tables: Path, names: tuple[str, ...], records: str) -> Result:
     repeats = options.repeats or REPEATS
-    folder = options.out / "wang2014-uci"
-    sets = read_sets(options.data, options.datasets, leaking=True)
-    names = [data.name for data in sets]
+    folder = options.out / records
+    sets = [data.name for data in read_sets(tables, names, leaking=True)]
     missing = [
         (name, flaws, path)
         for mode, flaws in MODES.items()
-        for name in names
+        for name in sets
         if not (path := _record(folder, name, mode, repeats)).is_file()
     ]
-    work = [delayed(_one_set)(options.data, name, f, repeats, path) for name, f, path in missing]
-    draws = {name: _record(folder, name, "draws", repeats) for name in names}
+    work = [delayed(_one_set)(tables, name, f, repeats, path) for name, f, path in missing]
+    draws = {name: _record(folder, name, "draws", repeats) for name in sets}
     missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
-    work += [delayed(_draws)(options.data, name, repeats, path) for name, path in missing_draws]
+    work += [delayed(_draws)(tables, name, repeats, path) for name, path in missing_draws]
     Parallel(n_jobs=options.jobs)(work)
     found: Found = {mode: {} for mode in MODES}
     seconds = 0.0
-    for mode, name in product(MODES, names):
+    for mode, name in product(MODES, sets):
         record = json.loads(_record(folder, name, mode, repeats).read_text())
         found[mode][name] = record["methods"]
         seconds += record["seconds"]

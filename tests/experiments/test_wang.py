@@ -148,9 +148,7 @@ def test_leaking_columns_go(shared_data) -> None:
         assert gone
 
 
-def test_without_tables_the_way_out_is_named(tmp_path) -> None:
-    with pytest.raises(CadError, match="fetch_openml"):
-        run_experiment("wang2014-uci", Options(tmp_path))
+def test_a_folder_without_manifest_is_refused(tmp_path) -> None:
     with pytest.raises(CadError, match="manifest"):
         run_experiment("wang2014-uci", Options(tmp_path, data=tmp_path))
 
