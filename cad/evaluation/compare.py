@@ -165,7 +165,8 @@ def _compare(
 
     draws = np.array([difference(rows) for rows in patient_resamples(group, resamples, seed)])
     draws = draws[np.isfinite(draws)]
-    lower, upper = np.quantile(draws, [0.025, 0.975]) if len(draws) else (np.nan, np.nan)
+    enough = len(draws) and len(np.unique(group)) > 1
+    lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
     everything = np.arange(len(y))
     delong = clustered = float("nan")
     if measure == "auc":

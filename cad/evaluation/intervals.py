@@ -130,7 +130,8 @@ def bootstrap(
     Returns
     -------
     ndarray, shape (k, 2)
-        Lower and upper ends; NaN without resamples, or where more than half of them failed.
+        Lower and upper ends; NaN without resamples, where more than half of them failed, or where
+        all of them agree (one patient, no error at all): a width of 0 would be a lie.
     """
     draws = np.array([statistic(rows) for rows in patient_resamples(groups, n, seed)], dtype=float)
     if len(draws) == 0:
@@ -140,7 +141,7 @@ def bootstrap(
     tail = (1 - level) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
-        if len(usable) * 2 > n:
+        if len(usable) * 2 > n and np.ptp(usable) > 0:
             ends[j] = np.quantile(usable, [tail, 1 - tail])
     return ends
 

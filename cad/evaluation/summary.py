@@ -21,6 +21,7 @@ from cad.settings import DecisionSettings
 DEFAULT_DECISION = DecisionSettings()
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
+CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
 
 
 def evaluate(
@@ -82,8 +83,8 @@ def evaluate(
             decisions    {benign|refer|malignant: {n, malignant, benign, unknown}}
             reject       {point: POINT at P- and P+, curve: {scale, lower, upper, reject_rate,
                          error_rate, cost, sensitivity, ppv, error_reject_ratio}} against
-                         histology (readers' consensus where there is none), or null; ``against``
-                         says which
+                         histology (readers' consensus where that has too few regions), or null;
+                         ``against`` says which
             conformal    {levels: [{error, coverage_malignant, coverage_benign,
                          coverage_malignant_roi, coverage_benign_roi, empty, single, both}],
                          p_benign, p_malignant (one per row of ``frame``)} or null
@@ -101,7 +102,8 @@ def evaluate(
                             specificity, ppv, npv}] at P-, .5 and P+,
                           roc: {fpr, tpr, threshold}, precision_recall: {precision, recall},
                           calibration_curve: {predicted, observed, lower, upper, n},
-                          decision_curve: {threshold, model, all, none}}
+                          decision_curve: {threshold, model, all, none}}; the last four are null
+                          unless two patients have malignant and two have benign regions
     """
     frame = frame.reset_index(drop=True)
     score = _score(frame)
@@ -121,17 +123,20 @@ def evaluate(
             "with_consensus": int(np.isfinite(consensus).sum()),
         },
         "label_kinds": _kinds(frame),
-        "warnings": _warnings(frame, known, truth, patients),
+        "warnings": _warnings(frame, known, truth),
         "thresholds": {"lower": thresholds[0], "upper": thresholds[1]},
         "histology": _comparison(truth, truth, score, patients, options),
         "consensus": _against_consensus(consensus, score, patients, options),
         **_readers(frame, score, reader_scores),
         "decisions": _decisions(score, truth, thresholds),
-        **_reject(truth, consensus, score, decision),
+        "reject": _reject(truth, consensus, score, patients, decision),
         "conformal": _conformal(truth, score, patients),
         "folds": _folds(folds, feature_names),
         "null": null,
     }
+    for name, title in (("histology", "histology"), ("consensus", "readers")):
+        said = (result[name] or {}).get("warnings", [])
+        result["warnings"] += [f"against {title}: {text}" for text in said]
     return json_safe(result)
 
 
@@ -185,8 +190,6 @@ def _comparison(
         Interval(float(v), float(low), float(high), method)
         for v, (low, high) in zip(values, ends, strict=True)
     ]
-    fpr, tpr, threshold = metrics.roc_curve(y, q)
-    precision, recall = metrics.precision_recall_curve(y, q)
     return {
         "n": len(y),
         "patients": len(np.unique(group)),
@@ -201,6 +204,24 @@ def _comparison(
         "auc_bootstrap": interval[0],
         "measures": dict(zip(_MEASURES, interval[1:], strict=False)),
         "operating_points": _operating_points(y, q, options, interval, is_probability),
+        **_curves(y, q, _enough(y, group), is_probability),
+    }
+
+
+def _enough(y: np.ndarray, group: np.ndarray) -> bool:
+    """Whether each class has the patients that a curve needs."""
+    return min(len(np.unique(group[y == label])) for label in (0, 1)) >= CLASS_PATIENTS
+
+
+def _curves(
+    y: np.ndarray, q: np.ndarray, enough: bool, is_probability: bool
+) -> dict[str, dict[str, Any] | None]:
+    names = ("roc", "precision_recall", "calibration_curve", "decision_curve")
+    if not enough:
+        return dict.fromkeys(names)
+    fpr, tpr, threshold = metrics.roc_curve(y, q)
+    precision, recall = metrics.precision_recall_curve(y, q)
+    return {
         "roc": {"fpr": fpr, "tpr": tpr, "threshold": threshold},
         "precision_recall": {"precision": precision, "recall": recall},
         "calibration_curve": metrics.calibration_curve(y, q) if is_probability else None,
@@ -352,18 +373,19 @@ def _decisions(
 
 
 def _reject(
-    truth: np.ndarray, consensus: np.ndarray, score: np.ndarray, decision: DecisionSettings
-) -> dict[str, Any]:
-    against = "histology" if np.isfinite(truth).any() else "readers"
-    y = truth if against == "histology" else metrics.consensus_truth(consensus)[0]
-    usable = np.isfinite(y) & np.isfinite(score)
-    if not usable.any() or not _is_probability(score[usable]):
-        return {"reject": None}
-    y, q = y[usable], score[usable]
-    point = reject_point(y, decide(q, *decision.thresholds), decision)
-    return {
-        "reject": {"against": against, "point": point, "curve": reject_curve(y, q, decision)},
-    }
+    truth: np.ndarray,
+    consensus: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    decision: DecisionSettings,
+) -> dict[str, Any] | None:
+    for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
+        usable = np.isfinite(y) & np.isfinite(score)
+        y, q = y[usable], score[usable]
+        if _enough(y, patients[usable]) and _is_probability(q):
+            point = reject_point(y, decide(q, *decision.thresholds), decision)
+            return {"against": against, "point": point, "curve": reject_curve(y, q, decision)}
+    return None
 
 
 def _conformal(truth: np.ndarray, score: np.ndarray, patients: np.ndarray) -> dict[str, Any] | None:
@@ -412,9 +434,7 @@ def _kinds(frame: pd.DataFrame) -> dict[str, int]:
     return {str(k): int(v) for k, v in frame["label_kind"].value_counts().sort_index().items()}
 
 
-def _warnings(
-    frame: pd.DataFrame, known: np.ndarray, truth: np.ndarray, patients: np.ndarray
-) -> list[str]:
+def _warnings(frame: pd.DataFrame, known: np.ndarray, truth: np.ndarray) -> list[str]:
     said = []
     missing = int(np.isnan(truth).sum())
     if 0 < missing < len(frame):
@@ -424,20 +444,25 @@ def _warnings(
         )
     if not known.all():
         said.append(f"{int((~known).sum())} of {len(frame)} ROIs have no prediction")
-    if len(np.unique(patients)) < FEW_PATIENTS:
-        said.append(
-            f"{len(np.unique(patients))} patients, fewer than {FEW_PATIENTS}: "
-            "intervals are too wide to mean anything"
-        )
     return said
 
 
 def _comparison_warnings(y: np.ndarray, q: np.ndarray, group: np.ndarray) -> list[str]:
+    if not _enough(y, group):
+        found = [
+            f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"
+            for label, name in ((1, "malignant"), (0, "benign"))
+        ]
+        return [
+            f"not enough regions: {' and '.join(found)}; without {CLASS_PATIENTS} patients of each "
+            "there is no curve and no interval of the AUC"
+        ]
     said = []
-    if y.all() or not y.any():
-        said.append("one class only: no AUC, no calibration")
     if np.ptp(q) == 0:
         said.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
     if len(np.unique(group)) < FEW_PATIENTS:
-        said.append(f"{len(np.unique(group))} patients: intervals are too wide to mean anything")
+        said.append(
+            f"{len(np.unique(group))} patients, fewer than {FEW_PATIENTS}: "
+            "intervals are too wide to mean anything"
+        )
     return said

@@ -58,8 +58,34 @@ def draw_figures(
     for name, (title, caption, draw) in _FIGURES.items():
         svg = _svg(draw, metrics, thresholds)
         if svg is not None:
-            found[name] = FigureFile(title, caption, svg)
+            found[name] = FigureFile(title, f"{caption}{_against(metrics, name)}", svg)
     return found
+
+
+# The array in a part of the metrics that a figure is drawn from.
+_ARRAYS = {
+    "roc": "roc",
+    "precision_recall": "precision_recall",
+    "reliability": "calibration_curve",
+    "decision_curve": "decision_curve",
+}
+
+
+def _part(metrics: dict[str, Any], figure: str) -> dict[str, Any]:
+    """The comparison with histology; that with the readers where it has too few regions."""
+    parts = [metrics.get(name) or {} for name in ("histology", "consensus")]
+    return next((part for part in parts if part.get(_ARRAYS[figure])), {})
+
+
+def _against(metrics: dict[str, Any], figure: str) -> str:
+    """What the figure's truth is, as the end of its caption."""
+    if figure == "reject":
+        readers = (metrics.get("reject") or {}).get("against") == "readers"
+    elif figure in _ARRAYS:
+        readers = _part(metrics, figure) is not metrics.get("histology")
+    else:
+        return ""
+    return " Truth: the readers' mean above .5." if readers else " Truth: histology."
 
 
 def inline(name: str, svg: str) -> str:
@@ -140,12 +166,12 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
 
 
 def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
-    part = metrics.get("histology") or metrics.get("consensus") or {}
+    part = _part(metrics, "roc")
     curve = _arrays(part.get("roc"), "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
-    if metrics.get("histology"):
+    if part is metrics.get("histology"):
         for i, (name, reader) in enumerate((metrics.get("readers") or {}).items()):
             other = _arrays(reader.get("roc"), "fpr", "tpr")
             if other is not None:
@@ -166,7 +192,7 @@ def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
 
 
 def _precision_recall(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
-    part = metrics.get("histology") or metrics.get("consensus") or {}
+    part = _part(metrics, "precision_recall")
     curve = _arrays(part.get("precision_recall"), "recall", "precision")
     if curve is None:
         return False
@@ -182,7 +208,7 @@ def _precision_recall(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bo
 
 
 def _reliability(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
-    part = metrics.get("histology") or metrics.get("consensus") or {}
+    part = _part(metrics, "reliability")
     curve = _arrays(part.get("calibration_curve"), "predicted", "observed", "lower", "upper", "n")
     if curve is None:
         return False
@@ -199,7 +225,7 @@ def _reliability(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
 
 
 def _decision_curve(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
-    part = metrics.get("histology") or metrics.get("consensus") or {}
+    part = _part(metrics, "decision_curve")
     curve = _arrays(part.get("decision_curve"), "threshold", "model", "all", "none")
     if curve is None:
         return False
@@ -243,7 +269,7 @@ def _reader_comparison(axes: Any, metrics: dict[str, Any], thresholds: Any) -> b
         for name, part in (metrics.get("readers") or {}).items()
         if (part.get("auc") or {}).get("value") is not None
     }
-    if not readers:
+    if not readers or not (metrics.get("histology") or {}).get("roc"):
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
     for key, colour, marker, label, shift in styles:

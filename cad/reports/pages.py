@@ -329,7 +329,6 @@ def _index_page(results: Results, patients: list[Patient], figures: dict[str, An
             dict.fromkeys(
                 [
                     *(metrics.get("warnings") or []),
-                    *((metrics.get("histology") or {}).get("warnings") or []),
                     *(results.run.get("warnings") or []),
                 ]
             )

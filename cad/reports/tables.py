@@ -84,8 +84,8 @@ def _measures(metrics: dict[str, Any]) -> MetricTable | None:
         cells = [interval((p.get("measures") or {}).get(key), digits) for p in known.values()]
         rows.append([title, *cells])
     note = (
-        "Brackets: 95 % intervals. Against readers: their mean score, above .5 malignant for AUC "
-        "and accuracy, as it is for the other measures."
+        "Brackets: 95 % intervals, where patients are enough and differ. Against readers: their "
+        "mean score, above .5 malignant for AUC and accuracy, as it is for the other measures."
     )
     return MetricTable("Validation", note, ["Measure", *known], rows)
 

@@ -147,8 +147,31 @@ def test_equal_probabilities_one_class_and_few_patients() -> None:
     assert any("fewer than 10" in text for text in found["warnings"])
     single = evaluate(frame.assign(probability=0.3, truth=0.0), bootstraps=20)
     assert single["histology"]["auc"]["value"] is None
-    assert any("one class only" in text for text in single["histology"]["warnings"])
+    (said,) = single["histology"]["warnings"]
+    n = len(frame)
+    assert said.startswith(f"not enough regions: 0 malignant (patients: 0) and {n} benign")
+    assert f"against histology: {said}" in single["warnings"]
     assert single["conformal"] is None
+
+
+def test_a_curve_needs_two_patients_of_each_class() -> None:
+    frame, _, X = run()
+    frame, _ = predicted(frame, X)
+    curves = ("roc", "precision_recall", "calibration_curve", "decision_curve")
+    only = frame["truth"].where(frame["participant_id"] == frame["participant_id"].iloc[0])
+    assert only.nunique() == 2
+    found = evaluate(frame.assign(truth=only), bootstraps=20)
+    block = found["histology"]
+    assert [block[name] for name in curves] == [None] * 4
+    assert "not enough regions" in block["warnings"][0]
+    # One patient is drawn again and again: no interval, rather than one of width 0.
+    for part in (block["auc"], block["auc_bootstrap"], *block["measures"].values()):
+        assert (part["lower"], part["upper"]) == (None, None)
+    assert all(found["consensus"][name] for name in curves)
+    assert found["reject"]["against"] == "readers"
+    lonely = evaluate(frame.iloc[:1], bootstraps=20)
+    assert lonely["reject"] is None
+    assert "not enough regions" in lonely["histology"]["warnings"][0]
 
 
 def test_failed_folds_and_learners_without_probability() -> None:

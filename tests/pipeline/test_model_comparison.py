@@ -43,6 +43,12 @@ def test_every_measure_is_a_line_of_numbers() -> None:
     assert not any("{" in line for line in lines)
 
 
+def test_one_patient_gives_no_interval() -> None:
+    results = [_results(seed, np.array([1.0, 0.0, 0.0, 1.0])) for seed in (0, 1)]
+    text = comparison_text(compare_runs(*results, ("old", "new")))
+    assert text.count("[not defined, not defined]") == 4
+
+
 def test_without_two_classes_it_says_what_is_needed() -> None:
     lines = _text(np.ones(8))
     assert "not measured: that needs malignant and benign regions by histology" in lines

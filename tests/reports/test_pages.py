@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from cad.errors import CadError
+from cad.evaluation.summary import evaluate
 from cad.reports import write_report
 from cad.reports.figures import draw_figures
 from cad.reports.images import outline, read_images, viewer_data
@@ -212,6 +213,32 @@ def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
     }  # fmt: skip
     assert draw_figures({}, None) == {}
     assert f"{metrics['histology']['auc']['value']:.3f}" in draw_figures(metrics, None)["roc"].svg
+
+
+def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    shutil.rmtree(run / "figures")
+    row = pd.read_csv(run / "probabilities.csv").head(1)
+    made = evaluate(row.assign(truth=1.0), bootstraps=20)
+    (run / "metrics.json").write_text(json.dumps(made))
+    text = References(write_report(run).read_text(encoding="utf-8")).text
+    assert "against histology: not enough regions: 1 malignant (patients: 1) and 0 benign" in text
+    assert not (run / "figures").exists()
+    assert "[" not in text.split("Numbers")[1].split("Record of this run")[0]
+
+
+def test_figures_fall_back_on_the_readers_and_say_so(finished_run: Path) -> None:
+    metrics = json.loads((finished_run / "metrics.json").read_text())
+    full = draw_figures(metrics, None)
+    thin = metrics["histology"] | {"roc": None, "decision_curve": None}
+    found = draw_figures(metrics | {"histology": thin}, None)
+    assert full["roc"].caption.endswith("Truth: histology.")
+    assert found["roc"].caption.endswith("Truth: the readers' mean above .5.")
+    assert "reader r1" not in found["roc"].svg
+    assert found["reliability"].caption.endswith("Truth: histology.")
+    assert "readers" in full
+    assert "readers" not in found
 
 
 @given(hnp.arrays(bool, hnp.array_shapes(min_dims=2, max_dims=2, max_side=9)))
