@@ -121,8 +121,13 @@ def check_command(
     """Validate a cohort and name every problem."""
     from cad.pipeline import check
 
-    problems = [str(problem) for problem in check(cohort)]
-    _print(problems, as_json, lambda lines: "\n".join(lines) or f"{cohort}: no problem found")
+    found, notes = check(cohort)
+    problems = [str(problem) for problem in found]
+    lines = [*problems] or [f"{cohort}: no problem found"]
+    for note, studies in notes.items():
+        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
+    _print(problems, as_json, lambda _: "\n".join(lines))
     if problems:
         raise typer.Exit(1)
 

@@ -17,7 +17,13 @@ from cad.model_comparison import compare_runs
 from cad.run import Run
 from cad.run_folder import write_csv, write_json
 from cad.running import How, workplace
-from cad.settings import DecisionSettings, PipelineSettings, parse_settings, read_settings
+from cad.settings import (
+    DecisionSettings,
+    ImageSettings,
+    PipelineSettings,
+    parse_settings,
+    read_settings,
+)
 from cad.share import find
 from cad.suggest import suggest
 
@@ -73,23 +79,39 @@ class RunSummary:
         return "\n".join(lines)
 
 
-def check(root: Path) -> list[CadError]:
-    """Every problem of a cohort: its tables, its images, its regions on every measured grid."""
-    from cad.imaging.study import Roi
-    from cad.imaging.study_files import check_study, read_study
+def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
+    """Every problem of a cohort: its tables, its images, its regions on every measured grid.
 
+    Returns
+    -------
+    problems : list of CadError
+        What keeps a patient, a study or a region from being measured, or a measurement incomplete.
+    notes : dict of str to list of str
+        What is missing or replaced without being wrong, and the studies that it holds for.
+    """
+    from cad.imaging.prepare import prepare_study
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import check_study, lost_images, read_study
+
+    notes: dict[str, list[str]] = {}
     try:
         cohort = read_cohort(root)
     except CadError as error:
-        return [error]
+        return [error], notes
     problems = list(cohort.problems)
     for ref in cohort.studies():
+        problems += [lost.at(patient=ref.participant_id) for lost in lost_images(ref.folder)]
         rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
         try:
-            problems += check_study(read_study(ref.folder, ref.study_id, ref.participant_id, rois))
+            study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+            study, _ = prepare_study(study, ImageSettings())
         except CadError as error:
             problems.append(error)
-    return problems
+            continue
+        problems += check_study(study)
+        for note in study.notes:
+            notes.setdefault(note, []).append(ref.study_id)
+    return problems, notes
 
 
 def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:

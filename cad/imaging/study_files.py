@@ -42,6 +42,7 @@ _PLACES = {
     "gland": ("masks", "gland"),
     "vessel": ("masks", "vessel"),
 }
+_FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
 def image_path(folder: Path, study_id: str, kind: str) -> Path:
@@ -114,6 +115,20 @@ def check_study(study: Study) -> list[CadError]:
                 if "empty" in error.problem:
                     break
     return problems
+
+
+def lost_images(folder: Path) -> list[CadError]:
+    """Sidecars without their image: it was there once, and the study is measured without it."""
+    return [
+        CadError(
+            f"a sidecar without its image {image.name}",
+            file=path,
+            hint="bring the image back, or delete the sidecar",
+        )
+        for path in sorted(folder.glob("*/*.json"))
+        if path.parent.name in _FOLDERS
+        and not (image := path.with_name(path.stem + ".nii.gz")).is_file()
+    ]
 
 
 def write_study(folder: Path, study: Study) -> None:

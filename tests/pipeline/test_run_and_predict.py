@@ -81,7 +81,7 @@ def test_a_broken_study_costs_no_other(cohort: Path, quick_pipeline: Path, tmp_p
     assert set(table["participant_id"]) == set(patients[1:])
     assert not (out / "studies" / f"{patients[0]}.npz").exists()
     assert pd.read_csv(out / "failures.csv")["participant_id"].tolist() == [patients[0]]
-    assert any(patients[0] in str(problem) for problem in check(root))
+    assert any(patients[0] in str(problem) for problem in check(root)[0])
 
 
 def test_a_bad_score_excludes_its_patient_by_name(
