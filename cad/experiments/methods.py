@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
+from scipy.stats import binomtest, wilcoxon
 
 from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
 from cad.learners import FuzzySVC, PlattSVC, ProbabilisticSVC
@@ -60,13 +60,20 @@ def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return rows.drop(columns="seed").groupby(by, sort=False).median().reset_index()
 
 
-def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> float:
-    """One-sided sign test over seeds that the P-SVM is better than another method.
+def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> tuple[float, float]:
+    """One-sided p-values over seeds that the P-SVM is better than another method.
 
-    A seed where the P-SVM refused counts against it. ``better`` is ``higher`` or ``lower``.
+    Wilcoxon's signed-rank test, and the sign test, which counts seeds and not by how much. A seed
+    where the P-SVM refused counts against it, by more than any other. ``better`` is ``higher`` or
+    ``lower``.
     """
     wide = rows.pivot(index="seed", columns="method", values=measure)
-    gap = wide["P-SVM"] - wide[other]
-    wins = int(((gap > 0) if better == "higher" else (gap < 0)).sum())
-    decided = int((gap != 0).sum())
-    return float(binomtest(wins, decided, alternative="greater").pvalue) if decided else 1.0
+    gap = (wide["P-SVM"] - wide[other]) * (1 if better == "higher" else -1)
+    gap = gap.fillna(-1 - gap.abs().max()).fillna(-1).to_numpy()
+    wins, decided = int((gap > 0).sum()), int((gap != 0).sum())
+    if decided == 0:
+        return 1.0, 1.0
+    return (
+        float(wilcoxon(gap, alternative="greater").pvalue),
+        float(binomtest(wins, decided, alternative="greater").pvalue),
+    )

@@ -16,7 +16,8 @@ from cad.experiments.methods import METHODS, fit, measures, medians, paired_p
 from cad.experiments.results import COLOURS, Result
 from cad.learners.base import LearnerWarning
 
-N_TRAIN, N_TEST, SEEDS = 100, 1000, 20
+N_TRAIN, N_TEST = 100, 1000
+SEEDS = 100  # the repetitions of [N14] Fig. 6
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
 TABLE2_MEANS = {
@@ -177,15 +178,15 @@ def table2(options: Options) -> Result:
         "narrower than the noise.",
         {
             "Measures": table[order],
-            "Paired one-sided sign tests over seeds: P-SVM better": pd.DataFrame(tests),
+            "P-SVM better, paired over seeds: signed-rank p, one-sided": pd.DataFrame(tests),
         },
         {"True and estimated probabilities, diagonal means, η = .15, seed 0": _figure5()},
         [
             "With η = .01 the tubes are narrower than the noise: the learned scale shrinks or "
             "collapses ('refused' is the median share of refused fits), so the published setting "
             "cannot be the one that made the published numbers with this problem as printed.",
-            "At η = .10 the P-SVM is better in KL and alignment error in every draw, but not in "
-            "accuracy: narrow tubes follow the noise near the frontier.",
+            "At η = .10 the P-SVM is better in KL and alignment error in every draw, in accuracy "
+            "in two of three against the F-SVM: narrow tubes follow the noise near the frontier.",
         ],
     )
 
@@ -210,15 +211,13 @@ def toy(options: Options) -> Result:
 
 def _tests(rows: pd.DataFrame, means: str, eta: float) -> list[dict[str, object]]:
     directions = {"Acc": "higher", "KL": "lower", "Err": "lower"}
-    return [
-        {
-            "means": means,
-            "eta": eta,
-            "against": other,
-            **{f"p ({m})": paired_p(rows, m, other, way) for m, way in directions.items()},
-        }
-        for other in METHODS[1:]
-    ]
+    found = []
+    for other in METHODS[1:]:
+        p = {measure: paired_p(rows, measure, other, way) for measure, way in directions.items()}
+        ranks = {f"p ({measure})": both[0] for measure, both in p.items()}
+        signs = {f"sign test ({measure})": both[1] for measure, both in p.items()}
+        found.append({"means": means, "eta": eta, "against": other, **ranks, **signs})
+    return found
 
 
 def _ratios(parts: list[pd.DataFrame]) -> pd.DataFrame:

@@ -25,8 +25,6 @@ Every table and figure below comes from one command, `cad experiment NAME -o OUT
 its section), and this page from `python -m cad.experiments.reproduction OUT`. Seeds were fixed
 before looking and no constant was tuned to a published figure. [N14] Niaf et al. 2014, [N13] its
 abstract of 2013, [W14] Wang et al. 2014, [A14] Amirou et al. 2014. All cohorts here are simulated.
-`niaf2014-clinical` was run with `--repeats 7` (groups of patients and a small grid); without it
-every patient is left out in turn, which takes hours of one processor.
 
 ## What was claimed and what came out
 """

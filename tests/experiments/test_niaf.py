@@ -11,8 +11,9 @@ from cad.experiments import EXPERIMENTS, Options, run_experiment
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
 from cad.experiments.methods import paired_p
 from cad.experiments.niaf2014 import TABLE1_ETA, compare, outlier, table2, toy
-from cad.experiments.niaf2014_clinical import _left_out
+from cad.experiments.niaf2014_clinical import _left_out, clinical
 from cad.experiments.niaf2014_figures import _orders
+from cad.phantom import simulate
 
 
 @pytest.mark.parametrize("sigma", [0.3, np.sqrt(0.3)], ids=["deviation", "variance"])
@@ -72,7 +73,7 @@ def test_noise_and_levels_stay_in_range() -> None:
     assert np.unique(five_levels(p)).tolist() == [0, 0.25, 0.5, 0.75, 1]
 
 
-def test_sign_test_by_hand() -> None:
+def test_paired_tests_by_hand() -> None:
     seeds = np.arange(10)
     rows = pd.concat(
         [
@@ -80,8 +81,21 @@ def test_sign_test_by_hand() -> None:
             pd.DataFrame({"seed": seeds, "method": "SVM", "Acc": np.where(seeds == 0, 0.95, 0.8)}),
         ]
     )
-    assert paired_p(rows, "Acc", "SVM", "higher") == pytest.approx(11 / 1024)  # 9 or 10 of 10
-    assert paired_p(rows, "Acc", "SVM", "lower") == pytest.approx(1023 / 1024)
+    # The one lost seed has the smallest gap: 2 of 1024 sign patterns have as large a rank sum.
+    assert paired_p(rows, "Acc", "SVM", "higher") == pytest.approx((2 / 1024, 11 / 1024))
+    assert paired_p(rows, "Acc", "SVM", "lower")[1] == pytest.approx(1023 / 1024)  # 9 or 10 of 10
+
+
+def test_a_refusal_counts_against_the_p_svm() -> None:
+    rows = pd.DataFrame(
+        {
+            "seed": [0, 1, 2, 0, 1, 2],
+            "method": ["P-SVM"] * 3 + ["SVM"] * 3,
+            "KL": [1.0, np.nan, 2.0, 1.5, 9.0, 3.0],
+        }
+    )
+    # Gaps .5, 1 and the refusal, last in rank: 5 of 8 sign patterns have a rank sum of 3 or more.
+    assert paired_p(rows, "KL", "SVM", "lower") == pytest.approx((5 / 8, 4 / 8))
 
 
 def test_orders_put_the_best_first() -> None:
@@ -105,6 +119,20 @@ def test_patients_stay_together_when_groups_are_left_out() -> None:
     groups = _left_out(patients, 2)
     assert len(set(groups)) == 2
     assert all(len(set(groups[patients == p])) == 1 for p in "abcd")
+
+
+def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
+    simulate(tmp_path / "cohort", patients=8, seed=3, light=True)
+    result = clinical(Options(tmp_path, data=tmp_path / "cohort", repeats=2))
+    measured, widths, published = result.tables.values()
+    assert set(published["table"]) == set(measured["table"]) == {"III", "IV", "V", "VI"}
+    assert (measured["table"].value_counts() == 6).all()
+    assert widths["η"].tolist() == ["adaptive", "0.125", "0.05", "0.02"]
+    # The first row is Table V's P-SVM again; a narrow tube draws probabilities less towards 1/2.
+    own = measured.set_index(["table", "method"]).loc[("V", "P-SVM")]
+    assert widths.loc[0, ["AUC", "KL"]].tolist() == own[["AUC", "KL"]].tolist()
+    distance = widths["mean distance of the probability from ½"]
+    assert distance.iloc[-1] > distance.iloc[0]
 
 
 def test_unknown_names_get_the_nearest(tmp_path) -> None:
