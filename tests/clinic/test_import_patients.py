@@ -1,0 +1,132 @@
+"""Import: ids, sessions and scores."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dicom_files import edit, uid
+from import_cases import everything, only_failure, table, write_patient, write_rois
+
+from cad.clinic.importer import import_source
+from cad.cohort import read_cohort
+
+
+def test_ids_become_safe_labels_and_collisions_are_refused(tmp_path, rules):
+    source = tmp_path / "in"
+    write_patient(source / "a", "../../etc/x", dce=False)
+    write_patient(source / "b", "ProstateX-0218", dce=False)
+    write_patient(source / "c", "Prostate_X0218", dce=False)
+    write_patient(source / "d", "  ", dce=False)
+    write_patient(source / "e", "../", dce=False)
+    out = tmp_path / "out"
+    summary = import_source(source, out, rules)
+    assert sorted(summary.added) == ["sub-ProstateX0218", "sub-etcx"]
+    problems = " | ".join(f.problem for f in summary.failures)
+    assert "two source patients would both be sub-ProstateX0218" in problems
+    assert "the source has no PatientID" in problems
+    assert "has no letter or digit" in problems
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out", "rules.yaml"]
+
+
+def test_two_studies_at_once_are_sessions_of_one_patient(tmp_path, rules):
+    source = tmp_path / "in"
+    for study, date in (("later", "20240808"), ("early", "20230101")):
+        folder = write_patient(source / study, study=study, dce=False)
+        for path in folder.rglob("*.dcm"):
+            edit(path, StudyDate=date)
+        write_rois(folder, 1, scores=f"P-001,1,r1,likert5,{len(study) - 3}\n")
+    out = tmp_path / "out"
+    assert import_source(source, out, rules).added == ["sub-P001_ses-01", "sub-P001_ses-02"]
+    sidecar = out / "sub-P001/ses-01/anat/sub-P001_ses-01_T2w.json"
+    assert json.loads(sidecar.read_text())["StudyInstanceUID"] == uid("P-001", "early")
+    cohort = read_cohort(out)
+    assert cohort.problems == []
+    assert [s.rois["roi_id"].tolist() for s in cohort.studies()] == [["1"], ["ses-02.1"]]
+    assert cohort.scores[["roi_id", "score"]].to_numpy().tolist() == [["1", 2.0], ["ses-02.1", 2.0]]
+    assert len(cohort.participants) == 1
+    before = everything(out)
+    assert import_source(source, out, rules).unchanged == ["sub-P001_ses-01", "sub-P001_ses-02"]
+    assert everything(out) == before
+
+
+def test_a_second_study_later_gives_the_first_a_session(tmp_path, rules):
+    first = write_patient(tmp_path / "first", dce=False)
+    write_rois(first, 1, scores="P-001,1,r1,likert5,4\n")
+    second = write_patient(tmp_path / "second", study="study2", dce=False)
+    write_rois(second, 1, 2)
+    out = tmp_path / "out"
+    assert import_source(first, out, rules).added == ["sub-P001"]
+    assert import_source(second, out, rules).added == ["sub-P001_ses-02"]
+    cohort = read_cohort(out)
+    assert cohort.problems == []
+    assert [s.study_id for s in cohort.studies()] == ["sub-P001_ses-01", "sub-P001_ses-02"]
+    assert [s.rois["roi_id"].tolist() for s in cohort.studies()] == [["1"], ["ses-02.1", "2"]]
+    assert (out / "sub-P001/ses-01/anat/sub-P001_ses-01_T2w.nii.gz").is_file()
+    assert import_source(first, out, rules).unchanged == ["sub-P001_ses-01"]
+    assert sorted(p.name for p in (out / "sub-P001").iterdir()) == ["ses-01", "ses-02"]
+
+
+def test_a_patient_waits_while_any_study_does(tmp_path, rules):
+    first = write_patient(tmp_path / "first", dce=False)
+    second = write_patient(tmp_path / "second", study="study2", dce=False)
+    write_rois(second, 1)
+    out = tmp_path / "out"
+    import_source(first, out, rules)
+    import_source(second, out, rules)
+    assert table(out, "participants")["status"].tolist() == ["awaiting ROI"]
+    import_source(second, out, rules)
+    assert table(out, "participants")["status"].tolist() == ["awaiting ROI"]
+    write_rois(first, 1)
+    assert import_source(first, out, rules).updated == ["sub-P001_ses-01"]
+    assert table(out, "participants")["status"].tolist() == ["complete"]
+    rois = table(out, "rois").to_dict("split")["data"]
+    assert [(r[1], r[-1]) for r in rois] == [("1", "ses-02"), ("ses-01.1", "ses-01")]
+
+
+def test_leftovers_of_a_killed_import_give_way(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    write_rois(source, 1)
+    out = tmp_path / "out"
+    import_source(source, out, rules)
+    for name in ("participants", "rois", "scores"):
+        lines = (out / f"{name}.tsv").read_text().splitlines()
+        (out / f"{name}.tsv").write_text(lines[0] + "\n")
+    assert import_source(source, out, rules).added == ["sub-P001"]
+    assert read_cohort(out).problems == []
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ("P-001,9,r1,likert5,3\n", "scores for a ROI that does not exist"),
+        ("P-001,1,r1,likert5,3\nP-001,1,r1,likert5,4\n", "reader r1 scored this ROI twice"),
+        ("P-001,1,r1,likert7,3\n", "unknown scale 'likert7'"),
+        ("P-001,1,r1,likert5,high\n", "'high' is no number"),
+    ],
+)
+def test_bad_scores_name_patient_and_roi(tmp_path, rules, scores, words):
+    source = write_patient(tmp_path / "in", dce=False)
+    write_rois(source, 1, scores=scores)
+    error = only_failure(import_source(source, tmp_path / "out", rules))
+    assert words in error.problem
+    assert error.patient == "sub-P001"
+    assert error.roi in ("1", "9")
+
+
+def test_one_score_file_for_all_patients(tmp_path, rules):
+    source = tmp_path / "in"
+    for patient in ("P1", "P2"):
+        write_rois(write_patient(source / patient, patient, dce=False), 1)
+    (source / "scores.csv").write_text(
+        "patient_id,roi_id,reader_id,scale,score\nP2,1,r1,likert5,5\nP1,1,r1,likert5,2\n"
+    )
+    out = tmp_path / "out"
+    assert import_source(source, out, rules).failures == []
+    assert read_cohort(out).scores[["participant_id", "score"]].to_numpy().tolist() == [
+        ["sub-P1", 2.0],
+        ["sub-P2", 5.0],
+    ]
+    (source / "scores.csv").write_text("patient,roi\n")
+    error = import_source(source, tmp_path / "out2", rules).failures[0]
+    assert "missing column(s) patient_id" in error.problem

@@ -1,0 +1,160 @@
+"""Import: archives, wrong rules, hostile and damaged input, nobody named, the real studies."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+from dicom_files import IDENTIFYING, edit
+from import_cases import RULES, only_failure, table, write_patient, write_rois
+
+from cad.clinic.import_rules import ImportRules
+from cad.clinic.importer import import_source
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.imaging.nifti import read_dynamic, read_volume
+from cad.settings import read_settings
+
+
+def pack(folder: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            bundle.write(path, path.relative_to(folder))
+
+
+def test_zip_archives(tmp_path, rules):
+    source = write_patient(tmp_path / "in", dce=False)
+    write_rois(source, 1)
+    pack(source, tmp_path / "study.zip")
+    out = tmp_path / "out"
+    assert import_source(tmp_path / "study.zip", out, rules).added == ["sub-P001"]
+    assert read_cohort(out).problems == []
+    folder = tmp_path / "many"
+    folder.mkdir()
+    pack(write_patient(tmp_path / "p2", "P2", dce=False), folder / "b.zip")
+    (folder / "broken.zip").write_bytes(b"PK no zip")
+    summary = import_source(folder, out, rules)
+    assert summary.added == ["sub-P2"]
+    assert "not a readable zip archive" in only_failure(summary).problem
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil.dcm", "a/../../evil.dcm", "/evil.dcm", "C:\\evil.dcm", "..\\evil"]
+)
+def test_archives_that_climb_out(tmp_path, rules, name):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as bundle:
+        bundle.writestr("ok.dcm", "x")
+        bundle.writestr(name, "evil")
+    error = only_failure(import_source(tmp_path / "x.zip", tmp_path / "out", rules))
+    assert "outside its folder" in error.problem
+    assert not list(tmp_path.rglob("*evil*"))
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_zip_bombs_links_and_secrets(tmp_path, rules):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("zeros.dcm", bytes(50_000_000))
+    error = only_failure(import_source(tmp_path / "bomb.zip", tmp_path / "out", rules))
+    assert "zip bomb" in error.problem
+    link = zipfile.ZipInfo("link.dcm")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "link.zip", "w") as bundle:
+        bundle.writestr(link, "/etc/passwd")
+    error = only_failure(import_source(tmp_path / "link.zip", tmp_path / "out", rules))
+    assert "is a link" in error.problem
+
+
+def test_sources_and_rules_that_are_wrong(tmp_path, rules):
+    with pytest.raises(CadError, match="no such folder or archive"):
+        import_source(tmp_path / "nothing", tmp_path / "out", rules)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CadError, match="no DICOM image found"):
+        import_source(tmp_path / "empty", tmp_path / "out", rules)
+    for text, words in (
+        ("name: x\nt2: []\n", "unknown key t2; did you mean 't2w'"),
+        ("name: x\nt2w: [{descripton: a}]\n", "unknown key t2w.0.descripton"),
+        ("name: x\nt2w: [{description: '['}]\n", "not a regular expression"),
+        ("name: x\nt2w: [{}]\n", "would accept every series"),
+        ("name: x\nrois: ../x\n", "a file name without folders"),
+        ("name: x\ndce: {match: [{description: a}], clock: sun}\n", "dce.clock"),
+    ):
+        rules.write_text(text)
+        with pytest.raises(CadError, match="(?i)" + words.replace("[", r"\[")):
+            read_settings(ImportRules, rules)
+
+
+def test_no_identifying_value_is_written_or_said(tmp_path, rules):
+    """Names, birth dates, ids and free text of the source are in no file, no name, no message."""
+    source = write_patient(tmp_path / "in", "MRN-99381", dce=True)
+    write_rois(source, 1, scores="MRN-99381,1,r1,likert5,4\n")
+    for path in source.rglob("*.dcm"):
+        edit(path, PatientComments="<script>alert('Gravenstein')</script>")
+    rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    out = tmp_path / "out"
+    summary = import_source(source, out, rules)
+    assert summary.failures == []
+    (study,) = read_cohort(out).studies()
+    assert study.study_id.startswith("sub-P")
+    secrets = ["MRN-99381", "MRN99381", "alert(", "20240307", "101112"]
+    secrets += [part for value in IDENTIFYING.values() for part in value.split("^")]
+    seen = [summary.as_text(), json.dumps(summary.as_dict())]
+    for path in (p for p in out.rglob("*")):
+        seen.append(str(path.relative_to(out)))
+        if path.is_file():
+            content = path.read_bytes()
+            seen.append(content.decode("latin-1"))
+            if path.suffix == ".gz":
+                seen.append(gzip.decompress(content).decode("latin-1"))
+    for text in seen:
+        for secret in secrets:
+            assert secret.lower() not in text.lower(), secret
+    key = out / "sourcedata/pseudonym.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert import_source(source, out, rules).unchanged == [study.study_id]
+    other = tmp_path / "other"
+    assert import_source(source, other, rules).added != [study.study_id]
+
+
+def test_a_cut_off_file_fails_its_own_study(tmp_path, rules):
+    source = tmp_path / "in"
+    write_patient(source / "P1", "P1", dce=False)
+    path = next((source / "P1/t2").iterdir())
+    path.write_bytes(path.read_bytes()[:300])
+    write_patient(source / "P2", "P2", dce=False)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.added == ["sub-P2"]
+    assert [f.problem.split(":")[0] for f in summary.failures] == [
+        "damaged DICOM header",
+        "series 1 't2_tse_tra', flip 150 may be incomplete",
+    ]
+
+
+@pytest.mark.reference
+def test_the_real_studies(shared_data, repository, tmp_path, counted):
+    """PROSTATEx by its own rules: what its README says is what the cohort holds."""
+    out = tmp_path / "out"
+    rules = repository / "configs/import/prostatex.yaml"
+    summary = import_source(shared_data / "prostatex", out, rules)
+    assert summary.failures == []
+    assert summary.added == ["sub-ProstateX0000", "sub-ProstateX0218"]
+    cohort = read_cohort(out)
+    assert cohort.problems == []
+    rois = table(out, "rois").to_dict("split")["data"]
+    assert rois[0] == ["sub-ProstateX0000", "1", "1", "PZ", "malignant", "3"]
+    assert [row[1:3] for row in rois[1:]] == [[str(n), str(n)] for n in (1, 2, 3, 4)]
+    labels = read_volume(out / "sub-ProstateX0218/masks/sub-ProstateX0218_rois.nii.gz").array
+    assert [int((labels == n).sum()) for n in (1, 2, 3, 4)] == [227] * 4
+    lesion = read_volume(out / "sub-ProstateX0000/masks/sub-ProstateX0000_rois.nii.gz").array
+    assert (int((lesion == 1).sum()), int(lesion.max())) == (427, 1)
+    assert len(cohort.scores) == 16
+    # The b = 0/800 map, in which the bladder has the diffusion coefficient of free water.
+    adc = read_volume(out / "sub-ProstateX0218/dwi/sub-ProstateX0218_ADC.nii.gz")
+    assert adc.shape == (20, 104, 128)
+    dynamic = read_dynamic(out / "sub-ProstateX0218/perf/sub-ProstateX0218_dce.nii.gz")
+    assert dynamic.frames.shape == (70, 20, 160, 160)
+    assert dynamic.times[-1] == pytest.approx(290.9)
+    assert not (out / "sub-ProstateX0000/perf").exists()
+    counted(14, "PROSTATEx README, imported cohort")

@@ -1,0 +1,85 @@
+"""A small DICOM patient to import, its rules, and what an import left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from dicom_files import write_series
+
+from cad.clinic.importer import ImportSummary
+from cad.errors import CadError
+from cad.imaging.nifti import write_volume
+from cad.imaging.volume import Volume
+
+RULES = """
+name: test
+site: A
+labels: id
+t2w: [{description: ^t2}]
+adc: [{image_type: [ADC]}]
+dce: {match: [{description: ^dyn}], clock: description}
+vfa: [{description: ^vibe}]
+roi_name: "ROI[ _](?P<id>.+)"
+lesion: lesion.nii.gz
+zones: {file: zones.nii.gz, values: {1: PZ, 2: TZ}}
+experts: [r2]
+"""
+SHAPE = (6, 20, 20)
+
+
+def voxels(seed=0, shape=SHAPE) -> np.ndarray:
+    return np.random.default_rng(seed).integers(1, 900, shape).astype(np.uint16)
+
+
+def write_patient(folder: Path, patient="P-001", study="study1", *, dce=True) -> Path:
+    """T2, ADC, two flip angles, three phases, and a localiser that no rule names."""
+    ids = {"patient": patient, "study": study}
+    write_series(folder / "t2", voxels(1), number=1, **ids)
+    write_series(
+        folder / "adc", voxels(2), number=2, description="adc",
+        ImageType=["DERIVED", "PRIMARY", "ADC"], **ids,
+    )  # fmt: skip
+    write_series(folder / "loc", voxels(9, (1, 9, 9)), number=9, description="localizer", **ids)
+    for number, flip in ((3, "15"), (4, "2")):
+        write_series(
+            folder / f"v{number}", voxels(number), number=number, description="vibe",
+            FlipAngle=flip, RepetitionTime="3.85", **ids,
+        )  # fmt: skip
+    for index, time in enumerate((8.0, 12.2, 16.4) if dce else ()):
+        write_series(
+            folder / f"d{index}", voxels(20 + index), number=20 + index,
+            description=f"dyn TT={time}s", FlipAngle="12", RepetitionTime="3.85", **ids,
+        )  # fmt: skip
+    return folder
+
+
+def regions(*labels: int) -> Volume:
+    array = np.zeros(SHAPE, np.uint8)
+    for index, label in enumerate(labels):
+        array[2:4, 2:6, 2 + 5 * index : 6 + 5 * index] = label
+    return Volume(array, (1.0, 1.0, 3.0), (0.0, 0.0, 0.0), np.eye(3))
+
+
+def write_rois(folder: Path, *labels: int, scores: str = "") -> None:
+    write_volume(folder / "rois.nii.gz", regions(*labels))
+    if scores:
+        (folder / "scores.csv").write_text("patient_id,roi_id,reader_id,scale,score\n" + scores)
+
+
+def everything(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(p.relative_to(root)): (p.stat().st_mtime_ns, p.read_bytes())
+        for p in sorted(root.rglob("*"))
+        if p.is_file()
+    }
+
+
+def table(root: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(root / f"{name}.tsv", sep="\t", dtype=str, keep_default_na=False)
+
+
+def only_failure(summary: ImportSummary) -> CadError:
+    assert len(summary.failures) == 1, [str(f) for f in summary.failures]
+    return summary.failures[0]
