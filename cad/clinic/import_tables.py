@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pandas as pd
 from cad.clinic.conversion import RoiRow
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.patients import FIRST_SESSION, Place
-from cad.cohort import MISSING, write_tables
+from cad.cohort import MISSING, SIMULATOR, write_tables
 from cad.errors import CadError
 from cad.labels.scales import check_score
 
@@ -31,17 +32,19 @@ _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The four tables as text, missing values as ``n/a``."""
+    """The four tables as text, missing values as ``n/a``, and whether a patient is simulated."""
 
     participants: pd.DataFrame
     readers: pd.DataFrame
     rois: pd.DataFrame
     scores: pd.DataFrame
+    simulated: bool = False
 
     @classmethod
     def read(cls, root: Path) -> Tables:
         """The tables of a cohort; empty ones where there are none yet."""
-        return cls(*(_read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()))
+        tables = {name: _read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()}
+        return cls(**tables, simulated=_simulated(root / "dataset_description.json"))
 
     def write(self, root: Path, name: str) -> None:
         """Write all tables; each file is whole or absent."""
@@ -52,11 +55,13 @@ class Tables:
             rois=self.rois,
             scores=self.scores,
             name=name,
+            simulated=self.simulated,
         )
 
     def same(self, other: Tables) -> bool:
-        """Whether every row of every table is equal."""
-        return all(getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
+        """Whether every row of every table is equal, and the mark of simulated patients."""
+        equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
+        return self.simulated == other.simulated and all(equal)
 
     def knows(self, participant: str) -> bool:
         """Whether the patient has a row."""
@@ -224,6 +229,18 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     if absent:
         raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
     return table
+
+
+def _simulated(path: Path) -> bool:
+    """The mark of an earlier import or simulation: once there, it stays."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except ValueError as error:
+        raise CadError(f"not valid JSON: {error}", file=path) from error
+    made = content.get("GeneratedBy") if isinstance(content, dict) else None
+    return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
 def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

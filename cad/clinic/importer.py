@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cad.clinic.conversion import Converted, convert
@@ -157,9 +157,9 @@ class _Import:
         build.chmod(0o755)
         converted = convert(study, place.study_id, build, None, self.rules)
         tables = self.tables.with_session(participant) if place.session_id else self.tables
-        tables = tables.with_study(
-            place, converted.rois, self._scores(study, place), self.rules, self._others(place)
-        )
+        tables = self._with_study(tables, study, place, converted)
+        if study.simulated:
+            self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
         self._check(place, build, tables, study)
         if place.session_id:
             self.patients.give_session(participant, self.scratch)
@@ -169,9 +169,7 @@ class _Import:
     def _update(self, study: SourceStudy, place: Place) -> None:
         build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
         converted = convert(study, place.study_id, build, place.folder, self.rules)
-        tables = self.tables.with_study(
-            place, converted.rois, self._scores(study, place), self.rules, self._others(place)
-        )
+        tables = self._with_study(self.tables, study, place, converted)
         new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
         if not new and tables.same(self.tables):
             self._commit(place, self.tables, converted, self.summary.unchanged)
@@ -183,6 +181,13 @@ class _Import:
                 (place.folder / path).parent.mkdir(exist_ok=True)
                 os.replace(build / path, place.folder / path)
         self._commit(place, tables, converted, self.summary.updated)
+
+    def _with_study(
+        self, tables: Tables, study: SourceStudy, place: Place, converted: Converted
+    ) -> Tables:
+        scores = self._scores(study, place)
+        tables = tables.with_study(place, converted.rois, scores, self.rules, self._others(place))
+        return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
         """The patient's other studies; a first one that has no session yet gets it."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cad.clinic.zips import unpack
+from cad.cohort import SIMULATOR
 from cad.errors import CadError
 from cad.imaging.dicom_headers import Listing, Slice, list_files
 
@@ -45,6 +46,11 @@ class SourceStudy:
     def patient_id(self) -> str:
         """PatientID of the source."""
         return self.slices[0].patient_id
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its images say that the simulator made them."""
+        return any(s.manufacturer == SIMULATOR for s in self.slices)
 
     def beside(self, name: str | None) -> Path | None:
         """A file of this name in one of the study's own folders."""

@@ -25,6 +25,7 @@ _IMAGE_KEYWORDS = (
     "SOPInstanceUID",
     "SOPClassUID",
     "Modality",
+    "Manufacturer",
     "SeriesNumber",
     "SeriesDescription",
     "ImageType",
@@ -71,6 +72,7 @@ class Slice:
     sop_uid: str
     sop_class: str
     modality: str
+    manufacturer: str
     series_number: int
     description: str
     image_type: tuple[str, ...]
@@ -179,6 +181,7 @@ def _slice(dataset: pydicom.Dataset, path: Path) -> Slice:
         sop_uid=str(dataset.get("SOPInstanceUID", "")),
         sop_class=str(dataset.get("SOPClassUID", "")),
         modality=str(dataset.get("Modality", "")),
+        manufacturer=str(dataset.get("Manufacturer", "") or ""),
         series_number=_int(dataset.get("SeriesNumber")) or 0,
         description=str(dataset.get("SeriesDescription", "") or ""),
         image_type=_texts(dataset.get("ImageType")),

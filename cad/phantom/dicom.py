@@ -15,6 +15,7 @@ import numpy as np
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.uid import UID, ExplicitVRLittleEndian, MRImageStorage
 
+from cad.cohort import SIMULATOR
 from cad.files import write_atomic
 from cad.imaging.volume import Volume
 from cad.phantom.protocols import Protocol
@@ -134,7 +135,7 @@ def _image(
     data.StudyTime = _clock(0)
     data.SeriesTime = data.AcquisitionTime = data.ContentTime = _clock(series.start)
     data.Modality, data.BodyPartExamined, data.PatientPosition = "MR", "PROSTATE", "HFS"
-    data.Manufacturer, data.ManufacturerModelName = "cad simulate", f"phantom site {protocol.site}"
+    data.Manufacturer, data.ManufacturerModelName = SIMULATOR, f"phantom site {protocol.site}"
     data.InstitutionName = f"Simulated site {protocol.site}"
     data.SoftwareVersions, data.DeviceSerialNumber = "1", "1"
     data.StudyDescription, data.SeriesDescription = "Simulated prostate MRI", series.description

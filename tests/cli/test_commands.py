@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cad.cli import app
+from cad.cohort import read_cohort
 from cad.share import FOLDERS, find, shared
 
 
@@ -112,6 +113,7 @@ def test_the_sample_dicom_goes_through_the_commands(tmp_path: Path) -> None:
     source = str(shared("sample_data", "dicom"))
     made = CliRunner().invoke(app, ["import", source, str(cohort), "--rules", "sample"])
     assert made.exit_code == 0, made.output
+    assert read_cohort(cohort).simulated
     assert CliRunner().invoke(app, ["check", str(cohort)]).exit_code == 0
     arguments = ["predict", "--model", "phantom-psvm", "--cohort", str(cohort), "-o", str(out)]
     result = CliRunner().invoke(app, arguments)

@@ -118,6 +118,25 @@ def test_no_identifying_value_is_written_or_said(tmp_path, rules):
     assert import_source(source, other, rules).added != [study.study_id]
 
 
+def test_a_cohort_with_a_simulated_study_is_marked_and_stays_so(tmp_path, rules):
+    real, made = write_patient(tmp_path / "a", "P1"), write_patient(tmp_path / "b", "P2")
+    out = tmp_path / "out"
+    import_source(real, out, rules)
+    assert not read_cohort(out).simulated
+    import_source(made, out, rules)
+    for path in made.rglob("*.dcm"):
+        edit(path, Manufacturer="cad simulate")
+    # As after an import by a version that did not look.
+    assert import_source(made, out, rules).updated == ["sub-P2"]
+    assert read_cohort(out).simulated
+    write_rois(real, 1)
+    assert import_source(real, out, rules).updated == ["sub-P1"]
+    assert read_cohort(out).simulated
+    summary = import_source(made, tmp_path / "other", rules)
+    assert "sub-P2: simulated, as its DICOM files say" in summary.notes
+    assert read_cohort(tmp_path / "other").simulated
+
+
 def test_a_cut_off_file_fails_its_own_study(tmp_path, rules):
     source = tmp_path / "in"
     write_patient(source / "P1", "P1", dce=False)
