@@ -116,7 +116,7 @@ class Tables:
         known = set(tables.regions(place))
         records = [_score(place, row, new_ids, known) for row in scores]
         _refuse_repeats(records)
-        tables = tables._with_scores(place, records, rules)
+        tables = tables._with_scores(records, rules)
         return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[RoiRow]) -> dict[str, str]:
@@ -145,9 +145,26 @@ class Tables:
             added["session_id"] = place.session_id
         return replace(self, rois=_append(self.rois, added))
 
-    def _with_scores(
-        self, place: Place, records: list[dict[str, str]], rules: ImportRules
-    ) -> Tables:
+    def with_template(self, rules: ImportRules) -> Tables:
+        """A row without a score for every reader of every region that has no row yet.
+
+        Asked are the readers that the rules name, else all that the cohort knows, else ``r1``.
+        Made once an import has ended, so that the order of its studies does not decide.
+        """
+        readers = list(rules.readers) or list(self.readers["reader_id"]) or [_FIRST_READER]
+        asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
+        regions = zip(self.rois["participant_id"], self.rois["roi_id"], strict=True)
+        rows = [
+            (*region, reader, rules.scale, MISSING)
+            for region in regions
+            if region not in asked
+            for reader in readers
+        ]
+        scores = _append(self.scores, pd.DataFrame(rows, columns=_COLUMNS["scores"]))
+        named = self._with_readers([row[2] for row in rows], rules)
+        return replace(self, scores=scores, readers=named)
+
+    def _with_scores(self, records: list[dict[str, str]], rules: ImportRules) -> Tables:
         scores = self.scores
         key = ["participant_id", "roi_id", "reader_id"]
         given = scores[scores["score"] != MISSING]
@@ -164,17 +181,7 @@ class Tables:
             scores.loc[np.array(keep, bool)], pd.DataFrame(added, columns=_COLUMNS["scores"])
         )
         readers = self._with_readers([r["reader_id"] for r in added], rules)
-        template_readers = list(rules.readers) or list(readers["reader_id"]) or [_FIRST_READER]
-        scored = set(zip(scores["participant_id"], scores["roi_id"], strict=True))
-        template = [
-            (place.participant_id, roi, reader, rules.scale, MISSING)
-            for roi in self.regions(place)
-            if (place.participant_id, roi) not in scored
-            for reader in template_readers
-        ]
-        scores = _append(scores, pd.DataFrame(template, columns=_COLUMNS["scores"]))
-        named = replace(self, readers=readers)._with_readers([row[2] for row in template], rules)
-        return replace(self, scores=scores, readers=named)
+        return replace(self, scores=scores, readers=readers)
 
     def _with_readers(self, names: list[str], rules: ImportRules) -> pd.DataFrame:
         known = set(self.readers["reader_id"])

@@ -115,7 +115,7 @@ class _Import:
         self.count = Counter(study.patient_id for study in studies)
 
     def run(self) -> None:
-        """Import every study; failures are collected."""
+        """Import every study, then ask for missing scores; failures are collected."""
         for study in self.studies:
             participant = ""
             try:
@@ -135,6 +135,9 @@ class _Import:
                         patient=participant,
                     )
                 )
+        tables = self.tables.with_template(self.rules)
+        if not tables.same(self.tables):
+            tables.write(self.out, self.rules.name)
 
     def _one(self, study: SourceStudy, participant: str) -> None:
         place = self.patients.studies.get(study.uid)

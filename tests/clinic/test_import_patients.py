@@ -114,6 +114,25 @@ def test_bad_scores_name_patient_and_roi(tmp_path, rules, scores, words):
     assert error.roi in ("1", "9")
 
 
+@pytest.mark.parametrize(("scored", "unscored"), [("P1", "P2"), ("P2", "P1")])
+def test_the_template_asks_every_reader_in_whatever_order(tmp_path, rules, scored, unscored):
+    source, out = tmp_path / "in", tmp_path / "out"
+    rows = [f"{scored},1,{reader},likert5,4\n" for reader in ("r1", "r2", "r3")]
+    write_rois(write_patient(source / scored, scored, dce=False), 1, scores="".join(rows))
+    write_rois(write_patient(source / unscored, unscored, dce=False), 1)
+    import_source(source, out, rules)
+    scores = table(out, "scores")
+    template = scores[scores["participant_id"] == f"sub-{unscored}"]
+    assert template[["roi_id", "reader_id", "scale", "score"]].to_numpy().tolist() == [
+        ["1", reader, "likert5", "n/a"] for reader in ("r1", "r2", "r3")
+    ]
+    # A row that a person took out of the template is not asked for again.
+    scores.drop(template.index[0]).to_csv(out / "scores.tsv", sep="\t", index=False)
+    before = everything(out)
+    import_source(source, out, rules)
+    assert everything(out) == before
+
+
 def test_one_score_file_for_all_patients(tmp_path, rules):
     source = tmp_path / "in"
     for patient in ("P1", "P2"):
