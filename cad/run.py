@@ -293,11 +293,12 @@ class Run:
             self.failures.append(Failure(patient, study, "", "score", reason, hint))
         self.explanations = scores.explanations
         table = scores.table
-        self._collect(table["probability"].to_numpy(), table["decision_value"].to_numpy())
+        outside = (table["warnings"] != "").to_numpy()
+        self._collect(
+            table["probability"].to_numpy(), table["decision_value"].to_numpy(), outside=outside
+        )
         for name in ("p_benign", "p_malignant", "model", "warnings"):
             self.results[name] = table[name]
-        outside = self.results["warnings"] != ""
-        self.results.loc[outside & (self.results["decision"] == "benign"), "decision"] = "refer"
         self.timings["score"] = time.perf_counter() - start
 
     def map(self, bundle: Bundle) -> None:
@@ -378,9 +379,16 @@ class Run:
         )
 
     def _collect(
-        self, probability: np.ndarray, decision: np.ndarray, null: dict[str, Any] | None = None
+        self,
+        probability: np.ndarray,
+        decision: np.ndarray,
+        null: dict[str, Any] | None = None,
+        outside: np.ndarray | bool = False,
     ) -> None:
-        """One row per region with everything that is said about it, and the measures."""
+        """One row per region with everything that is said about it, and the measures.
+
+        Regions ``outside`` the training distribution are not called benign.
+        """
         columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
         results = (
             self.features[KEYS]
@@ -391,12 +399,15 @@ class Run:
         results["label"] = results["label"].astype(int)
         own = slice(0, len(results))  # rows of an earlier model's table come after the cohort's
         results["probability"], results["decision_value"] = probability[own], decision[own]
-        results["decision"] = np.where(
-            results["probability"].notna(), decide(probability[own], self.settings.decision), ""
-        )
+        called = decide(probability, self.settings.decision)
+        called = np.where(outside & (called == "benign"), "refer", called)
+        called = np.where(np.isfinite(probability), called, "")
+        results["decision"] = called[own]
         results["warnings"] = ""
         self.metrics = evaluate(
-            self.table.labels.assign(probability=probability, decision_value=decision),
+            self.table.labels.assign(
+                probability=probability, decision_value=decision, decision=called
+            ),
             reader_scores=reader_probabilities(self.scores, self.rois, self.settings.labels),
             decision=self.settings.decision,
             folds=self.folds,

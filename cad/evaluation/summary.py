@@ -43,7 +43,8 @@ def evaluate(
         One row per ROI: ``participant_id, roi_id``; ``probability`` (NaN where none could be
         given); ``truth``, 1 or 0 by histology, NaN where unknown; ``p``, the readers' mean
         probability, NaN without readers. Optional: ``label_kind`` (counted),
-        ``decision_value`` (stands in for the AUC where a learner has no probability at all).
+        ``decision_value`` (stands in for the AUC where a learner has no probability at all);
+        ``decision``, benign, refer or malignant, where it is not by P- and P+ alone.
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score
         (:func:`cad.labels.consensus.reader_probabilities`).
@@ -81,7 +82,7 @@ def evaluate(
                          (Obuchowski-Rockette, readers and patients random), or null, with the
                          reason in ``cad_vs_readers_note``
             decisions    {benign|refer|malignant: {n, malignant, benign, unknown}}
-            reject       {point: POINT at P- and P+, curve: {scale, lower, upper, reject_rate,
+            reject       {point: POINT of the decisions, curve: {scale, lower, upper, reject_rate,
                          error_rate, cost, sensitivity, ppv, error_reject_ratio}} against
                          histology (readers' consensus where that has too few regions), or null;
                          ``against`` says which
@@ -112,6 +113,7 @@ def evaluate(
     consensus = frame["p"].to_numpy(dtype=float)
     patients = frame["participant_id"].astype(str).to_numpy()
     thresholds = decision.thresholds
+    decided = _decided(frame, score, thresholds)
     options = _Options((thresholds[0], 0.5, thresholds[1]), bootstraps, seed)
     result: dict[str, Any] = {
         "n": {
@@ -128,8 +130,8 @@ def evaluate(
         "histology": _comparison(truth, truth, score, patients, options),
         "consensus": _against_consensus(consensus, score, patients, options),
         **_readers(frame, score, reader_scores),
-        "decisions": _decisions(score, truth, thresholds),
-        "reject": _reject(truth, consensus, score, patients, decision),
+        "decisions": _decisions(decided, truth),
+        "reject": _reject(truth, consensus, score, decided, patients, decision),
         "conformal": _conformal(truth, score, patients),
         "folds": _folds(folds, feature_names),
         "null": null,
@@ -355,12 +357,19 @@ def _one_reader(
     }
 
 
-def _decisions(
-    score: np.ndarray, truth: np.ndarray, thresholds: tuple[float, float]
-) -> dict[str, Any]:
-    known = np.isfinite(score)
-    benign, malignant = known & (score < thresholds[0]), known & (score > thresholds[1])
-    groups = {"benign": benign, "refer": known & ~benign & ~malignant, "malignant": malignant}
+_DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
+
+
+def _decided(frame: pd.DataFrame, score: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
+    """The word of every ROI, empty without a score."""
+    if "decision" in frame:
+        return frame["decision"].to_numpy(dtype=str)
+    words = np.array([_DECISIONS[code] for code in decide(score, *thresholds).tolist()], dtype=str)
+    return np.where(np.isfinite(score), words, "")
+
+
+def _decisions(decided: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    groups = {name: decided == name for name in _DECISIONS.values()}
     return {
         name: {
             "n": int(rows.sum()),
@@ -376,14 +385,16 @@ def _reject(
     truth: np.ndarray,
     consensus: np.ndarray,
     score: np.ndarray,
+    decided: np.ndarray,
     patients: np.ndarray,
     decision: DecisionSettings,
 ) -> dict[str, Any] | None:
+    code = np.select([decided == word for word in _DECISIONS.values()], list(_DECISIONS), -1)
     for against, y in (("histology", truth), ("readers", metrics.consensus_truth(consensus)[0])):
         usable = np.isfinite(y) & np.isfinite(score)
         y, q = y[usable], score[usable]
         if _enough(y, patients[usable]) and _is_probability(q):
-            point = reject_point(y, decide(q, *decision.thresholds), decision)
+            point = reject_point(y, code[usable], decision)
             return {"against": against, "point": point, "curve": reject_curve(y, q, decision)}
     return None
 

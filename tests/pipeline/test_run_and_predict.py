@@ -12,6 +12,8 @@ import pytest
 
 from cad.errors import CadError
 from cad.evaluation.metrics import auc
+from cad.imaging.nifti import read_volume, write_volume
+from cad.imaging.study_files import image_path
 from cad.pipeline import check, compare_models, predict, run_pipeline, suggest_readings, train
 from cad.run_folder import PROBABILITY_COLUMNS
 from cad.running import How
@@ -273,10 +275,25 @@ def test_a_misspelt_learner_is_refused_before_any_image_is_read(
 def test_benign_is_not_stated_outside_the_training_distribution(
     cohort: Path, model: Path, tmp_path: Path
 ) -> None:
-    summary = predict([str(model)], cohort, tmp_path / "out", How())
+    root = _copy(cohort, tmp_path)
+    for patient in sorted(p.name for p in root.glob("sub-*"))[:2]:
+        path = image_path(root / patient, patient, "adc")
+        adc = read_volume(path)
+        write_volume(path, adc.with_array(adc.array * np.float32(2.5)))
+    costs = tmp_path / "costs.yaml"  # benign below .45: far from all training regions P is .4
+    costs.write_text(
+        "{false_positive: 1, false_negative: 1, refer_negative: 0.45, refer_positive: 0.45}"
+    )
+    summary = predict([str(model)], root, tmp_path / "out", How(), decision=str(costs))
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
     outside = table["warnings"].fillna("").str.contains("outside the training distribution")
+    assert (outside & (table["probability"] < 0.45)).any()
     assert not (outside & (table["decision"] == "benign")).any()
+    # What is counted is what was said.
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    said = table["decision"].value_counts()
+    assert {k: v["n"] for k, v in metrics["decisions"].items() if v["n"]} == said.to_dict()
+    assert metrics["reject"]["point"]["reject_rate"] == pytest.approx(said["refer"] / len(table))
     numbers = summary.as_dict()["metrics"]
     assert numbers["histology"]["auc"]["value"] != numbers["consensus"]["auc"]["value"]
     json.dumps(numbers, allow_nan=False)
