@@ -114,12 +114,17 @@ class Patient:
 
     @property
     def status(self) -> str:
-        """``complete``, ``incomplete``, ``awaiting ROI`` or ``failed``."""
+        """``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI`` or ``failed``.
+
+        Not the cohort's ``complete``, which says that every study has regions.
+        """
         if self.top is None:
             awaiting = any(f["reason"].startswith("awaiting ROI") for f in self.failures)
             return "awaiting ROI" if awaiting else "failed"
-        lost = self.failures or self.missing or any(r.probability is None for r in self.regions)
-        return "incomplete" if lost else "complete"
+        if self.failures or any(r.probability is None for r in self.regions):
+            return "scored in part"
+        lacking = " and ".join(sorted(self.missing))
+        return f"scored without {lacking}" if lacking else "scored"
 
     def count(self, decision: str) -> int:
         """Regions with this decision."""
@@ -218,12 +223,17 @@ def _study_views(results: Results, patient: Patient) -> list[StudyView]:
                 viewer=_with_regions(viewers.pop(0), own),
                 n_slices=len(shown.z_mm),
                 missing=missing,
-                notes=[str(n) for n in shown.meta.get("notes", [])],
+                notes=[n for n in map(str, shown.meta.get("notes", [])) if not _said(n)],
                 failures=failures,
                 alignments=alignments(shown),
             )
         )
     return views
+
+
+def _said(note: str) -> bool:
+    """Whether a note repeats that a modality is missing, which its study says in any case."""
+    return note.startswith("missing modality: ") or note.endswith(": its features are missing")
 
 
 def _study_of(failure: dict[str, str]) -> str:

@@ -153,6 +153,38 @@ def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
     assert "times are not increasing" in References(_page(finished_run, "sub-P900")).text
 
 
+def test_status_says_what_is_lacking_on_index_and_page_alike(finished_run: Path) -> None:
+    index = _page(finished_run, "index")
+    for name, status in (
+        ("sub-P001", "scored"),
+        ("sub-P002", "scored in part"),  # a region failed
+        ("sub-P005", "scored without ADC"),
+        ("sub-P900", "failed"),
+        ("sub-P901", "awaiting ROI"),
+    ):
+        row = index.split(f'href="{name}.html">{name}</a></th>')[1].split("</tr>")[0]
+        assert f'<td class="status">{status}</td>' in row
+        header = References(_page(finished_run, name).split("</header>")[0]).text
+        assert header.endswith(f" · {status}")
+
+
+def test_a_missing_modality_is_said_once_in_the_list(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("report"))
+    path = run / "studies" / "sub-P002.npz"
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    meta = json.loads(str(arrays["meta"]))
+    meta["notes"] += ["missing modality: DCE", "no dynamic series: its features are missing"]
+    np.savez(path, **(arrays | {"meta": np.array(json.dumps(meta))}))
+    write_report(run)
+    page = _page(run, "sub-P002")
+    assert "missing modality" not in page
+    assert "its features are missing" not in page
+    assert page.count("DCE is missing from this study: nothing was measured on it.") == 1
+    assert "arterial input from the population" in page
+
+
 def test_two_sessions_share_one_page(finished_run: Path) -> None:
     page = _page(finished_run, "sub-P003")
     assert page.count('class="viewer"') == 2
