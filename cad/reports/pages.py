@@ -53,6 +53,10 @@ ACTIONS = {
     "benign": "below the site's lower threshold: no suspicion at the site's costs",
     "": "no probability: see what was missing or failed",
 }
+NOT_BENIGN = (
+    "below the site's lower threshold, but unlike the regions that the model learned from: benign "
+    "is not stated, have it read again"
+)
 MODALITIES = {"t2w": "T2", "adc": "ADC", "dce": "DCE"}
 
 
@@ -62,6 +66,7 @@ class RegionView:
 
     region: Region
     anchor: str
+    action: str
     images: list[KeyImage]
     slice_number: int | None
     z_mm: float | None
@@ -284,6 +289,7 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
     return RegionView(
         region=region,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
+        action=_action(region, results.thresholds),
         images=key_images(images, region.label, KEY_LAYERS) if images else [],
         slice_number=None if z is None or images is None else images.slice_numbers[z],
         z_mm=None if z is None or images is None else float(images.z_mm[z]),
@@ -296,6 +302,12 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
         reasons=reason_bars(reasons[:5]),
         warnings=[*region.warnings, *_display_warnings(known, images)],
     )
+
+
+def _action(region: Region, thresholds: tuple[float, float] | None) -> str:
+    """What a decision means for the region; one may be referred although its P is low."""
+    low = thresholds and region.probability is not None and region.probability < thresholds[0]
+    return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[region.decision]
 
 
 _COLUMNS = ("volume_mm3", "adc_median", "ktrans_median")
@@ -365,7 +377,6 @@ def _common(results: Results) -> dict[str, Any]:
         "simulated": bool(run.get("simulated")),
         "costs": settings.get("decision") or {},
         "thresholds": results.thresholds,
-        "actions": ACTIONS,
         "scale_bar": SCALE_BAR_MM,
     }
 

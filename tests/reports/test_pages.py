@@ -142,6 +142,19 @@ def test_a_page_names_the_model_that_scored_this_patient(
     assert References(_page(run, "index")).text.count("models three, two") == 2
 
 
+def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    table = pd.read_csv(run / "probabilities.csv")
+    own = table["participant_id"] == "sub-P005"
+    table.loc[own, ["probability", "decision"]] = [0.05, "refer"]
+    table.to_csv(run / "probabilities.csv", index=False)
+    write_report(run)
+    text = References(_page(run, "sub-P005")).text
+    assert text.count("but unlike the regions that the model learned from") == 2
+    assert "between the site's thresholds" not in text
+
+
 def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
     missing = References(_page(finished_run, "sub-P002")).text
     assert "DCE missing: nothing was measured on it" in missing
