@@ -386,7 +386,7 @@ def _models(results: Results, regions: Iterable[Region]) -> list[dict[str, Any]]
     said = results.run.get("model") or {}
     known = said.get("models") or {said.get("name"): said}
     names = dict.fromkeys(region.model for region in regions if region.model)
-    return [{"name": name, **known.get(name, {})} for name in names]
+    return [{"name": name, "training": None, **known.get(name, {})} for name in names]
 
 
 def _record(run: dict[str, Any]) -> list[tuple[str, str]]:

@@ -140,6 +140,11 @@ def test_a_page_names_the_model_that_scored_this_patient(
     assert "scored by two" in both
     assert both.count("Model two") == both.count("Model three") == 2
     assert References(_page(run, "index")).text.count("models three, two") == 2
+    # A run of before, whose record has the first model's training only.
+    del record["model"]["models"]
+    (run / "run.json").write_text(json.dumps(record))
+    write_report(run)
+    assert "scored by two · 3 regions" in References(_page(run, "sub-P002")).text
 
 
 def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_path: Path) -> None:
