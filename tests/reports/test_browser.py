@@ -233,6 +233,30 @@ def test_a_missing_modality_is_named_on_its_panel(
     assert page.locator(".viewer canvas").count() == 2
 
 
+@pytest.mark.parametrize("width", [360, 400, 800])
+@pytest.mark.parametrize("name", ["index", "sub-P002", "sub-P003", "sub-P900"])
+def test_a_narrow_screen_scrolls_tables_in_their_box_and_nothing_else(
+    finished_run: Path, opened: Callable[[Path], Opened], name: str, width: int
+) -> None:
+    page = opened(finished_run / "report" / f"{name}.html").ready()
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    beyond = page.evaluate(
+        """() => Array.from(document.querySelectorAll("main *, header *"))
+          .filter((e) => e.getBoundingClientRect().right > innerWidth && !e.closest("table"))
+          .map((e) => e.outerHTML.slice(0, 80))"""
+    )
+    assert beyond == []
+    boxes = page.evaluate(
+        """() => Array.from(document.querySelectorAll("table"), (t) => t.parentElement)
+          .filter((box) => box.scrollWidth > box.clientWidth)
+          .map((box) => [getComputedStyle(box).overflowX, box.tabIndex])"""
+    )
+    assert all(box == ["auto", 0] for box in boxes)
+    if name == "sub-P002" and width == 400:
+        assert boxes
+
+
 def test_no_serious_accessibility_finding(
     finished_run: Path, opened: Callable[[Path], Opened]
 ) -> None:
