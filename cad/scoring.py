@@ -148,8 +148,8 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
 def _outlier_warnings(bundle: Bundle, X: np.ndarray) -> list[str]:
     limit = bundle.metadata["outlier"]["limit"]
     return [
-        f"outside the training distribution: {value:.3g} standard deviations, limit {limit:.3g}; "
-        "benign is not stated"
+        f"outside the training distribution: {value:.3g} standard deviations, limit {limit:.3g}, "
+        "so that benign is not stated"
         if value > limit
         else ""
         for value in feature_distance(bundle.estimator, X)

@@ -74,6 +74,7 @@ class RegionView:
     facts: list[tuple[str, str]]
     fit: str
     curve: CurvePlot | None
+    no_curve: str
     reasons: list[ReasonBar]
     warnings: list[str]
 
@@ -299,9 +300,16 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
             f"{t} {_measured(known, k, unit)}" for k, t, unit in _FIT if known.get(k) is not None
         ),
         curve=curve_plot(images.curve(region.roi)) if images else None,
+        no_curve=_no_curve(images),
         reasons=reason_bars(reasons[:5]),
         warnings=[*region.warnings, *_display_warnings(known, images)],
     )
+
+
+def _no_curve(images: StudyImages | None) -> str:
+    """Why a region may have no enhancement curve."""
+    absent = images is not None and "dce" in images.meta.get("missing", [])
+    return "This study has no dynamic series." if absent else "No curve was measured here."
 
 
 def _action(region: Region, thresholds: tuple[float, float] | None) -> str:
@@ -398,6 +406,11 @@ def _record(run: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _moment(text: str) -> str:
+    """An ISO time as a person writes it."""
+    return text.replace("T", " ").replace("+00:00", " UTC")
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -408,6 +421,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["probability"] = probability_text
+    environment.filters["moment"] = _moment
     return environment
 
 

@@ -288,6 +288,7 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
     outside = table["warnings"].fillna("").str.contains("outside the training distribution")
     assert (outside & (table["probability"] < 0.45)).any()
+    assert not table["warnings"].fillna("").str.contains(";").any()  # which parts warnings
     assert not (outside & (table["decision"] == "benign")).any()
     # What is counted is what was said.
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())

@@ -147,6 +147,33 @@ def test_a_page_names_the_model_that_scored_this_patient(
     assert "scored by two · 3 regions" in References(_page(run, "sub-P002")).text
 
 
+def test_pages_use_words_that_need_no_glossary(finished_run: Path) -> None:
+    without = References(_page(finished_run, "sub-P002")).text
+    assert "This study has no dynamic series." in without
+    text = References(_page(finished_run, "sub-P001")).text
+    assert "benign below .10 malignant above .60" in text
+    assert "Not ruled out (90 %)" in text
+    assert "2026-01-05 03:00:00 UTC" in text
+    index = References(_page(finished_run, "index")).text
+    assert "referring a malignant region 0.4, a benign one 0.4" in index
+
+
+@pytest.mark.parametrize("thresholds", [(0.001, 0.01), (0.1, 0.6), (0.45, 0.55), (0.95, 0.99)])
+def test_the_scales_words_stay_apart_and_inside(
+    finished_run: Path, tmp_path: Path, thresholds: tuple[float, float]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(record | {"decision_thresholds": thresholds}))
+    write_report(run)
+    page = _page(run, "sub-P005")
+    found = re.findall(r'class="threshold" x="([\d.]+)" y="65"( text-anchor="end")?', page)[:2]
+    (benign, end), (malignant, start) = found
+    assert (bool(end), bool(start)) == (True, False)
+    assert 104 <= float(benign) < float(malignant) <= 290  # of 420; a word takes up to 130
+
+
 def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))

@@ -242,7 +242,7 @@
       this.annotate(context, panel, wide, high, ratio);
       const [low, top] = this.layers[panel.key].shown;
       const { digits, unit } = this.layers[panel.key];
-      panel.caption.textContent = `${panel.name}  ${low.toFixed(digits)} to ${top.toFixed(digits)} ${unit}`;
+      panel.caption.textContent = `${panel.name}  window ${low.toFixed(digits).replace("-", "\u2212")} to ${top.toFixed(digits)} ${unit}`;
       canvas.setAttribute("aria-label", `${panel.name}, slice ${this.data.numbers[this.z]} of ${this.data.total}`);
     }
 
