@@ -160,10 +160,10 @@ class ValidationSettings(Section):
 class DecisionSettings(Section):
     """Costs of errors and of referring (rejecting); METHODS 3. Set by the site."""
 
-    false_positive: float = Field(1.0, gt=0, description="C_n")
-    false_negative: float = Field(4.0, gt=0, description="C_p")
-    refer_negative: float = Field(0.4, gt=0, description="R_n")
-    refer_positive: float = Field(0.4, gt=0, description="R_p")
+    false_positive: float = Field(1.0, gt=0, description="C_n: a benign region called malignant")
+    false_negative: float = Field(4.0, gt=0, description="C_p: a malignant region called benign")
+    refer_negative: float = Field(0.4, gt=0, description="R_n: a benign region referred")
+    refer_positive: float = Field(0.4, gt=0, description="R_p: a malignant region referred")
 
     @property
     def thresholds(self) -> tuple[float, float]:
@@ -296,6 +296,10 @@ def settings_page() -> str:
             *settings_table(PipelineSettings),
             "",
             "## A site's costs (`configs/decision/*.yaml`)",
+            "",
+            "For `cad predict --decision FILE`; only their ratios count. A region is called benign "
+            "below P₋ = R_n / (C_p − R_p + R_n), malignant above P₊ = (C_n − R_n) / (C_n − R_n + "
+            "R_p), and referred between.",
             "",
             head,
             *settings_table(DecisionSettings),
