@@ -25,7 +25,7 @@ from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import Found, assemble
 from cad.files import write_atomic
 
-REPEATS, FOLDS, INNER_FOLDS, DRAWS = 5, 2, 3, 10
+REPEATS, FOLDS, INNER_FOLDS, DRAWS = 5, 2, 3, 50
 WIDTH_PERCENTILE = 90
 TIE = 1e-4
 Fold = tuple[np.ndarray, np.ndarray]
@@ -78,7 +78,7 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
         if not (path := _record(folder, name, mode, repeats)).is_file()
     ]
     work = [delayed(_one_set)(tables, name, f, repeats, path) for name, f, path in missing]
-    draws = {name: _record(folder, name, "draws", repeats) for name in sets}
+    draws = {name: _record(folder, name, f"draws-{DRAWS}", repeats) for name in sets}
     missing_draws = [(name, path) for name, path in draws.items() if not path.is_file()]
     work += [delayed(_draws)(tables, name, repeats, path) for name, path in missing_draws]
     Parallel(n_jobs=options.jobs)(work)
