@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from cad.features.table import StudyFeatures
     from cad.imaging.study import Study
 
-if TYPE_CHECKING:
-    from cad.imaging.study import Study
-
 # Raised whenever measured numbers change meaning, so that results of older code are recomputed.
 RESULT_VERSION = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import binomtest, wilcoxon
 
 from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
 from cad.learners import FuzzySVC, PlattSVC, ProbabilisticSVC
+from cad.learners.base import LearnerWarning
 
 METHODS = ("P-SVM", "SVM", "F-SVM")
 COST = 100.0
@@ -53,6 +55,27 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
         "KL one-sided": kl_one_sided(p, q),
         "Err": alignment_error(p, q),
     }
+
+
+def attempt(
+    method: str,
+    X: np.ndarray,
+    p: np.ndarray,
+    eta: float,
+    test: tuple[np.ndarray, np.ndarray],
+    scale: object = "learned",
+) -> dict[str, float]:
+    """Measures of a fit on test points and their probabilities; a refusal is counted instead.
+
+    A scale that collapses or is unbounded is refused. Draws with certain labels of one class and
+    tubes narrower than the noise are what the paper runs: their warnings are not repeated.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LearnerWarning)
+            return {"refused": 0.0, **measures(fit(method, X, p, eta, scale), *test)}
+    except ValueError:
+        return {"refused": 1.0}
 
 
 def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import METHODS, fit, measures, medians
+from cad.experiments.methods import METHODS, attempt, medians
 from cad.experiments.niaf2014 import N_TEST, N_TRAIN, SEEDS, TABLE2_MEANS, TABLE2_NOISE, compare
 from cad.experiments.results import COLOURS, Result
 
@@ -63,16 +63,18 @@ def proportion(options: Options) -> Result:
             p = noisy(_data().posterior(X), TABLE2_NOISE, rng)
             soft = rng.permutation(N_TRAIN) < round(share * N_TRAIN)
             labels = np.where(soft, p, (p > 0.5).astype(float))
-            for method in METHODS:
-                # Without any soft label the P-SVM is an SVM: its scale cannot be learned.
-                scale = "learned" if share > 0 else "fixed"
-                row: dict[str, object] = {"share": share, "seed": seed, "method": method}
-                try:
-                    model = fit(method, X, labels, TABLE2_NOISE, scale)
-                    row |= measures(model, X_test, _data().posterior(X_test))
-                except ValueError:
-                    row["refused"] = 1.0
-                rows.append(row)
+            # Without any soft label the P-SVM is an SVM: its scale cannot be learned.
+            scale = "learned" if share > 0 else "fixed"
+            test = X_test, _data().posterior(X_test)
+            rows += [
+                {
+                    "share": share,
+                    "seed": seed,
+                    "method": method,
+                    **attempt(method, X, labels, TABLE2_NOISE, test, scale),
+                }
+                for method in METHODS
+            ]
     table = medians(pd.DataFrame(rows), ["share", "method"])
     return Result(
         "Share of probabilistic labels: [N14] Fig. 7",
@@ -95,15 +97,17 @@ def discrete(options: Options) -> Result:
         rng = np.random.default_rng(seed)
         X, X_test = _data().draw(N_TRAIN, rng), _data().draw(N_TEST, rng)
         p = noisy(_data().posterior(X), TABLE2_NOISE, rng)
-        for name, labels in (("continuous", p), ("five levels", five_levels(p))):
-            for method in METHODS:
-                row: dict[str, object] = {"labels": name, "seed": seed, "method": method}
-                try:
-                    model = fit(method, X, labels, HALF_STEP)
-                    row |= measures(model, X_test, _data().posterior(X_test))
-                except ValueError:
-                    row["refused"] = 1.0
-                rows.append(row)
+        test = X_test, _data().posterior(X_test)
+        rows += [
+            {
+                "labels": name,
+                "seed": seed,
+                "method": method,
+                **attempt(method, X, labels, HALF_STEP, test),
+            }
+            for name, labels in (("continuous", p), ("five levels", five_levels(p)))
+            for method in METHODS
+        ]
     table = medians(pd.DataFrame(rows), ["labels", "method"])
     return Result(
         "Five-level labels: [N14] VI, data not shown there",
