@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest, wilcoxon
+from sklearn.exceptions import ConvergenceWarning
 
 from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
 from cad.learners import FuzzySVC, PlattSVC, ProbabilisticSVC
@@ -67,14 +68,15 @@ def attempt(
 ) -> dict[str, float]:
     """Measures of a fit on test points and their probabilities; a refusal is counted instead.
 
-    A scale that collapses or is unbounded is refused. Draws with certain labels of one class and
-    tubes narrower than the noise are what the paper runs: their warnings are not repeated.
+    A scale that collapses or is unbounded is refused, and so is, here, a fit on the way there that
+    did not converge. What draws with certain labels of one class warn of is not repeated.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LearnerWarning)
+            warnings.simplefilter("error", ConvergenceWarning)
             return {"refused": 0.0, **measures(fit(method, X, p, eta, scale), *test)}
-    except ValueError:
+    except (ValueError, ConvergenceWarning):
         return {"refused": 1.0}
 
 
