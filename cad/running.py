@@ -156,6 +156,8 @@ def workplace(how: How) -> Iterator[None]:
         if how.scheduler is not None:
             stack.enter_context(_client(how.scheduler))
             stack.enter_context(parallel_config("dask", wait_for_workers_timeout=_CONNECT_SECONDS))
+        else:
+            stack.enter_context(parallel_config("loky", initializer=_end_with_starter))
         yield
 
 
@@ -345,6 +347,20 @@ def out_of_memory(limit: float) -> Fault:
 def _end_with_parent() -> None:
     os.read(0, 1)  # returns when the pipe closes; nobody writes
     os._exit(1)  # the driver is gone, even by kill -9: write nothing more into its folder
+
+
+def _end_with_starter() -> None:
+    """End this process when the one that started it has ended, even by kill -9.
+
+    A worker of joblib else waits for work for ever, with hundreds of megabytes.
+    """
+
+    def watch(starter: int) -> None:
+        while os.getppid() == starter:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
 
 
 def _forget_peak() -> None:

@@ -102,6 +102,8 @@ def test_kill_9_of_the_driver_at_random_moments(
         assert outputs(out) == expected
         assert not list(out.glob("**/.*.part"))
         shutil.rmtree(out)
+    time.sleep(3.0)
+    assert not _children("popen_loky", parent=1), "a killed driver left workers behind"
     print(f"{kills} of {KILLS} kills recovered; a run takes {whole:.1f} s; killed at {moments}")
     assert len(moments) >= 2, "the kills were meant to fall into different stages"
 
@@ -156,13 +158,13 @@ def test_a_study_that_hangs_is_a_row(simulated: Path, quick: str, tmp_path: Path
     assert "time limit of 20 s" in results[0].failures[0].reason
 
 
-def _children(word: str) -> list[int]:
-    """Processes started by this one whose command line holds the word."""
+def _children(word: str, parent: int | None = None) -> list[int]:
+    """Processes started by this one (or ``parent``) whose command line holds the word."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
-            if int(parent) == os.getpid() and word in (folder / "cmdline").read_text():
+            starter = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if starter == (parent or os.getpid()) and word in (folder / "cmdline").read_text():
                 found.append(int(folder.name))
         except OSError:
             continue
