@@ -157,7 +157,8 @@ def workplace(how: How) -> Iterator[None]:
             stack.enter_context(_client(how.scheduler))
             stack.enter_context(parallel_config("dask", wait_for_workers_timeout=_CONNECT_SECONDS))
         else:
-            stack.enter_context(parallel_config("loky", initializer=_end_with_starter))
+            follow = {"initializer": _end_with, "initargs": (os.getpid(),)}
+            stack.enter_context(parallel_config("loky", **follow))
         yield
 
 
@@ -349,18 +350,18 @@ def _end_with_parent() -> None:
     os._exit(1)  # the driver is gone, even by kill -9: write nothing more into its folder
 
 
-def _end_with_starter() -> None:
-    """End this process when the one that started it has ended, even by kill -9.
+def _end_with(driver: int) -> None:
+    """End this process, a child of the driver, when the driver has ended, even by kill -9.
 
     A worker of joblib else waits for work for ever, with hundreds of megabytes.
     """
 
-    def watch(starter: int) -> None:
-        while os.getppid() == starter:
+    def watch() -> None:
+        while os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 
-    threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _forget_peak() -> None:

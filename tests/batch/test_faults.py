@@ -14,13 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from batch_tasks import act
+from batch_tasks import act, run_and_leave
 
 from cad.batch import measure_studies
 from cad.cohort import read_cohort
@@ -63,10 +62,12 @@ def test_kill_9_of_the_driver_at_random_moments(
     """20 runs killed at random moments each end, resumed, with the undisturbed bytes."""
     expected = outputs(undisturbed)
     rng = random.Random(8)
-    fork = multiprocessing.get_context("fork")  # imports are done: the kill falls into the work
+    # Imports are done, so that the kill falls into the work, in a process without threads.
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["cad.run", "cad.features.table", "cad.reports", "sklearn.svm"])
 
     def start(out: Path) -> multiprocessing.process.BaseProcess:
-        process = fork.Process(target=_run_and_leave, args=(quick, simulated, out))
+        process = server.Process(target=run_and_leave, args=(quick, simulated, out))
         process.start()
         return process
 
@@ -106,16 +107,6 @@ def test_kill_9_of_the_driver_at_random_moments(
     assert not _children("popen_loky", parent=1), "a killed driver left workers behind"
     print(f"{kills} of {KILLS} kills recovered; a run takes {whole:.1f} s; killed at {moments}")
     assert len(moments) >= 2, "the kills were meant to fall into different stages"
-
-
-def _run_and_leave(quick: str, cohort: Path, out: Path) -> None:
-    """A driver; it leaves at once, for joblib's idle workers would hold a forked child."""
-    try:
-        run_pipeline(quick, cohort, out, How(jobs=2))
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
 
 
 def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp_path: Path):

@@ -6,6 +6,8 @@ import ctypes
 import os
 import signal
 import time
+import traceback
+from pathlib import Path
 
 
 def act(task: tuple[str, float]) -> object:
@@ -32,3 +34,16 @@ def act(task: tuple[str, float]) -> object:
 
         return [pool["num_threads"] for pool in threadpool_info()]
     return word
+
+
+def run_and_leave(quick: str, cohort: Path, out: Path) -> None:
+    """A driver with two workers; it leaves at once, without waiting for idle workers."""
+    from cad.pipeline import run_pipeline
+    from cad.running import How
+
+    try:
+        run_pipeline(quick, cohort, out, How(jobs=2))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
