@@ -161,7 +161,7 @@ def test_the_experiment_runs_on_what_arrived(home, tmp_path) -> None:
     assert f"Left out: Cardio ({NOT_THERE['Cardio']})." in page
     assert run_experiment("wang2014-uci", options).read_text() == page
     kept = sorted(path.name for path in (tmp_path / "wang2014-uci-openml").iterdir())
-    assert kept == ["Iris-draws-1.json", "Iris-honest-1.json", "Iris-with_flaws-1.json"]
+    assert kept == ["Iris-draws-50-1.json", "Iris-honest-1.json", "Iris-with_flaws-1.json"]
 
 
 def test_without_a_network_the_way_out_is_named_soon(home, tmp_path) -> None:
