@@ -12,13 +12,12 @@ import io
 import json
 import os
 import pstats
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, RUSAGE_SELF
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 import numpy as np
@@ -276,7 +275,7 @@ def readers(data: Path) -> dict[str, float]:
 def cpu_seconds() -> float:
     """CPU time of this process and its workers so far; wall time means little on a busy machine."""
     get_reusable_executor().shutdown(wait=True)  # only workers that have ended are counted
-    own, workers = resource.getrusage(RUSAGE_SELF), resource.getrusage(RUSAGE_CHILDREN)
+    own, workers = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
 
 

@@ -164,7 +164,7 @@ def verify_bundle(folder: Path) -> float:
     try:
         got = bundle.estimator.predict_proba(bundle.reference_X)[:, 1]
         gap = float(np.abs(got - bundle.reference_probability).max())
-    except Exception as error:
+    except Exception as error:  # parts that were altered together may break it anywhere
         raise CadError(f"the bundle's model does not predict: {error!r}", file=folder) from error
     if not gap <= REPRODUCTION_TOLERANCE:
         raise CadError(

@@ -161,7 +161,7 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
-    simulated = _is_simulated(_read_description(root))
+    simulated = is_simulated(root)
     participants = _read(root, "participants.tsv")
     readers = _typed_readers(root, _read(root, "readers.tsv"))
     problems: list[CadError] = []
@@ -214,8 +214,15 @@ def write_tables(
         write_atomic(root / filename, text.encode())
 
 
-def _is_simulated(description: dict[str, object]) -> bool:
-    made = description.get("GeneratedBy")
+def is_simulated(root: Path) -> bool:
+    """Whether the cohort's description says that the simulator made its patients.
+
+    Raises
+    ------
+    CadError
+        When the description is missing or no JSON object.
+    """
+    made = _read_description(root).get("GeneratedBy")
     return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 

@@ -224,6 +224,7 @@ def read_settings(kind: type[T], path: Path) -> T:
     if not path.is_file():
         raise CadError("no such settings file", file=path)
     try:
+        # _Plain is a SafeLoader, which the linters cannot see.
         content = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # nosec B506  # noqa: S506
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CadError(f"not valid YAML: {error}", file=path) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pandas as pd
 from cad.clinic.conversion import RoiRow
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.patients import FIRST_SESSION, Place
-from cad.cohort import MISSING, SIMULATOR, write_tables
+from cad.cohort import MISSING, is_simulated, write_tables
 from cad.errors import CadError
 from cad.labels.scales import check_score
 
@@ -44,7 +43,8 @@ class Tables:
     def read(cls, root: Path) -> Tables:
         """The tables of a cohort; empty ones where there are none yet."""
         tables = {name: _read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()}
-        return cls(**tables, simulated=_simulated(root / "dataset_description.json"))
+        before = (root / "dataset_description.json").exists()
+        return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
 
     def write(self, root: Path, name: str) -> None:
         """Write all tables; each file is whole or absent."""
@@ -236,18 +236,6 @@ def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     if absent:
         raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
     return table
-
-
-def _simulated(path: Path) -> bool:
-    """The mark of an earlier import or simulation: once there, it stays."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return False
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    made = content.get("GeneratedBy") if isinstance(content, dict) else None
-    return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
 def _append(table: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
