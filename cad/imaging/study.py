@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cad.imaging.modality import MODALITIES
 from cad.imaging.volume import Dynamic, Volume
 
 
 @dataclass(frozen=True)
 class Roi:
-    """One region of interest: its identifier and its integer in the label map."""
+    """Name a region of interest: its identifier and its integer in the label map."""
 
     roi_id: str
     label: int
@@ -18,7 +19,7 @@ class Roi:
 
 @dataclass
 class Study:
-    """Everything that is measured of one study; a modality that is absent is None.
+    """Hold everything that is measured of one study; a modality that is absent is None.
 
     Parameters
     ----------
@@ -57,3 +58,18 @@ class Study:
     gland: Volume | None = None
     vessel: Volume | None = None
     notes: list[str] = field(default_factory=list)
+
+    def image(self, name: str) -> Volume | Dynamic | None:
+        """Return the image of a modality (``t2w``, ``adc``, ...); None where it is absent."""
+        found: Volume | Dynamic | None = getattr(self, name)
+        return found
+
+    def grid(self, name: str) -> Volume | None:
+        """Return the grid of a modality's image: the image itself, or a dynamic's first frame."""
+        found = self.image(name)
+        return found.grid if isinstance(found, Dynamic) else found
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Names of the modalities that the study has, in the order of the table."""
+        return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)
