@@ -54,8 +54,10 @@ T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
 # Tissue lies between 400 (dense tumour) and 3000 (free water at body temperature).
 ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s", physical=(400.0, 3000.0))
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
+# The name differs from the b-values that a study brings (``acq-b<b>_dwi``): this is one image.
+HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
 
-MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE)
+MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV)
 
 
 def modality(name: str) -> Modality:

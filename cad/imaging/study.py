@@ -31,6 +31,8 @@ class Study:
         T2-weighted image (arbitrary units) and ADC map (1e-6 mm2/s).
     dce : Dynamic or None
         Dynamic series.
+    hbv : Volume or None
+        Diffusion-weighted image at b of 1400 s/mm2 or more, acquired or computed.
     vfa : list of (float, Volume)
         Variable-flip-angle images with their flip angle in degrees.
     vfa_repetition_time : float or None
@@ -50,6 +52,7 @@ class Study:
     t2w: Volume | None = None
     adc: Volume | None = None
     dce: Dynamic | None = None
+    hbv: Volume | None = None
     vfa: list[tuple[float, Volume]] = field(default_factory=list)
     vfa_repetition_time: float | None = None
     diffusion: list[tuple[float, Volume]] = field(default_factory=list)
