@@ -78,6 +78,30 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     return grid.with_array(signal.astype(np.float32)), [note]
 
 
+def trace(images: list[Volume]) -> Volume:
+    """Return the trace image of several directions: the geometric mean, voxel by voxel.
+
+    The mean of ln S over orthogonal directions decays with the mean diffusivity, which is what an
+    ADC map shows.
+
+    Parameters
+    ----------
+    images : list of Volume
+        One b-value, any number of directions, one grid.
+
+    Raises
+    ------
+    CadError
+        For images on different grids.
+    """
+    if not all(image.same_grid(images[0]) for image in images):
+        raise CadError("the directions of one b-value lie on different grids")
+    stack = np.stack([image.array.astype(np.float64) for image in images])
+    positive = (stack > 0).all(axis=0)
+    logs = np.log(np.where(positive, stack, 1.0)).mean(axis=0)
+    return images[0].with_array(np.where(positive, np.exp(logs), 0.0).astype(np.float32))
+
+
 def _b_values(images: list[tuple[float, Volume]]) -> str:
     values = ", ".join(f"{v:g}" for v in sorted({float(v) for v, _ in _choose(images)}))
     return f"b = {values} s/mm2"

@@ -10,11 +10,31 @@ from cad.imaging.volume import Dynamic, Volume
 
 @dataclass(frozen=True)
 class Roi:
-    """Name a region of interest: its identifier and its integer in the label map."""
+    """Name a region of interest: its identifier, its integer in the label map, what is known of it.
+
+    ``zone`` and ``histology`` are ``n/a`` and ``isup`` is None where they are not known.
+    """
 
     roi_id: str
     label: int
     zone: str = "n/a"
+    histology: str = "n/a"
+    isup: int | None = None
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Hold how an image was acquired, as its sidecar says; None where it does not.
+
+    Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's.
+    """
+
+    repetition_time: float | None = None
+    echo_time: float | None = None
+    flip_angle: float | None = None
+    field_strength: float | None = None
+    study_uid: str | None = None
+    frame_uid: str | None = None
 
 
 @dataclass
@@ -43,6 +63,8 @@ class Study:
         Label map; integers are those of ``rois``.
     gland, vessel : Volume or None
         Masks of the prostate and of an artery (for the arterial input function).
+    protocols : dict of str to Protocol
+        How each modality was acquired, by its name.
     notes : list of str
         What was missing, replaced or assumed; shown on the patient's page.
     """
@@ -60,6 +82,7 @@ class Study:
     rois: list[Roi] = field(default_factory=list)
     gland: Volume | None = None
     vessel: Volume | None = None
+    protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def image(self, name: str) -> Volume | Dynamic | None:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,18 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.imaging.geometry import overlaps, roi_in_grid
-from cad.imaging.modality import MODALITIES
+from cad.imaging.modality import MODALITIES, Modality
 from cad.imaging.nifti import (
     read_dynamic,
     read_sidecar,
     read_volume,
+    sidecar_path,
     write_dynamic,
     write_sidecar,
     write_volume,
 )
-from cad.imaging.study import Roi, Study
+from cad.imaging.study import Protocol, Roi, Study
+from cad.imaging.units import in_unit
 from cad.imaging.volume import Dynamic, Volume
 
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
@@ -51,12 +54,12 @@ def image_path(folder: Path, study_id: str, kind: str) -> Path:
 
 
 def vfa_path(folder: Path, study_id: str, index: int) -> Path:
-    """Where the variable-flip-angle image number ``index`` (from 1) lies."""
+    """Return where the variable-flip-angle image number ``index`` (from 1) lies."""
     return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
 
 
 def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
-    """Where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
+    """Return where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
     return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
 
 
@@ -93,7 +96,7 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def check_study(study: Study) -> list[CadError]:
-    """Everything that will keep a region of this study from being measured."""
+    """Return everything that will keep a region of this study from being measured."""
     problems = []
     for roi in study.rois:
         for modality in MODALITIES:
@@ -117,7 +120,7 @@ def check_study(study: Study) -> list[CadError]:
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Sidecars without their image: it was there once, and the study is measured without it."""
+    """Return sidecars without their image: the study is measured without what was there once."""
     return [
         CadError(
             f"a sidecar without its image {image.name}",
@@ -164,7 +167,10 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     study = Study(study_id, participant_id, rois=list(rois))
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
-        setattr(study, modality.name, _read_dynamic(path) if modality.dynamic else _image(path))
+        image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
+        if image is not None:
+            setattr(study, modality.name, image)
+            study.protocols[modality.name] = _protocol(path)
     _read_vfa(study, folder)
     study.diffusion = [
         (float(_DIFFUSION.search(path.name).group(1).replace("p", ".")), _required_image(path))  # type: ignore[union-attr]
@@ -176,12 +182,33 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     study.gland = _mask(image_path(folder, study_id, "gland"))
     study.vessel = _mask(image_path(folder, study_id, "vessel"))
     _check_complete(study, folder)
+    _check_one_examination(study, folder)
     _check_frames(study, folder)
     return study
 
 
-def _image(path: Path) -> Volume | None:
-    return _required_image(path) if path.is_file() else None
+def _image(path: Path, modality: Modality) -> Volume | None:
+    if not path.is_file():
+        return None
+    volume = replace(_required_image(path), unit=str(read_sidecar(path).get("Units", "") or ""))
+    try:
+        return in_unit(volume, modality)[0]
+    except CadError as error:
+        raise error.at(file=sidecar_path(path)) from None
+
+
+def _protocol(path: Path) -> Protocol:
+    entries = read_sidecar(path)
+    numbers: list[float | None] = []
+    for key in ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength"):
+        value = entries.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise CadError(f"{key} must be a number, found {value!r}", file=sidecar_path(path))
+        numbers.append(None if value is None else float(value))
+    uids = [entries.get(key) for key in ("StudyInstanceUID", "FrameOfReferenceUID")]
+    study_uid, frame_uid = (None if not uid else str(uid) for uid in uids)
+    repetition, echo, angle, field = numbers
+    return Protocol(repetition, echo, angle, field, study_uid, frame_uid)
 
 
 def _required_image(path: Path) -> Volume:
@@ -289,8 +316,29 @@ def _check_complete(study: Study, folder: Path) -> None:
             study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
 
 
+def _check_one_examination(study: Study, folder: Path) -> None:
+    """Refuse images that came from different DICOM studies, or of which one cannot say whence."""
+    uids = {name: protocol.study_uid for name, protocol in study.protocols.items()}
+    known = {uid for uid in uids.values() if uid}
+    if len(known) > 1:
+        said = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
+        raise CadError(
+            f"images of different examinations in one study: {said}",
+            file=folder,
+            hint="import the study again from its DICOM source",
+        )
+    unknown = [name for name, uid in uids.items() if not uid]
+    if known and unknown:
+        raise CadError(
+            f"{', '.join(unknown)}: the sidecar names no StudyInstanceUID, the other images' do; "
+            "it may be another patient's",
+            file=image_path(folder, study.study_id, unknown[0]),
+            hint="import the study again from its DICOM source",
+        )
+
+
 def _check_frames(study: Study, folder: Path) -> None:
-    """Masks and images must share one frame of reference: by name where known, and by overlap."""
+    """Refuse masks and images in different frames of reference: by name, and by overlap."""
     images = {m.name: study.grid(m.name) for m in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
     uids = {
