@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import highdicom
 import numpy as np
 import pydicom
 
@@ -23,6 +23,9 @@ from cad.errors import CadError
 from cad.imaging.geometry import occupancy
 from cad.imaging.pixels import decoded
 from cad.imaging.volume import Volume
+
+if TYPE_CHECKING:
+    import highdicom
 
 # A contour this far from its slice plane, in slice distances, belongs to other images.
 OFF_PLANE = 0.1
@@ -261,6 +264,8 @@ def _on_grid(share: np.ndarray, own: Volume, grid: Volume, path: Path, name: str
 def _read_seg(
     dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume, wanted: Wanted
 ) -> tuple[list[DrawnRegion], list[str]]:
+    import highdicom  # slow to load, and most studies have no SEG
+
     with warnings.catch_warnings():
         # highdicom remarks on values that other makers' objects have in another form.
         warnings.simplefilter("ignore", UserWarning)

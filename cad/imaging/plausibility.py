@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -202,18 +203,20 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
         return
     yield Statistic("dce_interval", float(np.median(np.diff(dce.times))))
     inside, where = _inside(study, dce.grid)
-    signal = dce.frames[:, inside].astype(np.float64)
+    signal = dce.frames[:, inside]
+    curve = np.median(signal, axis=1).astype(float)
     # The quietest pair of frames: between others the contrast agent arrives.
-    steps = np.diff(signal, axis=0)
-    spread = np.abs(steps - np.median(steps, axis=1, keepdims=True))
-    noise = 1.4826 * float(np.median(spread, axis=1).min()) / math.sqrt(2)
-    level = float(np.median(signal[0]))
-    yield Statistic("dce_snr", level / noise if noise > 0 else math.inf, where)
-    curve = np.median(signal, axis=1)
+    noise = min(_spread(after.astype(float) - before) for before, after in pairwise(signal))
+    yield Statistic("dce_snr", curve[0] / noise if noise > 0 else math.inf, where)
     low, high = float(curve.min()), float(curve.max())
     yield Statistic("dce_enhancement", high / low - 1 if low > 0 else math.inf, where)
     if high > low:
         yield Statistic("dce_first_frame", (float(curve[0]) - low) / (high - low), where)
+
+
+def _spread(step: np.ndarray) -> float:
+    """Return the noise of one frame from the difference of two (median absolute deviation)."""
+    return 1.4826 * float(np.median(np.abs(step - np.median(step)))) / math.sqrt(2)
 
 
 def _flip_angles(study: Study) -> Iterator[Statistic]:

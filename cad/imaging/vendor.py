@@ -161,8 +161,10 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
 def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
     """Return the value of a private element by its creator (any case); None where there is none."""
     for block in _BLOCKS:
-        name = dataset.get((group, block))
-        if name is not None and str(name.value).strip().lower() == creator.lower():
+        if group << 16 | block not in dataset:
+            continue
+        name = dataset[group << 16 | block]
+        if str(name.value).strip().lower() == creator.lower():
             found = dataset.get((group, block << 8 | element))
             if found is not None:
                 return found.value
