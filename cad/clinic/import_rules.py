@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -48,19 +49,33 @@ class Match(Section):
 
     def accepts(self, header: Frame) -> bool:
         """Tell whether a frame meets every condition."""
-        return (
-            _found(self.description, header.description)
-            and not (self.exclude and _found(self.exclude, header.description))
-            and set(self.image_type) <= set(header.image_type)
-            and _found(self.sequence_name, header.sequence_name)
-            and self.series_number in (None, header.series_number)
-            and _near(self.b_value, header.b_value, 1.0)
-            and _near(self.flip_angle, header.flip_angle, 0.01)
-        )
+        return next(self.misses(header), None) is None
+
+    def misses(self, header: Frame) -> Iterator[str]:
+        """Yield what a frame has instead of what each condition that it does not meet asks for."""
+        if not _found(self.description, header.description):
+            yield f"description is not {self.description}"
+        if self.exclude and _found(self.exclude, header.description):
+            yield f"description is excluded by {self.exclude}"
+        lacking = set(self.image_type) - set(header.image_type)
+        if lacking:
+            yield f"ImageType lacks {', '.join(sorted(lacking))}"
+        if not _found(self.sequence_name, header.sequence_name):
+            yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
+        if self.series_number not in (None, header.series_number):
+            yield f"its number is not {self.series_number}"
+        if not _near(self.b_value, header.b_value, 1.0):
+            yield f"b is {_shown(header.b_value)}, not {self.b_value:g}"
+        if not _near(self.flip_angle, header.flip_angle, 0.01):
+            yield f"the flip angle is {_shown(header.flip_angle)}, not {self.flip_angle:g}"
 
 
 def _found(pattern: str | None, text: str) -> bool:
     return pattern is None or re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:g}"
 
 
 def _near(wanted: float | None, value: float | None, tolerance: float) -> bool:
