@@ -33,7 +33,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "dce_enhancement": (0.05, 20.0),
     "dce_first_frame": (0.0, 0.5),
     "vfa_repetition_time": (0.001, 0.1),
-    "vfa_t1": (0.3, 5.0),
+    # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
+    "vfa_t1": (0.8, 5.0),
+    "vfa_misfit": (0.0, 0.2),
     "field_strength": (0.5, 7.1),
     "mask_offset": (0.0, 1.0),
 }
@@ -63,6 +65,7 @@ _SAID = {
     "dce_first_frame": "share of the enhancement that the first DCE frame already shows",
     "vfa_repetition_time": "repetition time of the flip-angle images",
     "vfa_t1": "T1 by the flip-angle images",
+    "vfa_misfit": "misfit of the flip-angle images to any T1 (of their mean signal)",
     "field_strength": "field strength",
     "mask_offset": "distance between the corners of the label map and of the nearest image",
 }
@@ -72,6 +75,10 @@ _CAUSES = {
     "dce_first_frame": (
         "frames in reversed order, or no frame before the contrast agent arrives",
         "check the dce rule's clock",
+    ),
+    "vfa_misfit": (
+        "flip angles swapped, or images of different gain",
+        "check FlipAngle, or leave the flip-angle images out",
     ),
     "vfa_t1": (
         "flip angles swapped, repetition time in another unit, or images of different gain",
@@ -230,9 +237,12 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
     # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
-    slope = float(np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)[0])
+    slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
     yield Statistic("vfa_t1", t1, where)
+    fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
+    misfit = float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean())
+    yield Statistic("vfa_misfit", misfit, where)
 
 
 def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
