@@ -66,6 +66,7 @@ _ENHANCED = {
     "FrameType": "ImageType",
     "PulseSequenceName": "SequenceName",
     "EffectiveEchoTime": "EchoTime",
+    "AcquisitionDateTime": "AcquisitionTime",
     "FrameAcquisitionDateTime": "AcquisitionTime",
     "FrameAcquisitionNumber": "AcquisitionNumber",
     "TemporalPositionIndex": "TemporalPositionIdentifier",
@@ -97,7 +98,10 @@ def _tags(keywords: tuple[str, ...]) -> list[int]:
     return [pydicom.datadict.tag_for_keyword(word) or 0 for word in keywords]
 
 
-TAGS: list[int] = [*_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName")), *vendor.TAGS]
+TAGS: list[int] = [
+    *_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName", "AcquisitionDateTime")),
+    *vendor.TAGS,
+]
 _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
     zip(_tags(tuple(_ENHANCED)), _tags(tuple(_ENHANCED.values())), strict=True)
 )
@@ -139,8 +143,6 @@ def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
         raise CadError(f"{count} frames, but functional groups for {len(groups)}")
     top = Dataset()
     _lay(dataset, top)
-    if "PulseSequenceName" in dataset:
-        top.SequenceName = dataset.PulseSequenceName
     for shared in dataset.get(_GROUPS[0]) or []:
         _lay_macros(shared, top)
     return [_frame(_laid(top, group), path, index) for index, group in enumerate(groups)]
