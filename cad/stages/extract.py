@@ -19,7 +19,7 @@ from cad.errors import CadError
 from cad.execution.resume import measure_studies
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, input_key
 from cad.model.fold_features import FoldFeatures, without_copies
-from cad.run_folder.study_file import read_rows, study_failures, study_key
+from cad.run_folder.study_file import read_rows, study_failures, study_key, write_measured
 from cad.run_folder.tables import KEYS, Failure, write_features
 from cad.settings import PipelineSettings
 from cad.stages.load import Loaded, failure_of, read_study_of
