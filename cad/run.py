@@ -26,7 +26,7 @@ from cad.evaluation.crossval import (
     fit_keywords,
     out_of_fold,
 )
-from cad.evaluation.null import permutation_null
+from cad.evaluation.null import PermutationNull, permutation_null
 from cad.evaluation.summary import evaluate, json_safe
 from cad.extraction import Failure, StudyOutcome, StudyTask, failure_of, read_rows
 from cad.features.registry import feature_units
@@ -360,7 +360,7 @@ class Run:
         own = X.iloc[: len(self.features)].reindex(columns=self.features.columns[len(KEYS) :])
         self.features = pd.concat([self.features[KEYS], own], axis=1)
 
-    def _null(self, rows: FoldFeatures) -> dict[str, Any] | None:
+    def _null(self, rows: FoldFeatures) -> PermutationNull | None:
         """The whole loop under permuted labels, when the settings ask for it."""
         settings, table = self.settings.validate_, self.table
         if settings.permutations == 0:
@@ -382,7 +382,7 @@ class Run:
         self,
         probability: np.ndarray,
         decision: np.ndarray,
-        null: dict[str, Any] | None = None,
+        null: PermutationNull | None = None,
         outside: np.ndarray | bool = False,
     ) -> None:
         """One row per region with everything that is said about it, and the measures.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cad.evaluation.measures import MEASURES
 from cad.evaluation.tables import interval_text
 
 _Json = Mapping[str, Any]
@@ -158,10 +159,10 @@ class _Facts:
         row("ties at .5", [str(b["ties"]) if b else "–" for b in blocks])
         row("AUC, patient-clustered", [interval_text(b["auc"]) if b else "–" for b in blocks])
         row("AUC, ROI-level", [interval_text(b["auc_roi_level"]) if b else "–" for b in blocks])
-        for name in blocks[0].get("measures") or blocks[1].get("measures") or {}:
-            texts = [interval_text(b["measures"][name]) if b else "–" for b in blocks]
-            note = " (as printed in the paper; no criterion)" if name == "kl_one_sided" else ""
-            row(name.replace("_", " ") + note, texts)
+        for name, measure in MEASURES.items():
+            if name != "auc":
+                parts = [b["measures"].get(name) if b else None for b in blocks]
+                row(measure.title, [interval_text(part, measure.digits) for part in parts])
         return "\n".join(lines)
 
     def warnings(self) -> str:

@@ -199,21 +199,35 @@ class Calibration:
 
 
 def calibration(truth: ArrayLike, probability: ArrayLike) -> Calibration:
-    """Calibration intercept (slope held at 1) and slope, by maximum likelihood.
+    """Return calibration intercept and slope, by maximum likelihood."""
+    return Calibration(
+        calibration_intercept(truth, probability), calibration_slope(truth, probability)
+    )
 
-    NaN where a class is absent, where all probabilities are equal (slope) or where the classes
-    are separated by the probability, which has no finite slope.
+
+def calibration_intercept(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration intercept, the slope held at 1; NaN where a class is absent."""
+    y, q = _binary(truth, probability)
+    if len(y) == 0 or y.all() or not y.any():
+        return float("nan")
+    return float(_logistic_fit(np.ones((len(y), 1)), logit(_clipped(q)), y)[0])
+
+
+def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration slope.
+
+    NaN where a class is absent, where all probabilities are equal, or where the classes are
+    separated by the probability, which has no finite slope.
     """
     y, q = _binary(truth, probability)
     if len(y) == 0 or y.all() or not y.any():
-        return Calibration(float("nan"), float("nan"))
+        return float("nan")
     x = logit(_clipped(q))
-    intercept = _logistic_fit(np.ones((len(y), 1)), x, y)[0]
     separated = x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min()
     if separated or np.ptp(x) < 1e-12:
-        return Calibration(float(intercept), float("nan"))
+        return float("nan")
     design = np.column_stack([np.ones(len(y)), x])
-    return Calibration(float(intercept), float(_logistic_fit(design, np.zeros(len(y)), y)[1]))
+    return float(_logistic_fit(design, np.zeros(len(y)), y)[1])
 
 
 def calibration_curve(
