@@ -111,6 +111,13 @@ _TABLE = (
         "higher",
     ),
     Measure(
+        "patient_average_precision",
+        "Average precision, patients",
+        lambda c: metrics.patient_average_precision(c.truth, c.score, c.patients),
+        "score",
+        "higher",
+    ),
+    Measure(
         "partial_auc",
         "Partial AUC",
         lambda c: metrics.partial_auc(c.truth, c.score),

@@ -56,6 +56,27 @@ def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
     return float(np.sum(np.diff(recall) * precision[1:]))
 
 
+def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: ArrayLike) -> float:
+    """Return the average precision over patients, each with the largest of their regions' scores.
+
+    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
+    field's challenges (Saha et al. 2024). NaN without a malignant patient.
+
+    Parameters
+    ----------
+    truth, score : array, shape (n,)
+        Of the regions.
+    patients : array, shape (n,)
+        The patient of every region.
+    """
+    y, s = _binary(truth, score)
+    code = np.unique(np.asarray(patients), return_inverse=True)[1]
+    largest = np.full((2, code.max(initial=-1) + 1), -np.inf)
+    np.maximum.at(largest[0], code, y)
+    np.maximum.at(largest[1], code, s)
+    return average_precision(*largest)
+
+
 def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
     """Area left of ``max_fpr``, standardised so that chance is .5 and perfect is 1 (McClish 1989).
 
