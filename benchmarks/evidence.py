@@ -23,16 +23,16 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.evaluation import metrics
-from cad.evaluation.conformal import leave_patient_out_p_values
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import bootstrap, clustered_auc, delong_auc
+from cad.evaluation.intervals import (
+    bootstrap,
+)
 from cad.evaluation.mrmc import against_readers, obuchowski_rockette
 from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.null import SCHEMES, permutation_null
@@ -83,42 +83,6 @@ def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Ro
     )
     eta = np.maximum(probability.std(axis=1, ddof=1), 0.125)
     return Rois(X, truth, probability.mean(axis=1), eta, owner, scores)
-
-
-def correlated_scores(
-    rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Truth, score and patient of ROIs whose scores and prevalence depend on the patient.
-
-    ``shared`` is the correlation of two scores of one patient; the AUC between patients is
-    exactly ``auc``.
-    """
-    size = rng.integers(3, 12, patients)
-    owner = np.repeat(np.arange(patients), size)
-    share = rng.beta(0.5, 1.5, patients)
-    y = (rng.random(len(owner)) < share[owner]).astype(float)
-    noise = np.sqrt(1 - shared) * rng.normal(size=len(owner))
-    score = np.sqrt(2) * norm.ppf(auc) * y + noise
-    return y, score + np.sqrt(shared) * rng.normal(size=patients)[owner], owner
-
-
-def coverage(cohorts: int = 300, auc: float = 0.85) -> dict[str, float]:
-    """Share of cohorts of 49 patients whose 95 % interval holds the true AUC."""
-    hits = {"clustered": 0, "bootstrap": 0, "delong": 0}
-    widths = {"clustered": 0.0, "delong": 0.0}
-    for seed in range(cohorts):
-        y, s, g = correlated_scores(np.random.default_rng([7, seed]), auc=auc)
-        found = {"clustered": clustered_auc(y, s, g), "delong": delong_auc(y, s)}
-        for name, interval in found.items():
-            hits[name] += interval.lower <= auc <= interval.upper
-            widths[name] += interval.upper - interval.lower
-        ends = bootstrap(lambda r, y=y, s=s: np.array([metrics.auc(y[r], s[r])]), g, 200, seed)[0]
-        hits["bootstrap"] += ends[0] <= auc <= ends[1]
-    return {
-        **{name: count / cohorts for name, count in hits.items()},
-        **{f"mean width {name}": total / cohorts for name, total in widths.items()},
-        "cohorts": float(cohorts),
-    }
 
 
 def noise_cohort(
@@ -215,28 +179,6 @@ def leak(
         "null upper end outside": wrong.schemes["between"].upper,
         "AUC selected inside": right.observed,
         "p inside (between)": right.schemes["between"].p,
-    }
-
-
-def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
-    """Coverage of class-conditional conformal sets for patients the calibration did not see."""
-    hits: dict[str, list[float]] = {"malignant": [], "benign": [], "pooled malignant": []}
-    for seed in range(cohorts):
-        y, s, g = correlated_scores(np.random.default_rng([17, seed]), patients=30)
-        p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
-        new = g == 0
-        for name, label, p in (("benign", 0, p_benign), ("malignant", 1, p_malignant)):
-            if (y[new] == label).any():
-                hits[name].append(float(np.mean(p[new & (y == label)] > error)))
-        if (y[new] == 1).any():
-            # Every ROI as exchangeable with the new one, as libraries do.
-            pool = s[~new & (y == 1)]
-            p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
-            hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
-    return {
-        "wanted": 1 - error,
-        **{f"coverage {name}": float(np.mean(values)) for name, values in hits.items()},
-        "cohorts": float(cohorts),
     }
 
 
@@ -396,7 +338,7 @@ def profile(folds: int = 2) -> str:
 def main() -> None:
     """Run one measurement and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence")
-    choices = "noise leak coverage conformal readers speed-lopo speed-nested speed-null profile"
+    choices = "noise leak readers speed-lopo speed-nested speed-null profile"
     parser.add_argument("name", choices=choices.split())
     parser.add_argument("--cohorts", type=int, help="simulated cohorts")
     parser.add_argument("--scheme", choices=SCHEMES, help="noise: one permutation scheme only")
@@ -406,8 +348,6 @@ def main() -> None:
     work: dict[str, Callable[[], Any]] = {
         "noise": lambda: noise(**some, schemes=(given.scheme,) if given.scheme else SCHEMES),
         "leak": leak,
-        "coverage": lambda: coverage(**some),
-        "conformal": lambda: conformal(**some),
         "readers": lambda: readers(given.data),
         "speed-lopo": speed_lopo,
         "speed-nested": speed_nested,

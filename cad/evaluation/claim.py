@@ -263,7 +263,7 @@ class _Facts:
 
     def significance(self) -> str:
         text = (
-            "AUC: patient-clustered 95 % interval (Obuchowski 1997); others: patient bootstrap "
+            "AUC: 95 % interval of jackknifed patients (logit scale, t); others: patient bootstrap "
             f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
         )
         null = self.metrics.get("null")
@@ -299,10 +299,13 @@ class _Facts:
     def thresholds(self) -> str:
         t: _Json = self.metrics.get("thresholds") or {}
         d: _Json = self.settings.get("decision") or {}
-        costs = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in d.items())
+        known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
+        costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
+        chosen: _Json = self.metrics.get("operating_point") or {}
         return (
             f"Probability of malignancy per ROI; benign below {_num(t.get('lower'))}, malignant "
-            f"above {_num(t.get('upper'))}, referred between; from costs set by the site ({costs})."
+            f"above {_num(t.get('upper'))}, referred between; from "
+            + (f"an aim: {chosen['sentence']}" if chosen else f"costs set by the site ({costs}).")
         )
 
     def auc_text(self) -> str:

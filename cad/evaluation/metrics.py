@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, logit, xlogy
+from scipy.special import logit, xlogy
 from scipy.stats import rankdata
+
+from cad.evaluation.logistic import fit_logistic
 
 CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
@@ -231,7 +233,7 @@ def calibration_intercept(truth: ArrayLike, probability: ArrayLike) -> float:
     y, q = _binary(truth, probability)
     if len(y) == 0 or y.all() or not y.any():
         return float("nan")
-    return float(_logistic_fit(np.ones((len(y), 1)), logit(_clipped(q)), y)[0])
+    return float(fit_logistic(np.ones((len(y), 1)), y, offset=logit(_clipped(q)))[0])
 
 
 def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
@@ -248,7 +250,7 @@ def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
     if separated or np.ptp(x) < 1e-12:
         return float("nan")
     design = np.column_stack([np.ones(len(y)), x])
-    return float(_logistic_fit(design, np.zeros(len(y)), y)[1])
+    return float(fit_logistic(design, y)[1])
 
 
 def calibration_curve(
@@ -349,27 +351,3 @@ def _cumulative(
 
 def _clipped(values: ArrayLike) -> np.ndarray:
     return np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
-
-
-def _logistic_fit(design: np.ndarray, offset: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Maximum likelihood by Newton with halved steps; the problem is convex."""
-    beta = np.zeros(design.shape[1])
-
-    def loss(b: np.ndarray) -> float:
-        z = offset + design @ b
-        return float(np.sum(np.logaddexp(0, z) - y * z))
-
-    current = loss(beta)
-    for _ in range(100):
-        mean = expit(offset + design @ beta)
-        gradient = design.T @ (mean - y)
-        hessian = design.T @ (design * (mean * (1 - mean))[:, None])
-        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        length = 1.0
-        while loss(beta - length * step) > current and length > 1e-8:
-            length /= 2
-        beta = beta - length * step
-        previous, current = current, loss(beta)
-        if previous - current <= 1e-12 * max(1.0, abs(current)):
-            break
-    return beta

@@ -27,3 +27,9 @@ def evidence(repository: Path) -> ModuleType:
 def ablation(repository: Path) -> ModuleType:
     """Return ``benchmarks.ablation``."""
     return _benchmark(repository, "ablation")
+
+
+@pytest.fixture(scope="session")
+def coverage(repository: Path) -> ModuleType:
+    """Return ``benchmarks.coverage``."""
+    return _benchmark(repository, "coverage")

@@ -62,9 +62,9 @@ def test_own_patient_does_not_calibrate() -> None:
     np.testing.assert_allclose(before[[0, 1, 3]], after[[0, 1, 3]])
 
 
-def test_promise_on_new_patients(evidence: ModuleType) -> None:
-    """The full 200 cohorts: python -m benchmarks.evidence conformal."""
-    found = evidence.conformal(cohorts=150)
+def test_promise_on_new_patients(coverage: ModuleType) -> None:
+    """The full 200 cohorts: python -m benchmarks.coverage."""
+    found = coverage.conformal(cohorts=150)
     assert found["coverage malignant"] >= 0.87
     assert found["coverage benign"] >= 0.87
 
