@@ -79,14 +79,16 @@ class ReaderResults:
     cad_vs_readers_note: str = "no readers"
 
 
-def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame) -> pd.DataFrame:
-    """Return one column per reader and one row per region of ``frame``; NaN where none.
+def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:
+    """Return one column per reader and one row per region of ``frame``; None without any score.
 
     Parameters
     ----------
     frame, reader_scores : DataFrame
         As in :func:`cad.evaluation.summary.summarise`.
     """
+    if reader_scores is None or len(reader_scores) == 0:
+        return None
     key = ["participant_id", "roi_id"]
     wide = reader_scores.pivot(index=key, columns="reader_id", values="probability")
     wide.columns = [str(reader) for reader in wide.columns]
@@ -94,15 +96,20 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame) -> pd.DataFram
 
 
 def reader_results(
-    frame: pd.DataFrame, score: np.ndarray, reader_scores: pd.DataFrame | None
+    truth: np.ndarray, score: np.ndarray, patients: np.ndarray, wide: pd.DataFrame | None
 ) -> ReaderResults:
-    """Measure every reader; parameters as in :func:`cad.evaluation.summary.summarise`."""
-    if reader_scores is None or len(reader_scores) == 0:
+    """Measure every reader.
+
+    Parameters
+    ----------
+    truth, score, patients : ndarray, shape (n,)
+        Histology, the classifier's score, and the patient of every region; NaN where unknown.
+    wide : DataFrame, shape (n, readers), or None
+        See :func:`score_table`.
+    """
+    if wide is None:
         return ReaderResults()
-    wide = score_table(frame, reader_scores)
     table, names = wide.to_numpy(dtype=float), list(wide.columns)
-    truth = frame["truth"].to_numpy(dtype=float)
-    patients = frame["participant_id"].astype(str).to_numpy()
     note, beside = "", None
     try:
         beside = against_readers(truth, score, table.T, patients)

@@ -8,24 +8,30 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.errors import CadError
 from cad.evaluation import metrics
-from cad.evaluation.comparison import (
-    Comparison,
-    compare_with_truth,
-    enough_patients,
-    is_probability,
-)
+from cad.evaluation.assisted import Assisted, assist
+from cad.evaluation.ceiling import Ceiling, readers_ceiling
+from cad.evaluation.comparison import Comparison, compare_with_truth, is_probability
 from cad.evaluation.conformal import ConformalSummary, conformal_summary
 from cad.evaluation.crossval import Fold, OutOfFold
+from cad.evaluation.decisions import (
+    DecisionCount,
+    Reject,
+    Thresholds,
+    count_decisions,
+    decided_words,
+    reject_summary,
+)
 from cad.evaluation.mrmc import AgainstReaders
 from cad.evaluation.null import PermutationNull
-from cad.evaluation.reader_results import ReaderResult, reader_results
+from cad.evaluation.operating import OperatingChoice
+from cad.evaluation.patient_level import PatientLevel, patient_level
+from cad.evaluation.reader_results import ReaderResult, reader_results, score_table
 from cad.evaluation.readers import Agreement
-from cad.evaluation.reject import RejectPoint, decide, reject_curve, reject_point
 from cad.settings import DecisionSettings
 
 DEFAULT_DECISION = DecisionSettings()
-_DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 
 
 @dataclass(frozen=True)
@@ -38,43 +44,6 @@ class Sizes:
     not_predicted: int
     with_histology: int
     with_consensus: int
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """P- and P+: benign below the first, malignant above the second."""
-
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True)
-class DecisionCount:
-    """Regions of one decision, by histology."""
-
-    n: int
-    malignant: int
-    benign: int
-    unknown: int
-
-
-@dataclass(frozen=True)
-class Reject:
-    """Errors and cost of referring.
-
-    Parameters
-    ----------
-    against : str
-        ``histology``, or ``readers`` where that has too few regions.
-    point : RejectPoint
-        Of the run's decisions.
-    curve : dict of str to list of float
-        See :func:`cad.evaluation.reject.reject_curve`.
-    """
-
-    against: str
-    point: RejectPoint
-    curve: dict[str, list[float]]
 
 
 @dataclass(frozen=True)
@@ -113,6 +82,14 @@ class Summary:
         Of the readers.
     cad_vs_readers : AgainstReaders or None
         With the reason in ``cad_vs_readers_note``.
+    assisted : Assisted or None
+        Readers with the tool, with the reason for None in ``assisted_note``.
+    ceiling : Ceiling or None
+        What the readers allow.
+    patient_level : PatientLevel or None
+        Probability of any malignant region, and its measures.
+    operating_point : OperatingChoice or None
+        Thresholds with an aim, where the settings have one.
     decisions : dict of str to DecisionCount
         benign, refer, malignant.
     reject : Reject or None
@@ -135,6 +112,11 @@ class Summary:
     agreement: Agreement | None
     cad_vs_readers: AgainstReaders | None
     cad_vs_readers_note: str
+    assisted: Assisted | None
+    assisted_note: str
+    ceiling: Ceiling | None
+    patient_level: PatientLevel | None
+    operating_point: OperatingChoice | None
     decisions: dict[str, DecisionCount]
     reject: Reject | None
     conformal: ConformalSummary | None
@@ -143,8 +125,12 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-safe content of ``metrics.json``."""
-        null = None if self.null is None else self.null.as_dict()
-        safe: dict[str, Any] = json_safe({**_fields(self), "null": null})
+        content = _fields(self)
+        content["null"] = None if self.null is None else self.null.as_dict()
+        for name in ("assisted", "ceiling", "operating_point"):
+            part = content[name]
+            content[name] = part and {**asdict(part), "sentence": part.sentence()}
+        safe: dict[str, Any] = json_safe(content)
         return safe
 
 
@@ -156,6 +142,7 @@ def evaluate(
     folds: OutOfFold | None = None,
     feature_names: list[str] | None = None,
     null: PermutationNull | None = None,
+    operating_point: OperatingChoice | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -167,6 +154,7 @@ def evaluate(
         folds=folds,
         feature_names=feature_names,
         null=null,
+        operating_point=operating_point,
         bootstraps=bootstraps,
         seed=seed,
     ).as_dict()
@@ -180,6 +168,7 @@ def summarise(
     folds: OutOfFold | None = None,
     feature_names: list[str] | None = None,
     null: PermutationNull | None = None,
+    operating_point: OperatingChoice | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Summary:
@@ -188,35 +177,31 @@ def summarise(
     Parameters
     ----------
     frame : DataFrame
-        One row per region: ``participant_id, roi_id``; ``probability`` (NaN where none could be
-        given); ``truth``, 1 or 0 by histology, NaN where unknown; ``p``, the readers' mean, NaN
-        without readers. Optional: ``label_kind`` (counted); ``decision_value`` (stands in where a
-        learner has no probability at all); ``decision``, where it is not by P- and P+ alone.
+        One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
+        histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``;
+        ``decision_value``, where a learner has no probability; ``decision``, if not by threshold.
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score.
     decision : DecisionSettings
         Costs of errors and of referring; P- and P+ follow from them.
     folds, feature_names
         What each fold did, and names for the columns that selection kept.
-    null : PermutationNull, optional
-        Passed through.
+    null, operating_point
+        Passed through; the operating point's thresholds replace those of the costs.
     bootstraps, seed : int
         Patient resamples for the intervals of everything but the AUC, and their seed.
     """
     frame = frame.reset_index(drop=True)
     columns = _columns(frame)
     truth, consensus, score, patients = columns.truth, columns.consensus, columns.score, columns.ids
-    lower, upper = decision.thresholds
-    options: dict[str, Any] = {
-        "thresholds": (lower, 0.5, upper),
-        "bootstraps": bootstraps,
-        "seed": seed,
-    }
+    lower, upper = operating_point.thresholds if operating_point else decision.thresholds
+    resampling = {"bootstraps": bootstraps, "seed": seed}
+    options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
     majority, ties = metrics.consensus_truth(consensus)
     histology = compare_with_truth(truth, truth, score, patients, **options)
     readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
-    beside = reader_results(frame, score, reader_scores)
-    decided = _decided(frame, score, (lower, upper))
+    wide = score_table(frame, reader_scores)
+    decided = decided_words(frame, score, (lower, upper))
     return Summary(
         n=_sizes(columns),
         label_kinds=_kinds(frame),
@@ -224,9 +209,11 @@ def summarise(
         thresholds=Thresholds(lower, upper),
         histology=histology,
         consensus=readers,
-        **_fields(beside),
-        decisions={word: _count(truth[decided == word]) for word in _DECISIONS.values()},
-        reject=_reject(columns, decided, decision),
+        **_fields(reader_results(truth, score, patients, wide)),
+        **_tool(columns, wide, resampling),
+        operating_point=operating_point,
+        decisions=count_decisions(decided, truth),
+        reject=reject_summary(truth, consensus, score, patients, decided, decision),
         conformal=_conformal(columns),
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
@@ -275,6 +262,27 @@ def _fields(value: Any) -> dict[str, Any]:
     return dict(vars(value))
 
 
+def _tool(
+    columns: _Columns, wide: pd.DataFrame | None, resampling: dict[str, int]
+) -> dict[str, Any]:
+    """Return what needs a probability: readers with the tool, their ceiling, the patients."""
+    truth, q, patients = columns.truth, columns.score, columns.ids
+    found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling", "patient_level"))
+    found["assisted_note"] = "no readers" if wide is None else ""
+    if not is_probability(q[np.isfinite(q)]):
+        return {**found, "assisted_note": "the learner gives no probability"}
+    found["patient_level"] = patient_level(truth, q, patients, **resampling)
+    if wide is None:
+        return found
+    scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
+    found["ceiling"] = readers_ceiling(truth, scores, q, patients, names, **resampling)
+    try:
+        found["assisted"] = assist(truth, scores, q, patients, names)
+    except CadError as error:
+        found["assisted_note"] = str(error)
+    return found
+
+
 def _sizes(columns: _Columns) -> Sizes:
     known = np.isfinite(columns.score)
     return Sizes(
@@ -285,35 +293,6 @@ def _sizes(columns: _Columns) -> Sizes:
         with_histology=int(np.isfinite(columns.truth).sum()),
         with_consensus=int(np.isfinite(columns.consensus).sum()),
     )
-
-
-def _decided(frame: pd.DataFrame, score: np.ndarray, thresholds: tuple[float, float]) -> np.ndarray:
-    """Return each region's decision, empty where it has no score."""
-    if "decision" in frame:
-        return frame["decision"].to_numpy(dtype=str)
-    words = np.array([_DECISIONS[code] for code in decide(score, *thresholds).tolist()], dtype=str)
-    return np.where(np.isfinite(score), words, "")
-
-
-def _count(truth: np.ndarray) -> DecisionCount:
-    return DecisionCount(
-        n=len(truth),
-        malignant=int(np.sum(truth == 1)),
-        benign=int(np.sum(truth == 0)),
-        unknown=int(np.isnan(truth).sum()),
-    )
-
-
-def _reject(columns: _Columns, decided: np.ndarray, decision: DecisionSettings) -> Reject | None:
-    code = np.select([decided == word for word in _DECISIONS.values()], list(_DECISIONS), -1)
-    majority = metrics.consensus_truth(columns.consensus)[0]
-    for against, y in (("histology", columns.truth), ("readers", majority)):
-        usable = np.isfinite(y) & np.isfinite(columns.score)
-        y, q = y[usable], columns.score[usable]
-        if enough_patients(y, columns.ids[usable]) and is_probability(q):
-            point = reject_point(y, code[usable], decision)
-            return Reject(against, point, reject_curve(y, q, decision))
-    return None
 
 
 def _conformal(columns: _Columns) -> ConformalSummary | None:
