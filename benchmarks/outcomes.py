@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from scipy.special import expit
+from scipy import special
 
 from cad.evaluation import metrics
 from cad.evaluation.assisted import Assisted, assist
@@ -87,16 +87,16 @@ def scored(regions: pd.DataFrame, scores: pd.DataFrame) -> Scored:
         design = np.column_stack([np.ones(len(X)), (X - centre) / spread])
         prior = np.r_[0.0, np.ones(X.shape[1])]
         beta = fit_logistic(design[train], p[train], precision=prior)
-        q[own] = expit(design[own] @ beta)
+        q[own] = special.expit(design[own] @ beta)
     return Scored(truth, table, [str(c) for c in wide.columns], q, patients)
 
 
 def uninformed(data: Scored, seed: int) -> Scored:
-    """Return the same cohort with a classifier that knows nothing but shares values within patients."""
+    """Return the same cohort with a classifier that knows nothing but patients."""
     rng = np.random.default_rng([23, seed])
     code = np.unique(data.patients, return_inverse=True)[1]
     z = rng.normal(size=len(code)) + 0.7 * rng.normal(size=code.max() + 1)[code]
-    return replace(data, q=expit(z - 1.5))
+    return replace(data, q=special.expit(z - 1.5))
 
 
 def help_of_the_tool(cohorts: int = 20, nulls: int = 100, patients: int = 49) -> dict[str, Any]:
