@@ -164,6 +164,16 @@ class DecisionSettings(Section):
     false_negative: float = Field(4.0, gt=0, description="C_p: a malignant region called benign")
     refer_negative: float = Field(0.4, gt=0, description="R_n: a benign region referred")
     refer_positive: float = Field(0.4, gt=0, description="R_p: a malignant region referred")
+    aim_npv: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="negative predictive value wanted of benign, at the largest share decided; "
+        "its threshold then comes from the validation and not from the costs",
+    )
+    aim_ppv: float | None = Field(
+        None, gt=0, lt=1, description="positive predictive value wanted of malignant, likewise"
+    )
 
     @property
     def thresholds(self) -> tuple[float, float]:
