@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ KERNELS = ("linear", "rbf", "poly", "precomputed")
 _PROOF_SIZE = 500
 # Up to this size the whole matrix costs less than asking for its rows one by one.
 _WHOLE_SIZE = 1500
+# From so many points a dimension on, solving in the feature space costs less than any kernel.
+_POINTS_PER_DIMENSION = 3
 # Rows of X whose kernel values are made at once: (rows x columns) stays in the processor's cache.
 _CACHED_VALUES = 100_000
 
@@ -164,8 +167,38 @@ class Gram:
             return self
         return Gram(self.kernel, self.X, self.kernel.between(self.X, self.X))
 
+    def is_low_rank(self) -> bool:
+        """Return whether the kernel is known to have few dimensions for so many points."""
+        d, degree = self.X.shape[1], self.kernel.degree
+        dimensions = {"linear": d, "poly": comb(d + degree, d)}.get(self.kernel.name, np.inf)
+        return _POINTS_PER_DIMENSION * dimensions <= self.n_points
+
+    def factor(self, most: int) -> Array | None:
+        """Return L (n, r) with K = L L', or None where r would exceed ``most``.
+
+        A linear kernel's features, else a Cholesky factorisation that pivots on the largest entry
+        left on the diagonal and so needs r rows of the kernel only.
+        """
+        n = self.n_points
+        if self.kernel.name == "linear" and self.X.shape[1] <= most:
+            return self.X
+        rest = np.array(self.diagonal(), dtype=float)
+        enough = n * np.finfo(float).eps * float(rest.max())
+        L, row = np.zeros((n, most), order="F"), np.empty((1, n))
+        for k in range(most):
+            pivot = int(np.argmax(rest))
+            if rest[pivot] <= enough:
+                return L[:, :k]
+            self.rows(np.array([pivot]), out=row)
+            L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(rest[pivot])
+            rest -= L[:, k] ** 2
+        return None
+
     def rows(self, points: NDArray[np.intp], out: Array) -> None:
         """Write the kernel rows of some points, shape (points, n)."""
+        if self.matrix is not None:
+            out[:] = self.matrix[points]
+            return
         left, right = self._sides
         np.matmul(left[points], right.T, out=out)
         values = self.kernel.finish(out)
@@ -178,6 +211,8 @@ class Gram:
 
     def times(self, beta: Array) -> Array:
         """Return K beta, shape (n,)."""
+        if self.kernel.name == "linear":
+            return self.X @ (self.X.T @ beta)
         support = np.flatnonzero(beta)
         if self.matrix is not None:
             if len(support) * 2 < len(beta):
@@ -218,7 +253,8 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
         return Gram(kernel, X, X)
     if kernel.function is None:
         gram = Gram(kernel, X, None)
-        return gram.held(budget_mb) if len(X) <= _WHOLE_SIZE else gram
+        small = len(X) <= _WHOLE_SIZE and not gram.is_low_rank()
+        return gram.held(budget_mb) if small else gram
     matrix = kernel.between(X, X)
     check_precomputed(matrix)
     return Gram(kernel, X, matrix)

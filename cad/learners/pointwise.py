@@ -3,7 +3,8 @@
 SMO finds out cheaply which rows matter; the active set turns its rough answer into the exact one
 (or fails, and SMO goes on with a tenth of the tolerance). Kernel rows are made when they are first
 needed. Where they no longer fit the memory, pairs are moved by blocks and the active set works on
-the points that may still change.
+the points that may still change. Kernels of few dimensions are solved in their feature space: at
+once where they are known to have few, or when the active set has failed on them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from cad.learners.active_set import active_set
 from cad.learners.decomposition import block_size, smo_by_blocks
 from cad.learners.kernels import Gram, Kernel
+from cad.learners.lowrank import solve_low_rank
 from cad.learners.problem import Array, Problem, Solution, judge
 from cad.learners.rows import Iterate, Rows, RowStore, read_rows
 from cad.learners.smo import smo
@@ -24,6 +26,8 @@ from cad.learners.smo import smo
 _FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
+# Most dimensions, a share of the points, that are looked for when the active set has failed.
+_MOST_DIMENSIONS = 0.5
 _ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
@@ -85,6 +89,10 @@ def solve_hybrid(
         The same bits on every run.
     """
     work = _Work(gram, problem, tol, cache_mb, start)
+    if polish and gram.is_low_rank():
+        solution = work.in_feature_space()
+        if solution is not None:
+            return solution
     if start is not None and polish and work.store is not None:
         solution = work.finish(work.at)
         if solution is not None:
@@ -162,6 +170,16 @@ class _Work:
         solution = self.judged(trial, "hybrid")
         return solution if solution.converged else None
 
+    def in_feature_space(self) -> Solution | None:
+        """Return the solution by the interior point, or None: too many dimensions, or it failed."""
+        factor = self.gram.factor(int(_MOST_DIMENSIONS * self.gram.n_points))
+        if factor is None:
+            return None
+        solution = solve_low_rank(
+            factor, self.gram.times, self.problem, gap_tol=self.tol, kkt_tol=10 * self.tol
+        )
+        return solution if solution.converged else None
+
     def finish_part(self, eps: float) -> Solution | None:
         """Return the exact solution through the points that may still change, others held fixed.
 
@@ -213,6 +231,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps, imbalance = _FIRST_EPS if work.gram.matrix is not None else _FIRST_EPS_LARGE, np.inf
+    failed = False
     for _ in range(_ROUNDS):
         exact = polish and work.store is not None
         scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
@@ -223,6 +242,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.at)
+            if solution is None and not failed:
+                failed, solution = True, work.in_feature_space()
         elif polish and eps <= _PART_EPS and violation <= eps:
             solution = work.finish_part(eps)
         if solution is not None:
