@@ -1,4 +1,4 @@
-"""From several readers' scores and histology to one label per region (METHODS 1)."""
+"""From several readers' scores and histology to one label per region (docs/methods.md 1)."""
 
 from __future__ import annotations
 

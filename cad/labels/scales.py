@@ -45,7 +45,7 @@ def check_score(scale: str, score: float) -> None:
 def score_probability(
     scale: str, score: float, pirads_probability: Mapping[int, float] | None = None
 ) -> float:
-    """Probability of malignancy that a score states (METHODS 1).
+    """Probability of malignancy that a score states (docs/methods.md 1).
 
     Parameters
     ----------
