@@ -247,17 +247,25 @@ class ProbabilisticSVC(KernelMachine):
         certain = labels.certain & used
         informative = ~labels.certain & used
         informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
-        self._check_informative(labels, certain, informative)
+        check_labels(labels, used)
+        sides = np.unique(labels.kinds[certain])
+        if len(sides) == 1:
+            warnings.warn(
+                f"every certain label is {KIND_NAMES[sides[0]].removeprefix('certain_')}: "
+                "the margin is held on one side only",
+                LearnerWarning,
+                stacklevel=3,
+            )
         if isinstance(self.scale, str) and self.scale == "learned":
             if not informative.any():
-                return _margin_scale(self._precision())
+                return margin_scale(self._precision())
             if not certain.any():
                 raise LearnerError(
                     "no certain label: with a learned scale f = b = s = 0 is optimal",
                     hint="use scale='fixed', or labels with p <= eta0 or p >= 1 - eta0",
                 )
             if _all_around_half(labels, used):
-                scale = _margin_scale(self._precision())
+                scale = margin_scale(self._precision())
                 warnings.warn(
                     "every soft interval contains 1/2 at any kappa: the scale cannot be learned "
                     f"and is held at the margin's, {scale:.3g}",
@@ -269,26 +277,8 @@ class ProbabilisticSVC(KernelMachine):
         if isinstance(self.scale, str):
             if self.scale != "fixed":
                 raise LearnerError(f'scale = {self.scale!r}: "learned", "fixed" or a number > 0')
-            return _margin_scale(self._precision())
+            return margin_scale(self._precision())
         return check_cost("scale", self.scale)
-
-    def _check_informative(self, labels: SoftLabels, certain: Any, informative: Any) -> None:
-        if not (certain | informative).any():
-            raise LearnerError(
-                "no sample says anything: every interval p +- eta covers (0, 1)",
-                hint="give smaller eta, or certain labels",
-            )
-        positive = labels.kinds == CERTAIN_POSITIVE
-        sides = {bool(side) for side in np.unique(positive[certain])}
-        if len(sides) == 1 and not informative.any():
-            raise LearnerError("one class only among the labels: two are needed")
-        if len(sides) == 1:
-            name = "positive" if sides.pop() else "negative"
-            warnings.warn(
-                f"every certain label is {name}: the margin is held on one side only",
-                LearnerWarning,
-                stacklevel=4,
-            )
 
     def _refuse_collapse(self, solution: Solution, labels: SoftLabels, used: Any) -> None:
         values = solution.f + solution.u[0]
@@ -315,6 +305,32 @@ class ProbabilisticSVC(KernelMachine):
         return probability
 
 
+def check_labels(labels: SoftLabels, used: Any) -> None:
+    """Refuse labels that say nothing, or of one class only.
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    used : ndarray of bool, shape (n,)
+        Samples that count.
+
+    Raises
+    ------
+    LearnerError
+        As the first line says.
+    """
+    certain = labels.certain & used
+    informative = ~labels.certain & used
+    informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    if not (certain | informative).any():
+        raise LearnerError(
+            "no sample says anything: every interval p +- eta covers (0, 1)",
+            hint="give smaller eta, or certain labels",
+        )
+    if len(np.unique(labels.kinds[certain])) == 1 and not informative.any():
+        raise LearnerError("one class only among the labels: two are needed")
+
+
 def _all_around_half(labels: SoftLabels, used: Any) -> bool:
     """Return whether there are soft intervals and each of them contains 1/2."""
     soft = ~labels.certain & used
@@ -329,7 +345,7 @@ def _in_range(name: str, value: Any, end: float) -> float:
     return float(value)
 
 
-def _margin_scale(eta0: float) -> float:
+def margin_scale(eta0: float) -> float:
     """Return s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
     if not 0 < eta0 < 0.5:
         raise LearnerError(

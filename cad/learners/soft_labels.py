@@ -89,7 +89,8 @@ def constraint_kinds(
     p, eta = check_soft(p, eta)
     below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
     if rule == "paper":
-        # An interval that leaves on both sides is certain of nothing ((0, 0, 1, 1): docs/methods.md 1).
+        # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
+        # docs/methods.md 1.
         negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
         edge = max(eta0, 0.0) + _TIE
