@@ -1,21 +1,22 @@
-"""A run folder as its pages see it: typed rows, nothing recomputed."""
+"""Read a run folder as its pages see it: typed rows, nothing recomputed."""
 
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
+from cad.run_folder.folder import RunFolder
+from cad.run_folder.records import read_metrics, read_record
 
 SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
 
 
 @dataclass(frozen=True)
 class Region:
-    """One row of ``probabilities.csv``.
+    """Hold one row of ``probabilities.csv``.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Reason:
-    """One row of ``explanations.csv``: a feature that moved the decision value."""
+    """Hold one row of ``explanations.csv``: a feature that moved the decision value."""
 
     feature: str
     value: float | None
@@ -72,11 +73,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything a run folder says, without its images.
+    """Hold everything a run folder says, without its images.
 
     Parameters
     ----------
-    folder : Path
+    folder : RunFolder
         The run folder.
     run, metrics : dict
         ``run.json`` and ``metrics.json``; the latter empty where there is none.
@@ -88,7 +89,7 @@ class Results:
         ``(study, roi)`` to its explanations, most important first.
     """
 
-    folder: Path
+    folder: RunFolder
     run: dict[str, Any]
     metrics: dict[str, Any]
     regions: list[Region]
@@ -97,7 +98,7 @@ class Results:
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
-        """P- and P+ of the site's costs, where the run states them."""
+        """Return P- and P+ of the site's costs, where the run states them."""
         stated = self.run.get("decision_thresholds")
         if stated:
             return float(stated[0]), float(stated[1])
@@ -105,61 +106,43 @@ class Results:
         return (float(stated["lower"]), float(stated["upper"])) if stated else None
 
 
-def read_results(folder: Path) -> Results:
+def read_results(root: Path) -> Results:
     """Read a run folder.
 
     Parameters
     ----------
-    folder : Path
-        With at least ``run.json`` and ``probabilities.csv``.
+    root : Path
+        Run folder with at least ``run.json`` and ``probabilities.csv``.
 
     Raises
     ------
     CadError
         For a folder that is no run folder, or a file of it that cannot be read.
     """
-    run = _json(folder / "run.json", needed=True)
-    metrics = _json(folder / "metrics.json")
-    rows = _table(folder / "probabilities.csv", needed=True)
+    folder = RunFolder(root)
+    run = read_record(folder)
+    metrics = read_metrics(folder)
+    rows = _table(folder.probabilities, needed=True)
     sets = _conformal(metrics, len(rows))
     return Results(
         folder=folder,
         run=run,
         metrics=metrics,
         regions=[
-            _region(row, pair, folder / "probabilities.csv")
-            for row, pair in zip(rows, sets, strict=True)
+            _region(row, pair, folder.probabilities) for row, pair in zip(rows, sets, strict=True)
         ],
-        failures=_table(folder / "failures.csv"),
-        reasons=_reasons(folder / "explanations.csv"),
+        failures=_table(folder.failures),
+        reasons=_reasons(folder.explanations),
     )
 
 
 def number(text: Any) -> float | None:
-    """A finite number from a cell, or None."""
+    """Return a finite number from a cell, or None."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         return None
     return value if abs(value) < float("inf") else None
-
-
-def _json(path: Path, needed: bool = False) -> dict[str, Any]:
-    if not path.is_file():
-        if needed:
-            raise CadError(
-                f"no {path.name}: this is not a finished run",
-                file=path,
-                hint="give the folder that `cad run`, `cad predict` or `cad demo` wrote",
-            )
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not isinstance(content, dict):
-        raise CadError("expected a JSON object", file=path)
-    return content
 
 
 def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
@@ -223,7 +206,7 @@ def _scores(text: str) -> list[tuple[str, str]]:
 
 
 def _conformal(metrics: dict[str, Any], n: int) -> list[tuple[float | None, float | None]]:
-    """Conformal p-values of benign and malignant, row by row, where the run states them."""
+    """Return conformal p-values of benign and malignant, row by row, where the run states them."""
     part = metrics.get("conformal") or {}
     benign, malignant = part.get("p_benign") or [], part.get("p_malignant") or []
     if len(benign) != n or len(malignant) != n:
