@@ -50,7 +50,7 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """Modalities that are wanted and present, and a note for each that is wanted and absent."""
+    """List the modalities that are wanted and present, and a note for each that is absent."""
     wanted = settings.features.modalities
     present: list[str] = [name for name in wanted if getattr(study, name) is not None]
     notes = [
@@ -60,7 +60,7 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
 
 
 def grid_of(study: Study, name: str) -> Volume:
-    """The whole grid of a modality that the study has."""
+    """Return the whole grid of a modality that the study has."""
     image = study.dce.grid if name == "dce" and study.dce is not None else getattr(study, name)
     if not isinstance(image, Volume):
         raise CadError(f"the study has no {_TITLES[name]}", patient=study.participant_id)
@@ -68,7 +68,7 @@ def grid_of(study: Study, name: str) -> Volume:
 
 
 def compact(study: Study) -> Study:
-    """The same study with its label map cut to the regions; masks are then made fast."""
+    """Return the same study with its label map cut to the regions; masks are then made fast."""
     if study.roi_map is None or not (study.roi_map.array != 0).any():
         return study
     return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 0)))
@@ -81,7 +81,7 @@ def prepare(
     needed: Volume,
     scale: NyulScale | None = None,
 ) -> Prepared:
-    """One modality's images where they are needed.
+    """Prepare one modality's images where they are needed.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ def prepare(
 
 
 def crop_to(whole: Volume, needed: Volume) -> Volume:
-    """The part of an image that filters see when they measure ``needed``, a mask on its grid."""
+    """Return the part of an image that filters see when they measure the mask ``needed``."""
     return crop(whole, _box_in(needed, whole, _MARGIN))
 
 
 def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
-    """A part of a volume, at its place in the patient; values are a view."""
+    """Return a part of a volume, at its place in the patient; values are a view."""
     first = np.array([box[2].start, box[1].start, box[0].start], float)
     origin = volume.index_to_patient(first)
     return replace(
@@ -124,7 +124,7 @@ def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
 
 
 def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, slice, slice] | None:
-    """Part of a grid that a mask's voxels touch, and a margin; None when they do not meet."""
+    """Return the part of a grid that a mask touches, and a margin; None when they do not meet."""
     found = np.argwhere(mask.array)
     if not len(found):
         return None
@@ -142,12 +142,12 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, sli
 
 
 def crop_dynamic(dynamic: Dynamic, box: tuple[slice, slice, slice]) -> Dynamic:
-    """A part of a dynamic series; frames are a view."""
+    """Return a part of a dynamic series; frames are a view."""
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
 
 def place(mask: Volume, grid: Volume) -> np.ndarray:
-    """A boolean mask given on one part of a grid, on another part of the same grid."""
+    """Return a boolean mask given on one part of a grid, on another part of the same grid."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     out = np.zeros(grid.shape, bool)
     at = np.argwhere(mask.array) + offset
@@ -157,7 +157,7 @@ def place(mask: Volume, grid: Volume) -> np.ndarray:
 
 
 def roi_union(study: Study) -> Volume | None:
-    """Voxels of the label map that belong to any region of the study."""
+    """Return the voxels of the label map that belong to any region of the study."""
     if study.roi_map is None:
         return None
     labels = [roi.label for roi in study.rois]
@@ -165,7 +165,7 @@ def roi_union(study: Study) -> Volume | None:
 
 
 def single_roi(study: Study, roi: Roi, grid: Volume, part: Volume) -> np.ndarray:
-    """A region on part of a grid; errors speak of the whole grid."""
+    """Return a region on part of a grid; errors speak of the whole grid."""
     from cad.imaging.geometry import roi_in_grid
 
     try:
@@ -209,7 +209,7 @@ def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
 
 
 def _box_in(mask: Volume, grid: Volume, margin: int) -> tuple[slice, slice, slice]:
-    """Box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
+    """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     own = _box(mask.array, 0)
     z, y, x = (

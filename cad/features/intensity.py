@@ -42,7 +42,7 @@ STATISTICS = (
 
 
 def statistics(values: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Statistics of the values of each region.
+    """Return the statistics of the values of each region.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def statistics(values: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 @njit(cache=True)
 def percentile(ordered: np.ndarray, share: float) -> float:
-    """Percentile (share in 0..1) of ascending values, linear between order statistics."""
+    """Return a percentile (share 0..1) of ascending values, linear between order statistics."""
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -86,6 +86,7 @@ def summarise(ordered: np.ndarray, out: np.ndarray) -> None:
     p75, p90 = percentile(ordered, 0.75), percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
         mean = ordered[0]  # the sum's rounding must not give a constant a spread
+    # Central moments in a second pass: differences of raw moments would cancel.
     m2 = m3 = m4 = mad = medad = 0.0
     robust_sum = 0.0
     robust_n = 0

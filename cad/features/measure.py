@@ -35,14 +35,14 @@ FIT_QUALITY = (UNFIT, "_r2", "_residual")
 
 
 def aggregation_of(texture: TextureSettings) -> str:
-    """IBSI's name of the settings' aggregation."""
+    """Return IBSI's name of the settings' aggregation."""
     return _AGGREGATION[texture.dimension, texture.aggregation]
 
 
 def measure(
     prepared: Prepared, regions: Regions, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Feature columns of regions on a modality.
+    """Measure regions on a modality.
 
     Parameters
     ----------

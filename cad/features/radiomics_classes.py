@@ -40,7 +40,7 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
 def radiomics_features(
     prepared: Prepared, regions: Regions, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Features of the classes that the settings name.
+    """Return the features of the classes that the settings name.
 
     Parameters
     ----------
@@ -100,5 +100,5 @@ def _one(image: Volume, mask: Volume, settings: FeatureSettings) -> dict[str, fl
 
 
 def _snake(name: str) -> str:
-    """``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
+    """Write ``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -33,7 +33,7 @@ class Regions:
 
     @classmethod
     def from_masks(cls, masks: Sequence[np.ndarray]) -> Regions:
-        """Regions from boolean arrays of one shape (z, y, x); at least one."""
+        """Make regions from boolean arrays of one shape (z, y, x); at least one."""
         parts = [np.flatnonzero(mask) for mask in masks]
         start = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=start[1:])
@@ -47,7 +47,7 @@ class Regions:
         spacing: tuple[float, float, float],
         radius: float,
     ) -> Regions:
-        """All voxels whose centre lies within ``radius`` of each point, cut at the image's border.
+        """Collect the voxels within ``radius`` of each point, cut at the image's border.
 
         Parameters
         ----------
@@ -71,22 +71,22 @@ class Regions:
 
     @property
     def count(self) -> int:
-        """Number of regions."""
+        """Return the number of regions."""
         return len(self.start) - 1
 
     @property
     def sizes(self) -> np.ndarray:
-        """Voxels of each region, shape (n_regions,)."""
+        """Return the voxels of each region, shape (n_regions,)."""
         return np.diff(self.start)
 
     def voxels(self) -> np.ndarray:
-        """Boolean union of all regions, shape (z, y, x)."""
+        """Return the union of all regions, boolean, shape (z, y, x)."""
         inside = np.zeros(int(np.prod(self.shape)), bool)
         inside[self.index] = True
         return inside.reshape(self.shape)
 
     def values(self, image: np.ndarray) -> np.ndarray:
-        """Values of an image (z, y, x) at every voxel of every region, float64."""
+        """Return the values of an image (z, y, x) at every voxel of every region, float64."""
         return image.reshape(-1)[self.index].astype(float)
 
 

@@ -56,7 +56,7 @@ class Perturbation:
 
 
 def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -> Volume:
-    """One perturbed copy of a region.
+    """Return one perturbed copy of a region.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
 def perturbed_features(
     study: Study, settings: PipelineSettings, perturbation: Perturbation | None = None
 ) -> pd.DataFrame:
-    """Features of every region of a study and of its redrawn copies.
+    """Measure every region of a study and its redrawn copies.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def perturbed_features(
 
 
 def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """ICC(1,1): one-way random effects, single measurement, with its interval.
+    """Compute ICC(1,1): one-way random effects, single measurement, with its interval.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """ICC(1,1) of every feature over all regions of a table.
+    """Return the ICC(1,1) of every feature over all regions of a table.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
 def stable_features(
     table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
 ) -> list[str]:
-    """Features whose ICC's lower 95 % bound reaches a minimum.
+    """Return the features whose ICC's lower 95 % bound reaches a minimum.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def _copies(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
 
 
 def _padded(mask: Volume, reach_mm: float) -> Volume:
-    """The region's box with a border of ``reach_mm``, also beyond the image."""
+    """Return the region's box with a border of ``reach_mm``, also beyond the image."""
     found = np.argwhere(mask.array)
     low, high = found.min(axis=0), found.max(axis=0) + 1
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1

@@ -143,7 +143,7 @@ def extract(
 def _masks(
     study: Study, name: str, failures: list[CadError]
 ) -> tuple[Volume, dict[str, np.ndarray]]:
-    """The part of a grid around the regions, and each region's mask on it."""
+    """Return the part of a grid around the regions, and each region's mask on it."""
     grid = grid_of(study, name)
     union = roi_union(study)
     box = box_around(union, grid, 0.0) if union is not None else None
@@ -205,7 +205,7 @@ def _modality(
 
 
 def _on(mask: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
-    """A mask on one part of a grid, on another part of it that contains all its voxels."""
+    """Return a mask on one part of a grid, on another part of it that contains all its voxels."""
     offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
     out = np.zeros(other.shape, bool)
     out[tuple((np.argwhere(mask) + offset).T)] = True
@@ -239,7 +239,7 @@ def _keep_perfusion(
 
 
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
-    """Relative enhancement for the eye, in a box around gland and regions.
+    """Return the relative enhancement for the eye, in a box around gland and regions.
 
     The same numbers as the map that features are taken from, which covers gland and regions only.
     """
@@ -259,7 +259,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
 
 def _unfit_notes(prepared: Prepared, regions: Regions, rois: list[Roi]) -> list[str]:
-    """How many voxels of which regions the kinetic statistics leave out."""
+    """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
     for stem, image in prepared.maps.items():
         if not stem.endswith(UNFIT):

@@ -45,11 +45,11 @@ class UnscaledT2:
     regions: Regions | None = None
 
     def prepared(self, scale: NyulScale) -> Prepared:
-        """The image on a scale, ready to be measured."""
+        """Return the image on a scale, ready to be measured."""
         return Prepared("t2w", scale.transform(self.image, own=self.landmarks))
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
-        """T2 feature columns, shape (n_regions,), as ``extract`` gives them with this scale."""
+        """Return T2 columns, shape (n_regions,), as ``extract`` gives them on this scale."""
         if self.regions is None:
             raise ValueError("no regions were given")
         prepared = self.prepared(scale)
@@ -58,7 +58,7 @@ class UnscaledT2:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for ``numpy.savez``."""
+        """Return the arrays for ``numpy.savez``."""
         if self.regions is None:
             raise ValueError("no regions were given")
         values = (
@@ -74,7 +74,7 @@ class UnscaledT2:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
-        """What :meth:`to_arrays` gave, from an open archive; None where a study has no T2."""
+        """Read what :meth:`to_arrays` gave from an open archive; None where a study has no T2."""
         if _PREFIX + "image" not in arrays:
             return None
         image, spacing, origin, direction, own, index, start = (
@@ -85,7 +85,7 @@ class UnscaledT2:
 
 
 def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:
-    """The part of a study's T2 image that regions need, with the whole image's landmarks.
+    """Return the part of a study's T2 image that regions need, with the whole image's landmarks.
 
     Parameters
     ----------

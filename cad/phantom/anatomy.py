@@ -34,7 +34,7 @@ class Anatomy:
     gland: Shape
 
     def zone(self, point: np.ndarray) -> str:
-        """Zone of the gland at a point (x, y, z) in mm; empty outside."""
+        """Return the zone of the gland at a point (x, y, z) in mm; empty outside."""
         x, y, z = (np.asarray(v) for v in point)
         found = ""
         for shape in self.shapes:
@@ -44,7 +44,7 @@ class Anatomy:
 
 
 def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
-    """A tissue with parameters multiplied by exp(shift); fractions stay below .9."""
+    """Return a tissue with parameters multiplied by exp(shift); fractions stay below .9."""
     factor = {name: float(np.exp(value)) for name, value in shift.items()}
     return Tissue(
         t1=tissue.t1 * factor.get("t1", 1.0),
@@ -92,7 +92,7 @@ def _ellipsoid(
 
 
 def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:
-    """Muscles, bones, bladder, vesicles, rectum and vessels around a gland of these semi-axes."""
+    """Draw muscles, bones, bladder, vesicles, rectum and vessels around a gland."""
     wide = max(a + 16.0, 40.0) + rng.uniform(-1, 2)
     back = b * 0.86
     shapes: list[Shape] = []
@@ -137,7 +137,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
 def _zones(
     rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple
 ) -> list[Shape]:
-    """Peripheral zone in its capsule, central and transition zone, fibromuscular stroma."""
+    """Draw the peripheral zone in its capsule, central and transition zone, stroma."""
     rim = 0.9
     share = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72))
     grown = share ** (1 / 3)
@@ -178,7 +178,7 @@ def _nodules(
     volume: float,
     axes: tuple[float, float, float],
 ) -> list[Shape]:
-    """Hyperplastic nodules of the transition zone, more of them in larger glands."""
+    """Draw hyperplastic nodules of the transition zone, more of them in larger glands."""
     count = int(rng.poisson(np.clip((volume - 18.0) / 4.0, 1.0, 14.0)))
     lobes = [shape for shape in shapes if shape.tissue == "TZ"]
     nodules = []

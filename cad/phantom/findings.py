@@ -37,7 +37,7 @@ _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1],
 
 
 @dataclass(frozen=True)
-class Region:
+class TrueRegion:
     """One region of interest as it is in the phantom.
 
     Parameters
@@ -71,12 +71,12 @@ class Region:
 
     @property
     def malignant(self) -> bool:
-        """Histology."""
+        """Return whether histology found cancer."""
         return self.isup > 0
 
 
 def case_mix(seed: int, index: int) -> tuple[int, int]:
-    """Numbers of regions and of cancers of patient ``index``.
+    """Return the numbers of regions and of cancers of patient ``index``.
 
     Whole blocks of 49 patients hold exactly 350 regions and 66 cancers; a patient's share depends
     on the seed and the index only, never on how many patients are made.
@@ -89,7 +89,7 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
-    """Points (x, y, z) in mm among which regions find their centres, and their zones."""
+    """Return the points (x, y, z) in mm among which regions find their centres, and their zones."""
     points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
     return points, zones_at(anatomy, points)
 
@@ -100,8 +100,8 @@ def draw_regions(
     cloud: tuple[np.ndarray, np.ndarray],
     cancers: int,
     grow: np.ndarray,
-) -> list[Region]:
-    """Regions of one patient, apart from each other.
+) -> list[TrueRegion]:
+    """Draw the regions of one patient, apart from each other.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def draw_regions(
     grow : ndarray, shape (n_regions,)
         Factor on each radius; 0 leaves the region out.
     """
-    regions: list[Region] = []
+    regions: list[TrueRegion] = []
     count = len(grow)
     for number in range(count):
         own = np.random.default_rng(rng.integers(2**63))
@@ -136,9 +136,9 @@ def _draw(
     number: int,
     malignant: bool,
     grow: float,
-    others: list[Region],
-) -> Region | None:
-    """One region, or None where no free place was found for it."""
+    others: list[TrueRegion],
+) -> TrueRegion | None:
+    """Draw one region, or None where no free place was found for it."""
     if malignant:
         kind, finding = "cancer", CANCER
         isup = int(rng.choice(5, p=ISUP_SHARES)) + 1
@@ -161,11 +161,11 @@ def _draw(
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
     shapes = _shapes(rng, number, zone, centre, axes, finding)
-    return Region(number, kind, zone, isup, latent, radius, shapes, tissue)
+    return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
 
 
 def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: float) -> Tissue:
-    """Geometric mean of zone and cancer by severity, times what the finding adds, times noise."""
+    """Mix zone and cancer by severity (geometric mean), the finding's factors and noise."""
     severity = float(norm.cdf(latent))
     cancer = TISSUES["cancer"]
     shift = {}
@@ -186,9 +186,9 @@ def _place(
     cloud: tuple[np.ndarray, np.ndarray],
     zone: str,
     radius: float,
-    others: list[Region],
+    others: list[TrueRegion],
 ) -> tuple[float, float, float] | None:
-    """A centre in the zone, most of the region inside it, clear of the others."""
+    """Return a centre in the zone, most of the region inside it, clear of the others."""
     points, zones = cloud
     free = zones == zone
     for other in others:
@@ -208,7 +208,7 @@ def _place(
 
 
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Zone names at points (x, y, z), shape (n, 3) in mm; empty strings outside the gland."""
+    """Return the zone names at points (x, y, z), shape (n, 3) in mm; empty outside the gland."""
     x, y, z = points.T
     found = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:

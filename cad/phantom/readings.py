@@ -18,7 +18,7 @@ MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.0
 
 
 def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Regions and scores of a simulated cohort.
+    """Draw regions and scores of a simulated cohort.
 
     Parameters
     ----------

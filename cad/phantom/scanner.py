@@ -79,12 +79,12 @@ class Scene:
     bias: np.ndarray
 
     def table(self) -> list[Tissue]:
-        """Tissue of every number that :func:`paint` gives."""
+        """Return the tissue of every number that :func:`paint` gives."""
         return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
 
 
 @dataclass(frozen=True)
-class Bolus:
+class Injection:
     """Contrast agent as it passes.
 
     Parameters
@@ -101,7 +101,7 @@ class Bolus:
 
 
 def draw_placement(rng: np.random.Generator) -> Placement:
-    """A stack tilted about the left-right axis, with a little roll."""
+    """Draw a stack tilted about the left-right axis, with a little roll."""
     tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
     about_x = np.array(
         [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
@@ -114,7 +114,7 @@ def draw_placement(rng: np.random.Generator) -> Placement:
 
 
 def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
-    """Three smooth random fields of unit variance, partly common; ``half`` is their extent, mm."""
+    """Draw three smooth random fields of unit variance, partly common; ``half`` in mm."""
     size = [int(np.ceil(2 * h / TEXTURE_STEP)) + 1 for h in half][::-1]
     raw = rng.standard_normal((4, *size), dtype=np.float32)
     smooth = np.stack([gaussian_filter(field, 0.9, mode="wrap") for field in raw])
@@ -124,9 +124,9 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     return common * signs * smooth[3] + own * smooth[:3]
 
 
-def draw_bolus(rng: np.random.Generator) -> Bolus:
-    """Arrival 20 to 40 s after the first frame, the prostate 1 to 5 s later."""
-    return Bolus(
+def draw_injection(rng: np.random.Generator) -> Injection:
+    """Draw the arrival, 20 to 40 s after the first frame, the prostate 1 to 5 s later."""
+    return Injection(
         float(rng.uniform(20, 40)),
         float(rng.uniform(1, 5)),
         float(np.exp(rng.normal(0, INPUT_SCALE_SD))),
@@ -168,7 +168,7 @@ class View:
 
     @cached_property
     def points(self) -> np.ndarray:
-        """Shape number at every point, uint8, shape (points per voxel, n_voxels)."""
+        """Return the shape number at every point, uint8, shape (points per voxel, n_voxels)."""
         lattice = [
             (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
             for axis, step, k in zip(
@@ -182,7 +182,7 @@ class View:
         return parted.reshape(z * y * x, n_z * n_y * n_x)
 
     def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
+        """Return every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
         even = (self.points == self.points[0]).all(axis=0)
         whole = np.flatnonzero(even)
         mixed = np.flatnonzero(~even)
@@ -195,7 +195,7 @@ class View:
         return voxel, number, np.concatenate([np.ones(len(whole)), shares[found]])
 
     def volume(self, array: np.ndarray) -> Volume:
-        """An array of this grid in the patient."""
+        """Return an array of this grid in the patient."""
         corner = np.array([axis[0] for axis in self.axes])
         placement = self.scene.placement
         origin = placement.centre + placement.direction @ corner
@@ -207,18 +207,18 @@ class View:
         )
 
     def average(self, values: np.ndarray) -> np.ndarray:
-        """Mean over each voxel's points of a value per shape number; float32."""
+        """Return the mean over each voxel's points of a value per shape number; float32."""
         mean = values.astype(np.float32)[self.points].mean(axis=0)
         return mean.reshape(self.grid.shape)
 
     def share(self, numbers: list[int]) -> np.ndarray:
-        """Share (0 to 1) of each voxel that the shapes with these numbers fill."""
+        """Return the share (0 to 1) of each voxel that the shapes with these numbers fill."""
         wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
         wanted[numbers] = 1.0
         return self.average(wanted)
 
     def field(self, which: int) -> np.ndarray:
-        """Random field at the voxels, by linear interpolation; 0 T2, 1 ADC, 2 Ktrans."""
+        """Return the random field at the voxels, by linear interpolation; 0 T2, 1 ADC, 2 Ktrans."""
         lattice = self.scene.fields[which]
         weights = [
             _linear_weights(axis, origin, size)
@@ -231,7 +231,7 @@ class View:
         return np.tensordot(out, weights[0], axes=(2, 1))
 
     def sensitivity(self) -> np.ndarray:
-        """The coil's sensitivity at the voxels, about 1 at the gland."""
+        """Return the coil's sensitivity at the voxels, about 1 at the gland."""
         x, y, z = (axis / 100.0 for axis in self.axes)
         c = self.scene.bias
         log = (
@@ -243,7 +243,7 @@ class View:
 
 
 def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
-    """T2-weighted spin echo, integer signal; ``gain`` is the patient's arbitrary scale."""
+    """Return the T2-weighted spin echo, integers; ``gain`` is the patient's arbitrary scale."""
     table = view.scene.table()
     repetition, echo = protocol.t2_times
     t1, t2, density = _columns(table, "t1", "t2", "density")
@@ -260,7 +260,7 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
 def diffusion_images(
     view: View, protocol: Protocol, rng: np.random.Generator
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
-    """ADC map (1e-6 mm2/s) as the scanner computes it, and the images of the two b-values."""
+    """Return the ADC map (1e-6 mm2/s) as the scanner computes it, and both b-values' images."""
     table = view.scene.table()
     adc = np.array([t.adc for t in table]) * 1e-6
     echo = 0.07
@@ -291,16 +291,16 @@ def diffusion_images(
 
 
 def dynamic_images(
-    view: View, protocol: Protocol, bolus: Bolus, rng: np.random.Generator
+    view: View, protocol: Protocol, injection: Injection, rng: np.random.Generator
 ) -> tuple[Dynamic, list[tuple[float, Volume]]]:
-    """Dynamic series and flip-angle images on one grid.
+    """Return the dynamic series and flip-angle images on one grid.
 
     Every tissue of a voxel enhances by its own parameters and the signals are averaged, so that
     partial volume is in the signal and not in the parameters.
     """
     repetition, interval = protocol.dce_times
     times = np.arange(protocol.frames) * interval
-    voxels, shares, t1, density, curves = _kinetics(view, times, bolus)
+    voxels, shares, t1, density, curves = _kinetics(view, times, injection)
     n = int(np.prod(view.grid.shape))
     sensitivity = view.sensitivity().ravel()
     reference = TISSUES["PZ"]
@@ -326,16 +326,18 @@ def dynamic_images(
 
 
 def _kinetics(
-    view: View, times: np.ndarray, bolus: Bolus
+    view: View, times: np.ndarray, injection: Injection
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Parts of voxels: flat voxel index, share of the voxel, T1 (s), density, concentration (mM).
+    """List parts of voxels: flat voxel index, share, T1 (s), density, concentration (mM).
 
     Concentration has shape (n_parts, n_times). Even tissues (without texture) share one curve.
     """
     table = view.scene.table()
     fine = fine_grid(times)
-    blood = bolus.scale * parker(fine, bolus.arrival)
-    later = bolus.scale * parker(fine, bolus.arrival + bolus.delay) / (1.0 - HAEMATOCRIT)
+    blood = injection.scale * parker(fine, injection.arrival)
+    later = (
+        injection.scale * parker(fine, injection.arrival + injection.delay) / (1.0 - HAEMATOCRIT)
+    )
     uneven = view.field(2).ravel()
     voxel, number, share = view.parts()
     column = {
@@ -365,7 +367,7 @@ def _kinetics(
 
 
 def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
-    """The arterial curve, later and smoothed."""
+    """Return the arterial curve, later and smoothed."""
     step = fine[1] - fine[0]
     lag = np.arange(0, 6 * VENOUS_SPREAD, step)
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
@@ -373,7 +375,7 @@ def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
 
 
 def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
-    """Matrix (n_axis, size) of linear interpolation weights on a lattice that repeats."""
+    """Return weights (n_axis, size) of linear interpolation on a lattice that repeats."""
     position = (axis - origin) / TEXTURE_STEP
     lower = np.floor(position).astype(int)
     part = (position - lower).astype(np.float32)

@@ -18,15 +18,15 @@ from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
 from cad.phantom.anatomy import build_anatomy
-from cad.phantom.findings import Region, case_mix, draw_cloud, draw_regions
+from cad.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
 from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import (
     Scene,
     View,
     diffusion_images,
-    draw_bolus,
     draw_fields,
+    draw_injection,
     draw_placement,
     dynamic_images,
     t2_image,
@@ -48,7 +48,7 @@ class Patient:
         Images and masks.
     site : str
         Whose protocol was used.
-    regions : list of Region
+    regions : list of TrueRegion
         What the regions are; number i + 1 has the label and the roi_id i + 1.
     scores : DataFrame
         roi_id, reader_id, scale, score.
@@ -56,7 +56,7 @@ class Patient:
 
     study: Study
     site: str
-    regions: list[Region]
+    regions: list[TrueRegion]
     scores: pd.DataFrame
 
 
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 def present(image: T | None) -> T:
-    """An image of a study that the simulator always makes."""
+    """Return an image of a study that the simulator always makes."""
     if image is None:
         raise CadError("a simulated study has every image; this one was taken apart")
     return image
@@ -76,7 +76,7 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
     Parameters
     ----------
     out : Path
-        Cohort folder (DESIGN 4); must be absent or empty.
+        Cohort folder; must be absent or empty.
     patients : int
         At least 1. 49 patients have 350 regions, 66 of them malignant (a few less where they
         find no room).
@@ -98,7 +98,7 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
 def write_cohort(
     out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
 ) -> None:
-    """As :func:`simulate`, with the sites' protocols."""
+    """Write a cohort as :func:`simulate` does, with the sites' protocols."""
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -125,7 +125,7 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Area under the ROC curve of the latent against histology: what perfect sight would reach.
+    """Return the area under the ROC curve of the latent: what perfect sight would reach.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def latent_auc(cohort: Path) -> float:
 
 
 def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Patient:
-    """One patient in memory."""
+    """Make one patient in memory."""
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(6)
     body, finding, reading, scene_rng, noise, plan = (np.random.default_rng(s) for s in streams)
     protocol = protocols[int(body.integers(len(protocols)))]
@@ -159,7 +159,7 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
     placement, fields = draw_placement(scene_rng), draw_fields(scene_rng, protocol.texture_half)
     bias = scene_rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
     bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
-    bolus, gain = draw_bolus(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
+    injection, gain = draw_injection(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
     shifts = plan.uniform(-2, 2, (3, 3))
     moved = plan.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
     place = np.random.default_rng(int(finding.integers(2**63)))
@@ -195,7 +195,7 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
                 grow[regions[i].number - 1] = 0.0
     study_id = f"sub-{index + 1:04d}"
     adc, diffusion = diffusion_images(views[1], protocol, noise)
-    dce, vfa = dynamic_images(views[2], protocol, bolus, noise)
+    dce, vfa = dynamic_images(views[2], protocol, injection, noise)
     study = Study(
         study_id,
         study_id,
@@ -213,8 +213,8 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
     return Patient(study, protocol.site, regions, score(reading, regions))
 
 
-def _roi_map(view: View, regions: list[Region]) -> Volume:
-    """Label map on the T2 grid: voxels of which a region fills at least one half."""
+def _roi_map(view: View, regions: list[TrueRegion]) -> Volume:
+    """Return the label map on the T2 grid: voxels of which a region fills at least one half."""
     labels = np.zeros(view.points.shape[1], np.uint8)
     number = {shape.tissue: i for i, shape in enumerate(view.scene.shapes, start=1)}
     # Regions are painted last: only voxels with a point above the anatomy can belong to one.
@@ -227,7 +227,7 @@ def _roi_map(view: View, regions: list[Region]) -> Volume:
 
 
 def _unfit(roi_map: Volume, count: int, views: list[View]) -> list[int]:
-    """Regions (from 0) that cannot be measured in some modality: too small, or out of its view."""
+    """List regions (from 0) that some modality cannot measure: too small, or out of its view."""
     study = Study("", "", roi_map=roi_map)
     grids = [view.volume(np.zeros(view.grid.shape, bool)) for view in views]
     found = []
@@ -248,7 +248,7 @@ def _gland(view: View) -> Volume:
 
 
 def _vessel(view: View) -> Volume:
-    """The middle of one femoral artery: voxels that nothing else shares."""
+    """Return the middle of one femoral artery: voxels that nothing else shares."""
     arteries = [i for i, s in enumerate(view.scene.shapes, start=1) if s.tissue == "artery"]
     # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
     share = view.share(arteries[1:])

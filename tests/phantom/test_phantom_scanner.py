@@ -12,7 +12,7 @@ from cad.phantom.params import HAEMATOCRIT, RELAXIVITY, TISSUES
 from cad.phantom.physics import extended_tofts, fine_grid, parker
 from cad.phantom.protocols import LIGHT, SAMPLE, Grid
 from cad.phantom.scanner import (
-    Bolus,
+    Injection,
     Placement,
     Scene,
     View,
@@ -43,8 +43,8 @@ def _view(scene: Scene, supersample: tuple[int, int, int] = (2, 2, 2)) -> View:
 @pytest.mark.parametrize("tissue", ["PZ", "TZ", "cancer"])
 def test_noise_free_signal_inverts_to_the_kinetic_parameters(tissue):
     protocol = dataclasses.replace(QUIET, frames=40, dce_times=(0.00385, 5.0))
-    bolus = Bolus(20.0, 2.0, 1.0)
-    dce, vfa = dynamic_images(_view(_scene(tissue)), protocol, bolus, np.random.default_rng(0))
+    injection = Injection(20.0, 2.0, 1.0)
+    dce, vfa = dynamic_images(_view(_scene(tissue)), protocol, injection, np.random.default_rng(0))
     truth = TISSUES[tissue]
     # T1 from the flip angles (integer signals: rounding is the only error).
     flips = np.radians([flip for flip, _ in vfa])
