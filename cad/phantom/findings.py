@@ -6,7 +6,7 @@ to cancer. The latent drives T1, T2, ADC, Ktrans, ve and vp; nothing here knows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -19,6 +19,9 @@ from cad.phantom.params import (
     CANCER_SEVERITY,
     ISUP_SHARES,
     LATENT_SD,
+    RADIUS_LIMITS_MM,
+    RADIUS_MM,
+    RADIUS_SD,
     TISSUES,
     UNEXPLAINED,
     Finding,
@@ -98,8 +101,8 @@ def draw_regions(
     rng: np.random.Generator,
     anatomy: Anatomy,
     cloud: tuple[np.ndarray, np.ndarray],
+    count: int,
     cancers: int,
-    grow: np.ndarray,
 ) -> list[TrueRegion]:
     """Draw the regions of one patient, apart from each other.
 
@@ -111,18 +114,17 @@ def draw_regions(
         Where they must fit.
     cloud : (ndarray, ndarray)
         From :func:`draw_cloud`.
-    cancers : int
-        How many of them are malignant.
-    grow : ndarray, shape (n_regions,)
-        Factor on each radius; 0 leaves the region out.
+    count, cancers : int
+        How many, and how many of them are malignant.
     """
     regions: list[TrueRegion] = []
-    count = len(grow)
+    # In random order: who comes first has the choice of room, and is drawn larger for it.
+    malignant = rng.permutation(np.arange(count) < cancers)
     for number in range(count):
         own = np.random.default_rng(rng.integers(2**63))
-        for attempt in range(12 if grow[number] else 0):
-            scale = float(grow[number]) * 0.94**attempt
-            region = _draw(own, anatomy, cloud, number + 1, number < cancers, scale, regions)
+        for attempt in range(12):  # what finds no room is drawn smaller
+            scale = 0.94**attempt
+            region = _draw(own, anatomy, cloud, number + 1, bool(malignant[number]), scale, regions)
             if region is not None:
                 regions.append(region)
                 break
@@ -135,7 +137,7 @@ def _draw(
     cloud: tuple[np.ndarray, np.ndarray],
     number: int,
     malignant: bool,
-    grow: float,
+    scale: float,
     others: list[TrueRegion],
 ) -> TrueRegion | None:
     """Draw one region, or None where no free place was found for it."""
@@ -151,10 +153,8 @@ def _draw(
         finding, isup = BENIGN[kind], 0
         severity, zone = finding.severity, finding.zones[0]
     latent = float(norm.ppf(severity) + rng.normal(0, LATENT_SD))
-    low, high = finding.radius
-    # Higher grades grow larger; most regions are small.
-    share = rng.beta(1.2, 2.2) if not malignant else rng.beta(1.0 + 0.35 * isup, 2.2)
-    radius = float((low + (high - low) * share) * grow)
+    drawn = RADIUS_MM * np.exp(rng.normal(0, RADIUS_SD))
+    radius = float(np.clip(drawn, *RADIUS_LIMITS_MM) * scale)
     axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array([1.1, 0.95, 1.0])
     centre = _place(rng, anatomy, cloud, zone, float(axes.max()), others)
     if centre is None:
@@ -175,9 +175,7 @@ def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: 
         shift[name] = float(toward + own + rng.normal(0, sd))
     mixed = vary(native, shift)
     texture = native.texture + severity * (cancer.texture - native.texture)
-    return Tissue(
-        mixed.t1, mixed.t2, mixed.adc, mixed.density, mixed.ktrans, mixed.ve, mixed.vp, texture
-    )
+    return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
 
 
 def _place(

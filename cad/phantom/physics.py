@@ -1,4 +1,4 @@
-"""The phantom's own forward model: kinetics, magnetisation and noise.
+"""The phantom's own forward model: kinetics and magnetisation.
 
 Written apart from :mod:`cad.features.perfusion` on purpose, so that simulated curves are a test of
 the fits and not of one shared mistake.
@@ -107,12 +107,3 @@ def spin_echo(
 ) -> np.ndarray:
     """Return the signal of a (turbo) spin echo with 90 degree excitation; all times in s."""
     return density * (1.0 - np.exp(-repetition_time / t1)) * np.exp(-echo_time / t2)
-
-
-def rician(signal: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
-    """Return the magnitude of a signal with Gaussian noise in both channels, float32."""
-    noise = rng.standard_normal((2, *signal.shape), dtype=np.float32)
-    noise *= np.float32(sd)
-    noise[0] += signal
-    np.square(noise, out=noise)
-    return np.sqrt(noise[0] + noise[1])

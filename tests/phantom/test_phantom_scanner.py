@@ -13,13 +13,11 @@ from cad.phantom.physics import extended_tofts, fine_grid, parker
 from cad.phantom.protocols import LIGHT, SAMPLE, Grid
 from cad.phantom.scanner import (
     Injection,
-    Placement,
-    Scene,
-    View,
     diffusion_images,
     dynamic_images,
     t2_image,
 )
+from cad.phantom.scene import Placement, Scene, View
 from cad.phantom.shapes import Shape
 from cad.phantom.simulator import make_patient
 
@@ -28,9 +26,9 @@ QUIET = dataclasses.replace(SAMPLE[0], noise=(0.0, 0.0, 0.0))
 
 def _scene(tissue: str) -> Scene:
     """One even tissue everywhere, no bias field, straight axes."""
-    even = {name: dataclasses.replace(t, texture=0.0) for name, t in TISSUES.items()}
+    even = {name: dataclasses.replace(t, texture=0.0, septa=0.0) for name, t in TISSUES.items()}
     shape = Shape(tissue, (0, 0, 0), (900, 900, 900), "PZ")
-    fields = np.zeros((3, 4, 4, 4), np.float32)
+    fields = np.zeros((4, 4, 4, 4), np.float32)
     place = Placement(np.zeros(3), np.eye(3))
     return Scene([shape], even, place, fields, np.zeros(3), np.zeros(5))
 
