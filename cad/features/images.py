@@ -15,7 +15,7 @@ from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
 from cad.imaging.standardise import NyulScale, standardise_t2
-from cad.imaging.study import Roi, Study
+from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PipelineSettings
 
@@ -162,17 +162,6 @@ def roi_union(study: Study) -> Volume | None:
         return None
     labels = [roi.label for roi in study.rois]
     return study.roi_map.with_array(np.isin(study.roi_map.array, labels))
-
-
-def single_roi(study: Study, roi: Roi, grid: Volume, part: Volume) -> np.ndarray:
-    """Return a region on part of a grid; errors speak of the whole grid."""
-    from cad.imaging.geometry import roi_in_grid
-
-    try:
-        return roi_in_grid(study, roi, part).array
-    except CadError:
-        whole = roi_in_grid(study, roi, grid)  # raises with the numbers of the whole image
-        return place(whole, part)
 
 
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:

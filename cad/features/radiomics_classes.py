@@ -67,7 +67,10 @@ def radiomics_features(
         return columns
     # pyradiomics sums in the image's own type; float32 would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
+    regions = regions.core()
     for r in range(regions.count):
+        if regions.sizes[r] == 0:
+            continue
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
         found = _one(image, image.with_array(mask.reshape(regions.shape)), settings)

@@ -18,7 +18,7 @@ from cad.errors import CadError
 from cad.features.images import available, box_around, compact, crop, grid_of, prepare
 from cad.features.measure import measure
 from cad.features.regions import Regions
-from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.drawn import fill, shares_on
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
@@ -110,7 +110,7 @@ def perturbed_features(
     -------
     DataFrame
         ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), features. A copy
-        that leaves an image or keeps fewer than 5 voxels in a grid has NaN there.
+        that keeps too little in a grid (:mod:`cad.imaging.drawn`) has NaN there.
     """
     chosen = perturbation or Perturbation()
     names, _ = available(study, settings)
@@ -276,19 +276,13 @@ def _measure_copies(
     last = np.max([[s.stop for s in b] for b in boxes if b is not None], axis=0)
     z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
     part = crop(grid, (z, y, x))
-    inside = [
-        resample_mask(mask, part).array if mask.array.any() else np.zeros(part.shape, bool)
-        for mask in masks
-    ]
-    prepared = prepare(study, settings, name, part.with_array(np.logical_or.reduce(inside)))
-    offset = np.round(prepared.grid.patient_to_index(np.array(part.origin))).astype(int)[::-1]
-    placed = []
-    for mask_array in inside:
-        array = np.zeros(prepared.grid.shape, bool)
-        array[tuple((np.argwhere(mask_array) + offset).T)] = True
-        placed.append(array)
-    regions = Regions.from_masks(placed)
-    columns = measure(prepared, regions, settings.features)
-    for values in columns.values():
-        values[regions.sizes < MIN_VOXELS] = np.nan
-    return columns
+    shares = []
+    for mask in masks:
+        drawn = fill(mask, part)
+        shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
+    needed = np.logical_or.reduce([share > 0 for share in shares])
+    if not needed.any():
+        return {}
+    prepared = prepare(study, settings, name, part.with_array(needed))
+    regions = Regions.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+    return measure(prepared, regions, settings.features)

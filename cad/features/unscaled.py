@@ -22,7 +22,7 @@ from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings, ImageSettings
 
-_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start")
+_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
 _PREFIX = "unscaled_"
 
 
@@ -69,6 +69,7 @@ class UnscaledT2:
             self.landmarks,
             self.regions.index,
             self.regions.start,
+            np.zeros(0) if self.regions.weight is None else self.regions.weight,
         )
         return {_PREFIX + name: value for name, value in zip(_ARRAYS, values, strict=True)}
 
@@ -77,11 +78,12 @@ class UnscaledT2:
         """Read what :meth:`to_arrays` gave from an open archive; None where a study has no T2."""
         if _PREFIX + "image" not in arrays:
             return None
-        image, spacing, origin, direction, own, index, start = (
+        image, spacing, origin, direction, own, index, start, weight = (
             np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
-        return cls(volume, own, Regions(index, start, image.shape))  # type: ignore[arg-type]
+        shares = weight if len(weight) else None
+        return cls(volume, own, Regions(index, start, image.shape, shares))  # type: ignore[arg-type]
 
 
 def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:

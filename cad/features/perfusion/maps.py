@@ -95,13 +95,16 @@ class PerfusionMaps:
 
         Parameters
         ----------
-        mask : ndarray of bool, shape (n_z, n_y, n_x)
-            On the DCE grid, not empty.
+        mask : ndarray of bool or float, shape (n_z, n_y, n_x)
+            On the DCE grid, not empty: the region, or its share of every voxel.
         """
-        if not mask.any():
+        inside = mask > 0
+        if not inside.any():
             raise CadError("the region has no voxel on the grid of the dynamic series")
-        signal = self._dynamic.frames[:, mask].mean(axis=1, dtype=float)[None]
-        t1 = np.array([np.nanmean(self._t1[mask])])
+        share = mask[inside].astype(float)
+        signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
+        known = np.isfinite(self._t1[inside])
+        t1 = np.array([np.average(self._t1[inside][known], weights=share[known])])
         _, fits, concentration = _fit_chunk(self._kinetics, signal, t1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
         params = {
