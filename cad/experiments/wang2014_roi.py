@@ -12,19 +12,18 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 from sklearn import config_context
 
-from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import encode
 from cad.experiments.wang2014 import WIDTH_PERCENTILE, aucs
 from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import draw_map
-from cad.learning import Table
-from cad.run import Run
-from cad.running import How
+from cad.pipeline import aggregate_cohort
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
+from cad.stages.aggregate import Table
 
 BATCHES = 5
 # [W14] Fig. 3 gives these two in the text, on another organ: CT colonography.
@@ -44,11 +43,9 @@ def roi(options: Options) -> Result:
 
 def _table(folder: Path, options: Options) -> tuple[Table, str]:
     settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
-    cohort = read_cohort(folder)
-    run = Run(settings, cohort, options.out / "features", How(options.jobs), "run")
-    run.measure()
-    run.label()
-    return run.table, "Simulated cohort" if cohort.simulated else "Cohort"
+    out = options.out / "features"
+    found = aggregate_cohort(settings, folder, out, ExecutionOptions(options.jobs))
+    return found.table, "Simulated cohort" if found.simulated else "Cohort"
 
 
 def compare(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cad import __version__
+from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
 
 INTENDED_USE = (
@@ -32,10 +33,9 @@ def metadata(
     simulated: bool,
     metrics: dict[str, Any],
     outlier: dict[str, Any],
-    versions: dict[str, str],
     parents: list[str],
 ) -> dict[str, Any]:
-    """Metadata of a bundle (``metadata.json``).
+    """Return the metadata of a bundle (``metadata.json``).
 
     Parameters
     ----------
@@ -55,8 +55,6 @@ def metadata(
         The validation's measures.
     outlier : dict
         Method and limit of the check for regions unlike the training cohort.
-    versions : dict of str to str
-        Of the libraries.
     parents : list of str
         Models whose training tables are part of this one's.
     """
@@ -66,7 +64,7 @@ def metadata(
         "name": settings.name,
         "description": settings.description,
         "cad_version": __version__,
-        "versions": versions,
+        "versions": library_versions(),
         "pipeline": settings.model_dump(mode="json", by_alias=True),
         "features": list(features.columns),
         "units": {name: units.get(name, "") for name in features.columns},
@@ -92,7 +90,7 @@ def metadata(
 
 
 def card(meta: dict[str, Any]) -> str:
-    """The model's card, Markdown."""
+    """Return the model's card, Markdown."""
     training = meta["training"]
     learner = meta["pipeline"]["learner"]
     population = "SIMULATED patients" if training["simulated"] else "patients"

@@ -10,8 +10,8 @@ import pandas as pd
 from cad.errors import CadError
 from cad.evaluation.compare import compare_learners
 from cad.evaluation.metrics import calibration
-from cad.evaluation.summary import json_safe
-from cad.learning import KEYS
+from cad.files import json_safe
+from cad.run_folder.tables import KEYS
 
 MEASURES = ("auc", "cross_entropy", "brier", "kl")
 

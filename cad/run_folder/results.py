@@ -1,21 +1,22 @@
-"""A run folder as its pages see it: typed rows, nothing recomputed."""
+"""Read a run folder as its pages see it: typed rows, nothing recomputed."""
 
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
+from cad.run_folder.folder import RunFolder
+from cad.run_folder.records import read_metrics, read_record
 
 SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
 
 
 @dataclass(frozen=True)
 class Region:
-    """One row of ``probabilities.csv``.
+    """Hold one row of ``probabilities.csv``.
 
     Parameters
     ----------
@@ -33,8 +34,6 @@ class Region:
         What the run said about this region.
     plausible : list of str or None
         Conformal set at error ``SET_ERROR``; None where the run made none.
-    interval : (float, float) or None
-        Interval of the probability, where the run made one.
     model : str
         The trained model that scored it; empty where a run validates itself.
     """
@@ -55,13 +54,12 @@ class Region:
     scores: list[tuple[str, str]]
     warnings: list[str]
     plausible: list[str] | None
-    interval: tuple[float, float] | None
     model: str
 
 
 @dataclass(frozen=True)
 class Reason:
-    """One row of ``explanations.csv``: a feature that moved the decision value."""
+    """Hold one row of ``explanations.csv``: a feature that moved the decision value."""
 
     feature: str
     value: float | None
@@ -72,11 +70,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything a run folder says, without its images.
+    """Hold everything a run folder says, without its images.
 
     Parameters
     ----------
-    folder : Path
+    folder : RunFolder
         The run folder.
     run, metrics : dict
         ``run.json`` and ``metrics.json``; the latter empty where there is none.
@@ -88,7 +86,7 @@ class Results:
         ``(study, roi)`` to its explanations, most important first.
     """
 
-    folder: Path
+    folder: RunFolder
     run: dict[str, Any]
     metrics: dict[str, Any]
     regions: list[Region]
@@ -97,7 +95,7 @@ class Results:
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
-        """P- and P+ of the site's costs, where the run states them."""
+        """Return P- and P+ of the site's costs, where the run states them."""
         stated = self.run.get("decision_thresholds")
         if stated:
             return float(stated[0]), float(stated[1])
@@ -105,61 +103,40 @@ class Results:
         return (float(stated["lower"]), float(stated["upper"])) if stated else None
 
 
-def read_results(folder: Path) -> Results:
+def read_results(root: Path) -> Results:
     """Read a run folder.
 
     Parameters
     ----------
-    folder : Path
-        With at least ``run.json`` and ``probabilities.csv``.
+    root : Path
+        Run folder with at least ``run.json`` and ``probabilities.csv``.
 
     Raises
     ------
     CadError
         For a folder that is no run folder, or a file of it that cannot be read.
     """
-    run = _json(folder / "run.json", needed=True)
-    metrics = _json(folder / "metrics.json")
-    rows = _table(folder / "probabilities.csv", needed=True)
-    sets = _conformal(metrics, len(rows))
+    folder = RunFolder(root)
+    run = read_record(folder)
+    metrics = read_metrics(folder)
+    rows = _table(folder.probabilities, needed=True)
     return Results(
         folder=folder,
         run=run,
         metrics=metrics,
-        regions=[
-            _region(row, pair, folder / "probabilities.csv")
-            for row, pair in zip(rows, sets, strict=True)
-        ],
-        failures=_table(folder / "failures.csv"),
-        reasons=_reasons(folder / "explanations.csv"),
+        regions=[_region(row, folder.probabilities) for row in rows],
+        failures=_table(folder.failures),
+        reasons=_reasons(folder.explanations),
     )
 
 
 def number(text: Any) -> float | None:
-    """A finite number from a cell, or None."""
+    """Return a finite number from a cell, or None."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         return None
     return value if abs(value) < float("inf") else None
-
-
-def _json(path: Path, needed: bool = False) -> dict[str, Any]:
-    if not path.is_file():
-        if needed:
-            raise CadError(
-                f"no {path.name}: this is not a finished run",
-                file=path,
-                hint="give the folder that `cad run`, `cad predict` or `cad demo` wrote",
-            )
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not isinstance(content, dict):
-        raise CadError("expected a JSON object", file=path)
-    return content
 
 
 def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
@@ -175,17 +152,15 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
         raise CadError(f"not a readable table: {error}", file=path) from error
 
 
-def _region(row: dict[str, str], pair: tuple[float | None, float | None], path: Path) -> Region:
+def _region(row: dict[str, str], path: Path) -> Region:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
-    benign = number(row.get("p_benign")) if row.get("p_benign") else pair[0]
-    malignant = number(row.get("p_malignant")) if row.get("p_malignant") else pair[1]
+    benign, malignant = number(row.get("p_benign")), number(row.get("p_malignant"))
     plausible = None
     if benign is not None and malignant is not None:
         named = (("benign", benign), ("malignant", malignant))
         plausible = [name for name, p in named if p > SET_ERROR]
-    lower, upper = number(row.get("probability_lower")), number(row.get("probability_upper"))
     return Region(
         patient=row["participant_id"],
         study=row["study_id"],
@@ -203,7 +178,6 @@ def _region(row: dict[str, str], pair: tuple[float | None, float | None], path: 
         scores=_scores(row.get("scores", "")),
         warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
         plausible=plausible,
-        interval=(lower, upper) if lower is not None and upper is not None else None,
         model=_known(row.get("model")),
     )
 
@@ -220,15 +194,6 @@ def _whole(text: str | None) -> str:
 def _scores(text: str) -> list[tuple[str, str]]:
     parts = (part.strip().rpartition("=") for part in text.split(";") if part.strip())
     return [(reader or "reader", score) for reader, _, score in parts]
-
-
-def _conformal(metrics: dict[str, Any], n: int) -> list[tuple[float | None, float | None]]:
-    """Conformal p-values of benign and malignant, row by row, where the run states them."""
-    part = metrics.get("conformal") or {}
-    benign, malignant = part.get("p_benign") or [], part.get("p_malignant") or []
-    if len(benign) != n or len(malignant) != n:
-        return [(None, None)] * n
-    return [(number(b), number(m)) for b, m in zip(benign, malignant, strict=True)]
 
 
 def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:

@@ -11,9 +11,9 @@ import numpy as np
 from cad.features.table import StudyFeatures
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.registration import Registration
+from cad.imaging.registration_view import registration_view
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
-from cad.registration_view import registration_view
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2

@@ -1,4 +1,4 @@
-"""Which region to have read next: unscored or single-reader regions by the value of a reading.
+"""Suggest: which region to have read next, by what one more reading of it is worth.
 
 [N14] VI proposes to choose what is annotated instead of annotating at random. Ranking by the
 model's uncertainty alone was measured and does not help here: it fills the training set with
@@ -19,6 +19,11 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.labels.scales import score_probability
+from cad.run_folder.tables import write_suggestions
+from cad.stages.aggregate import Aggregated
+from cad.stages.extract import Extracted
+from cad.stages.judge import Judged
+from cad.stages.load import Loaded
 
 _KEY = ["participant_id", "roi_id"]
 ENOUGH = 2
@@ -29,6 +34,22 @@ DISPUTE = 32.0
 """By how much (p - q)^2 between readers and model inflates it: eight times 4 (p - q)^2."""
 MOST_REGIONS = 6000
 """The kernel matrix of so many regions takes 290 MB."""
+
+
+def suggest_readings(
+    loaded: Loaded, extracted: Extracted, aggregated: Aggregated, judged: Judged, count: int
+) -> pd.DataFrame:
+    """Rank the regions that a model scored (:func:`suggest`) and write ``suggestions.csv``."""
+    known = judged.results["probability"].notna().to_numpy()
+    table = suggest(
+        judged.results[known],
+        extracted.features.loc[known],
+        aggregated.scores,
+        count=count,
+        pirads_probability=loaded.settings.labels.pirads_probability,
+    )
+    write_suggestions(loaded.folder, table)
+    return table
 
 
 def suggest(
@@ -92,7 +113,7 @@ def suggest(
 def _greedy(
     x: np.ndarray, q: np.ndarray, n_readers: np.ndarray, mean: np.ndarray, count: int
 ) -> list[tuple[int, float]]:
-    """Rows in the order chosen, each with the share of weighted variance that it removes.
+    """Return rows in the order chosen, each with the share of weighted variance that it removes.
 
     Parameters
     ----------
@@ -132,7 +153,7 @@ def _greedy(
 def _readings(
     table: pd.DataFrame, scores: pd.DataFrame, pirads: Mapping[int, float] | None
 ) -> pd.DataFrame:
-    """Number of readings and their mean probability for every row of ``table``."""
+    """Return the number of readings and their mean probability for every row of ``table``."""
     given = scores[scores["score"].notna()]
     given = given.merge(table[_KEY], on=_KEY)
     probability = [
@@ -146,7 +167,7 @@ def _readings(
 
 
 def _standardised(features: pd.DataFrame) -> np.ndarray:
-    """z-scores, shape (n, d); missing values and constant columns become 0."""
+    """Return z-scores, shape (n, d); missing values and constant columns become 0."""
     x = features.select_dtypes("number").to_numpy(float)
     x = np.where(np.isfinite(x), x, np.nan)
     x = x[:, ~np.isnan(x).all(axis=0)]

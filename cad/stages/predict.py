@@ -1,25 +1,130 @@
-"""Probabilities of new regions from trained models, the first model that can take each of them."""
+"""Predict: probabilities of new regions, each from the first model that can take its study."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cad.bundle import Bundle
 from cad.errors import CadError
 from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import decision_value, positive_probability
-from cad.features.registry import feature_units
-from cad.foldwise import FoldFeatures, Preparation
-from cad.learning import KEYS, explain, feature_distance
+from cad.imaging.standardise import NyulScale
+from cad.model.bundle import Bundle
+from cad.model.explanation import explanation_rows, feature_distance
+from cad.model.fold_features import FoldFeatures, Preparation
+from cad.run_folder.tables import KEYS, Failure
+from cad.settings import DecisionSettings, PipelineSettings, parse_settings
+from cad.stages.aggregate import Aggregated
+from cad.stages.extract import Extracted
+from cad.stages.judge import Judged, judge
+from cad.stages.load import Loaded
+
+_OTHER_MODEL = "add the images, or name a second --model that was trained without them"
+
+
+def shared_settings(
+    bundles: Sequence[Bundle], decision: DecisionSettings | None = None
+) -> PipelineSettings:
+    """Return the first model's settings, measuring every modality that one of them needs.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        In order of preference.
+    decision : DecisionSettings, optional
+        Costs other than those the first model was trained with.
+
+    Raises
+    ------
+    CadError
+        When the models measure images differently.
+    """
+    parsed = [
+        parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name)
+        for bundle in bundles
+    ]
+    first = parsed[0]
+    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+        same = other.features.model_copy(update={"modalities": first.features.modalities})
+        if other.images != first.images or same != first.features:
+            raise CadError(
+                f"models {bundles[0].name} and {bundle.name} measure images differently",
+                hint="models that stand in for each other share images and features settings",
+            )
+    wanted = {modality for settings in parsed for modality in settings.features.modalities}
+    modalities = tuple(m for m in ("t2w", "adc", "dce") if m in wanted)
+    features = first.features.model_copy(update={"modalities": modalities})
+    return first.model_copy(update={"features": features, "decision": decision or first.decision})
+
+
+def basis(bundles: Sequence[Bundle]) -> str:
+    """Return what tells these models from others of the same names."""
+    return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
+
+
+def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
+    """Return the T2 scale of the first model, on which the stored features stand."""
+    return Preparation.of(bundles[0].metadata).scale
+
+
+def predict(
+    loaded: Loaded, extracted: Extracted, aggregated: Aggregated, bundles: Sequence[Bundle]
+) -> Judged:
+    """Score every region; a study that no model can take is refused by name.
+
+    Raises
+    ------
+    CadError
+        When no model can take any study.
+    """
+    start = time.perf_counter()
+    scores = score_rows(bundles, extracted.features, extracted.source)
+    table = scores.table
+    results, metrics = judge(
+        loaded,
+        aggregated,
+        table["probability"].to_numpy(),
+        table["decision_value"].to_numpy(),
+        outside=(table["warnings"] != "").to_numpy(),
+    )
+    for name in ("p_benign", "p_malignant", "model", "warnings"):
+        results[name] = table[name]
+    return Judged(
+        results,
+        metrics,
+        scores.explanations,
+        [
+            Failure(study.split("_", 1)[0], study, "", "score", reason, _OTHER_MODEL)
+            for study, reason in scores.refused.items()
+        ],
+        scores.notes,
+        {"score": time.perf_counter() - start},
+        model=_models(bundles),
+        simulated=aggregated.simulated or any(b.metadata["training"]["simulated"] for b in bundles),
+    )
+
+
+def _models(bundles: Sequence[Bundle]) -> dict[str, Any]:
+    """Return what the run's record says of its models, the first one's facts on top."""
+    models = {
+        b.name: {
+            "name": b.name,
+            "training": b.metadata["training"],
+            "cad_version": b.metadata["cad_version"],
+        }
+        for b in bundles
+    }
+    return {**models[bundles[0].name], "name": ", ".join(models), "models": models}
 
 
 @dataclass
 class Scores:
-    """What models say about every row of a feature table.
+    """Hold what models say about every row of a feature table.
 
     Parameters
     ----------
@@ -40,12 +145,12 @@ class Scores:
     notes: list[str] = field(default_factory=list)
 
 
-def score_rows(bundles: list[Bundle], features: pd.DataFrame, source: FoldFeatures) -> Scores:
+def score_rows(bundles: Sequence[Bundle], features: pd.DataFrame, source: FoldFeatures) -> Scores:
     """Score every region with the first model whose modalities its study has.
 
     Parameters
     ----------
-    bundles : list of Bundle
+    bundles : sequence of Bundle
         In order of preference.
     features : DataFrame
         Keys and features of the regions.
@@ -91,7 +196,7 @@ def score_rows(bundles: list[Bundle], features: pd.DataFrame, source: FoldFeatur
 
 
 def _missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
-    """Modalities of which a row has no feature at all, joined; empty where all are there."""
+    """Return the modalities of which a row has no feature, joined; empty where all are there."""
     missing = pd.Series("", index=X.index)
     for modality in bundle.metadata["modalities"]:
         columns = [c for c in bundle.features if c.startswith(f"{modality}_")]
@@ -117,19 +222,12 @@ def _score(
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
-    units = feature_units(bundle.features)
-    seen = training_rows(bundle)
-    found = explain(bundle.estimator, seen, X[rows], bundle.features)
-    keys = features[KEYS].iloc[rows].to_dict("records")
-    scores.explanations += [
-        {**key, **entry, "unit": units[entry["feature"]]}
-        for key, entries in zip(keys, found, strict=True)
-        for entry in entries
-    ]
+    seen, keys = training_rows(bundle), features[KEYS].iloc[rows]
+    scores.explanations += explanation_rows(bundle.estimator, seen, X[rows], bundle.features, keys)
 
 
 def training_rows(bundle: Bundle) -> np.ndarray:
-    """The training regions as the model's learner saw them, shape (n, n_features)."""
+    """Return the training regions as the model's learner saw them, shape (n, n_features)."""
     training = bundle.training
     sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
     preparation = Preparation.of(bundle.metadata)

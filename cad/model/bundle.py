@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.files import write_atomic
-from cad.model_state import dump_state, load_state
+from cad.files import parquet_bytes, write_atomic
+from cad.model.state import dump_state, load_state
 
 SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
@@ -31,7 +31,7 @@ MAX_FILE_BYTES = 512 * 2**20
 
 @dataclass(frozen=True)
 class Bundle:
-    """A loaded model.
+    """Hold a loaded model.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Bundle:
 
     @property
     def features(self) -> list[str]:
-        """Names of the feature columns, in order."""
+        """Return the names of the feature columns, in order."""
         return list(self.metadata["features"])
 
 
@@ -100,7 +100,7 @@ def save_bundle(
         "weights.npz": _npz(arrays),
         "metadata.json": text.encode() + b"\n",
         "reference.npz": _npz({"X": reference_X, "probability": probability}),
-        "training.parquet": _parquet(training),
+        "training.parquet": parquet_bytes(training),
         "README.md": card.encode(),
     }
     for name, content in contents.items():
@@ -207,15 +207,9 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as npz bytes; numpy stamps every member 1980, so equal arrays give equal bytes."""
+    """Return arrays as npz bytes; numpy stamps members 1980, so equal arrays give equal bytes."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
-    return stream.getvalue()
-
-
-def _parquet(table: pd.DataFrame) -> bytes:
-    stream = io.BytesIO()
-    table.to_parquet(stream, index=False)
     return stream.getvalue()
 
 

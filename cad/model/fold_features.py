@@ -24,9 +24,10 @@ from cad.features.robustness import MIN_LOWER_BOUND, stable_features
 from cad.features.unscaled import UnscaledT2
 from cad.files import write_atomic
 from cad.imaging.standardise import NyulScale
+from cad.run_folder import RunFolder
+from cad.run_folder.study_file import open_study
 from cad.settings import PipelineSettings
 
-KEYS = ("participant_id", "study_id", "roi_id")
 NYUL_NOTE = (
     "T2 standardised by Nyul: features.parquet holds the fit on all patients; every fold was "
     "measured again on the scale of its training patients"
@@ -156,8 +157,8 @@ class FoldFeatures:
         Study files, in the order of the rows; rows after theirs (an earlier model's) have none.
     sites : sequence of str, length n
         Empty where unknown.
-    cache : Path
-        Folder for T2 features on scales that were used: one file for each scale.
+    folder : RunFolder
+        Keeps T2 features on scales that were used: one file for each scale.
 
     Raises
     ------
@@ -172,10 +173,10 @@ class FoldFeatures:
         settings: PipelineSettings,
         results: Sequence[Path],
         sites: Sequence[str] | np.ndarray,
-        cache: Path,
+        folder: RunFolder,
     ) -> None:
         self.keys, self.X, self.settings = keys, X, settings
-        self.results, self.sites, self.cache = list(results), np.asarray(sites, str), cache
+        self.results, self.sites, self.folder = list(results), np.asarray(sites, str), folder
         self._nyul = (
             settings.images.t2_standardisation == "nyul" and "t2w" in settings.features.modalities
         )
@@ -186,6 +187,10 @@ class FoldFeatures:
         self._copies = pd.DataFrame()
         if self._nyul or self._stable:
             self._read()
+
+    def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
+        """Return the same for a table that rows of an earlier model follow."""
+        return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
 
     @property
     def notes(self) -> list[str]:
@@ -276,7 +281,7 @@ class FoldFeatures:
         """Landmarks and redrawn regions of every study."""
         digest, copies, n_rows = hashlib.sha256(), [], 0
         for path in self.results:
-            with np.load(path, allow_pickle=False) as archive:
+            with open_study(path) as archive:
                 digest.update(str(archive["key"]).encode())
                 n_rows += len(archive["roi_ids"])
                 found = UnscaledT2.from_arrays(archive)
@@ -303,12 +308,12 @@ class FoldFeatures:
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
         """T2 columns of all rows on a scale; from the cache where studies and scale are known."""
         text = f"{self._digest} {scale.key} {names}"
-        path = self.cache / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npy"
+        path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         if path.exists():
             return np.load(path, allow_pickle=False)
         blocks = []
         for result in self.results:
-            with np.load(result, allow_pickle=False) as archive:
+            with open_study(result) as archive:
                 unscaled = UnscaledT2.from_arrays(archive)
                 block = np.full((len(archive["roi_ids"]), len(names)), np.nan)
             if unscaled is not None:
