@@ -14,7 +14,7 @@ from cad.errors import CadError
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
-from cad.imaging.standardise import NyulScale, standardise_t2
+from cad.imaging.standardise import NyulScale, standardise_t2, t2_reference
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PipelineSettings
@@ -40,6 +40,8 @@ class Prepared:
         What was assumed.
     perfusion : PerfusionMaps or None
         For ``dce``: what gives the regions' mean curves.
+    provenance : dict of str to str
+        How the values were made: T2's reference, source of T1, input, unit.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Prepared:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     perfusion: PerfusionMaps | None = None
+    provenance: dict[str, str] = field(default_factory=dict)
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
@@ -103,8 +106,12 @@ def prepare(
     """
     if name == "dce":
         return _prepare_dce(study, settings, needed)
-    whole = standardise_t2(study, settings.images, scale) if name == "t2w" else grid_of(study, name)
-    return Prepared(name, crop_to(whole, needed))
+    if name == "t2w":
+        whole = standardise_t2(study, settings.images, scale)
+        made = {"t2_reference": t2_reference(study, settings.images)}
+    else:
+        whole, made = grid_of(study, name), {}
+    return Prepared(name, crop_to(whole, needed), provenance=made)
 
 
 def crop_to(whole: Volume, needed: Volume) -> Volume:
@@ -185,7 +192,8 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         for name, volume in made.maps.items()
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }
-    return Prepared("dce", dynamic.grid, maps, list(made.notes), made)
+    said = {"t1_source": made.t1_source, "input": made.input_kind}
+    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
 
 
 def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:

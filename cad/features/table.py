@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from cad.features.images import (
     roi_union,
 )
 from cad.features.measure import UNFIT, measure
+from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import Regions
 from cad.features.unscaled import UnscaledT2, unscaled_t2
@@ -33,6 +35,7 @@ from cad.settings import PipelineSettings
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
+UNITS = {"t2w": "standardised", "adc": "1e-6 mm2/s", "dce": "a.u."}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,9 @@ class StudyFeatures:
     unscaled : UnscaledT2 or None
         With the ``nyul`` standardisation and no scale yet: what T2 features are measured from once
         there is one. Their columns are NaN until then.
+    provenance : DataFrame
+        How each value was measured, one row for each of ``rows``; every column begins with
+        ``provenance_`` and is text or a number.
     """
 
     rows: pd.DataFrame
@@ -87,6 +93,7 @@ class StudyFeatures:
     maps: dict[str, Volume] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
     unscaled: UnscaledT2 | None = None
+    provenance: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def extract(
@@ -130,6 +137,7 @@ def extract(
     drawn = _drawn(work, names, result.failures)
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
+    result.provenance = pd.DataFrame(index=result.rows.index)
     columns: dict[str, np.ndarray] = {}
     for name in names:
         own = [drawn[roi.roi_id][name] for roi in kept]
@@ -205,6 +213,8 @@ def _modality(
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
+    for what, values in _provenance(prepared, drawn, regions).items():
+        result.provenance[f"{PREFIX}{what}"] = values
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
@@ -215,6 +225,42 @@ def _modality(
     if waits:  # measured under the study's own scale for the columns' names and notes only
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
+
+
+def _provenance(
+    prepared: Prepared, drawn: list[Drawn], regions: Regions
+) -> dict[str, list[str | float | None]]:
+    """Say how one modality's values were made, for every region; None where it was not measured."""
+    name, spacing = prepared.name, prepared.grid.spacing
+    found: dict[str, list[str | float | None]] = {}
+    measured = [not d.too_little for d in drawn]
+
+    def say(what: str, values: Sequence[str | float]) -> None:
+        found[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
+
+    for what, text in prepared.provenance.items():
+        say(what, [text] * len(drawn))
+    say(f"{name}_unit", [UNITS[name]] * len(drawn))
+    say(f"{name}_interpolation", ["none"] * len(drawn))
+    say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
+    say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
+    say(f"{name}_voxels", [d.voxels for d in drawn])
+    say(f"{name}_purity", [d.purity for d in drawn])
+    say(f"{name}_valid", _valid(prepared, regions))
+    return found
+
+
+def _valid(prepared: Prepared, regions: Regions) -> list[float]:
+    """Return the share of each region that has a value; in a series, that the first model fits."""
+    unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
+    values = regions.values(prepared.grid.array if unfit is None else unfit)
+    good = np.isfinite(values) if unfit is None else values == 0
+    weight = np.ones(len(good)) if regions.weight is None else regions.weight
+    found = []
+    for first, last in zip(regions.start[:-1], regions.start[1:], strict=True):
+        total = float(weight[first:last].sum())
+        found.append(float(weight[first:last][good[first:last]].sum()) / total if total else 0.0)
+    return found
 
 
 def _keep_perfusion(

@@ -46,7 +46,11 @@ class UnscaledT2:
 
     def prepared(self, scale: NyulScale) -> Prepared:
         """Return the image on a scale, ready to be measured."""
-        return Prepared("t2w", scale.transform(self.image, own=self.landmarks))
+        return Prepared(
+            "t2w",
+            scale.transform(self.image, own=self.landmarks),
+            provenance={"t2_reference": "cohort"},
+        )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
         """Return T2 columns, shape (n_regions,), as ``extract`` gives them on this scale."""

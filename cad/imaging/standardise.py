@@ -139,11 +139,12 @@ def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | Non
     Raises
     ------
     CadError
-        Naming the patient: no T2 image, a constant image, no Nyul scale.
+        Naming the patient: no T2 image, a constant image, no Nyul scale, no gland mask where the
+        settings ask for one.
     """
     try:
         image = prepared_t2(study, settings)
-        gland = gland_mask(study, image)
+        gland = _reference_mask(study, image, settings)
         if settings.t2_standardisation == "none":
             return image
         if settings.t2_standardisation == "zscore":
@@ -166,6 +167,29 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
         raise CadError("the study has no T2 image", patient=study.participant_id)
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
     return correct_bias(image)[0] if settings.bias_correction else image
+
+
+def t2_reference(study: Study, settings: ImageSettings) -> str:
+    """Name what the study's T2 scale is taken from: gland, image, muscle, cohort or none."""
+    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    if settings.t2_standardisation in named:
+        return named[settings.t2_standardisation]
+    if study.t2w is None:
+        return "none"
+    return "image" if _reference_mask(study, study.t2w, settings) is None else "gland"
+
+
+def _reference_mask(study: Study, image: Volume, settings: ImageSettings) -> np.ndarray | None:
+    """Return the gland where the z-score is taken over it; None for the whole image."""
+    if settings.t2_standardisation != "zscore" or settings.t2_reference == "image":
+        return None
+    gland = gland_mask(study, image)
+    if gland is None and settings.t2_reference == "gland":
+        raise CadError(
+            "T2 is to be scaled over the gland, and the study has no usable gland mask",
+            hint="add masks/*_gland.nii.gz, or set images.t2_reference: image for all studies",
+        )
+    return gland
 
 
 def gland_mask(study: Study, image: Volume) -> np.ndarray | None:

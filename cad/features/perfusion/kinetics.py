@@ -101,19 +101,19 @@ def t1_map(
     dynamic: Dynamic,
     needed: np.ndarray,
     notes: list[str],
-) -> np.ndarray:
-    """Return the T1 (s) on the DCE grid; the fixed value where flip angles give none."""
+) -> tuple[np.ndarray, str]:
+    """Return T1 (s) on the DCE grid, fixed where flip angles give none, and its source."""
     fixed = np.full(dynamic.grid.shape, settings.t1_tissue)
     if settings.t1 == "fixed":
         notes.append(f"tissue T1 fixed at {settings.t1_tissue:g} s")
-        return fixed
+        return fixed, "fixed"
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed)
     except CadError as error:
         if settings.t1 == "vfa":
             raise
         notes.append(f"tissue T1 fixed at {settings.t1_tissue:g} s: {error.problem}")
-        return fixed
+        return fixed, "fixed"
     notes += fit_notes
     lost = needed & ~np.isfinite(t1)
     if lost.any():
@@ -121,7 +121,7 @@ def t1_map(
             f"T1 fixed at {settings.t1_tissue:g} s in {int(lost.sum())} of {int(needed.sum())} "
             "voxels, where the flip angles give none"
         )
-    return np.where(np.isfinite(t1), t1, settings.t1_tissue)
+    return np.where(np.isfinite(t1), t1, settings.t1_tissue), "vfa"
 
 
 def _t1_from_flip_angles(

@@ -75,6 +75,8 @@ class PerfusionMaps:
         Plasma input at the frames; NaN where kinetic models were not possible.
     input_kind : str
         ``parker``, ``measured`` or ``none``.
+    t1_source : str
+        ``vfa`` or ``fixed``.
     notes : list of str
         What was assumed, replaced or left out.
     """
@@ -85,6 +87,7 @@ class PerfusionMaps:
     n_baseline: int
     input_mM: np.ndarray
     input_kind: str
+    t1_source: str
     notes: list[str]
     _kinetics: Kinetics = field(repr=False)
     _dynamic: Dynamic = field(repr=False)
@@ -162,7 +165,7 @@ def _perfusion_maps(
     notes: list[str] = []
     times = np.asarray(dynamic.times, float)
     reference, mean_signal, bolus = find_reference(study, dynamic, inside, notes)
-    t1 = t1_map(study, settings, dynamic, inside | reference, notes)
+    t1, t1_source = t1_map(study, settings, dynamic, inside | reference, notes)
     sequence = sequence_of(dynamic, notes)
     inlet, kind = choose_input(
         study, settings, dynamic, bolus, sequence, mean_signal, np.nanmean(t1[reference]), notes
@@ -178,6 +181,7 @@ def _perfusion_maps(
         bolus.n_baseline,
         np.full(len(times), np.nan) if inlet is None else inlet.plasma[inlet.at_frames],
         kind,
+        t1_source,
         notes,
         kinetics,
         dynamic,
