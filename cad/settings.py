@@ -32,6 +32,11 @@ class ImageSettings(Section):
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = Field(
         "zscore", description="T2 intensity scale: per-patient z-score, reference tissue, or Nyul"
     )
+    t2_reference: Literal["gland", "image", "auto"] = Field(
+        "auto",
+        description="where the z-score is taken: the gland mask, the whole image, or the "
+        "mask when every study of the cohort has one",
+    )
     bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
     registration: Literal["none", "rigid"] = Field(
         "none", description="align ADC and DCE to T2 by rigid mutual information"
