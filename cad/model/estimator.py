@@ -29,6 +29,15 @@ def make_estimator(settings: PipelineSettings) -> Any:
         For an unknown learner or one of its parameters that does not exist.
     """
     learner = _learner(settings.learner, settings.labels)
+    pipeline = Pipeline([*front_steps(settings).steps, ("learner", learner)])
+    part = settings.learner
+    if not part.grid:
+        return pipeline
+    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+
+
+def front_steps(settings: PipelineSettings) -> Pipeline:
+    """Return the unfitted steps before a learner: imputation, scaling, selection."""
     steps: list[tuple[str, Any]] = [
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
@@ -37,11 +46,7 @@ def make_estimator(settings: PipelineSettings) -> Any:
     if settings.learner.selection != "none":
         selector = SELECTORS[settings.learner.selection]
         steps.append(("select", selector(n_features=settings.learner.n_features)))
-    pipeline = Pipeline([*steps, ("learner", learner)])
-    part = settings.learner
-    if not part.grid:
-        return pipeline
-    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+    return Pipeline(steps)
 
 
 def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
@@ -56,10 +61,32 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
             raise CadError(
                 f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
             )
-    params = dict(settings.params)
-    if "boundary" in known:
-        params.setdefault("boundary", labels.boundary)
-    return learner.set_params(**params)
+    if "eta" in settings.params:
+        raise CadError(
+            "learner.params.eta would be overridden by the readers' disagreement",
+            hint="set labels.eta for one constant, labels.eta0 for the reading precision",
+        )
+    return learner.set_params(**{**_label_params(known, labels), **settings.params})
+
+
+def _label_params(known: dict[str, Any], labels: LabelSettings) -> dict[str, Any]:
+    """Return what the label settings tell a learner that has such parameters.
+
+    A learner that tries several precisions itself keeps its own unless the settings name one.
+    """
+    eta0, kappa = labels.precision
+    told = {"boundary": labels.boundary, "eta0": eta0, "kappa": kappa}
+    named = labels.model_fields_set
+    params: dict[str, Any] = {}
+    for name, value in told.items():
+        if name not in known:
+            continue
+        if isinstance(known[name], tuple):
+            if name in named:
+                params[name] = (value,)
+        else:
+            params[name] = value
+    return params
 
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:

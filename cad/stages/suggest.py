@@ -58,7 +58,7 @@ def suggest(
     scores: pd.DataFrame,
     *,
     count: int = 20,
-    pirads_probability: Mapping[int, float] | None = None,
+    pirads_probability: str | Mapping[int, float] | None = None,
 ) -> pd.DataFrame:
     """Rank regions by what one more reading is worth.
 
@@ -151,7 +151,7 @@ def _greedy(
 
 
 def _readings(
-    table: pd.DataFrame, scores: pd.DataFrame, pirads: Mapping[int, float] | None
+    table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float] | None
 ) -> pd.DataFrame:
     """Return the number of readings and their mean probability for every row of ``table``."""
     given = scores[scores["score"].notna()]
