@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.geometry import overlaps, roi_in_grid
+from cad.imaging.drawn import require_measurable
+from cad.imaging.geometry import overlaps
 from cad.imaging.modality import MODALITIES, Modality
 from cad.imaging.nifti import (
     read_dynamic,
@@ -86,8 +87,8 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
         With file and patient: no image at all, a damaged file, NaN or constant images, impossible
         geometry, different frames of reference, dynamic frames without valid times, an incomplete
         set of flip angles, or regions without a label map. What concerns one region only (empty,
-        outside, too small) is raised by :func:`cad.imaging.geometry.roi_in_grid` when that region
-        is measured, so that it costs no other; :func:`check_study` lists both.
+        outside, too small) is raised by :func:`cad.imaging.drawn.require_measurable` when that
+        region is measured, so that it costs no other; :func:`check_study` lists both.
     """
     try:
         return _read_study(folder, study_id, participant_id, rois)
@@ -96,26 +97,18 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def check_study(study: Study) -> list[CadError]:
-    """Return everything that will keep a region of this study from being measured."""
+    """List the regions of this study that cannot be measured in any image, each with the reason.
+
+    A region that one image measures is no problem: what the others lack is said with its features.
+    """
+    grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
+    present = {name: grid for name, grid in grids.items() if grid is not None}
     problems = []
     for roi in study.rois:
-        for modality in MODALITIES:
-            grid = study.grid(modality.name)
-            if grid is None:
-                continue
-            try:
-                roi_in_grid(study, roi, grid)
-            except CadError as error:
-                problems.append(
-                    CadError(
-                        f"{modality.short}: {error.problem}",
-                        hint=error.hint,
-                        patient=study.participant_id,
-                        roi=roi.roi_id,
-                    )
-                )
-                if "empty" in error.problem:
-                    break
+        try:
+            require_measurable(study, roi, present)
+        except CadError as error:
+            problems.append(error)
     return problems
 
 
