@@ -8,6 +8,7 @@ costs no other and leaves nothing behind. Headers give the images their times (s
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -23,7 +24,8 @@ from cad.clinic.import_tables import Tables, read_scores
 from cad.clinic.patients import FIRST_SESSION, Patients, Place
 from cad.clinic.sources import SourceStudy, find_studies
 from cad.errors import CadError
-from cad.imaging.plausibility import implausible
+from cad.files import write_atomic
+from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path, read_study
 from cad.settings import read_settings
@@ -144,6 +146,9 @@ class _Import:
                         patient=participant,
                     )
                 )
+        if self.rules.ranges:  # every later step holds the cohort against its site's ranges
+            text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
+            write_atomic(self.out / RANGES_FILE, text.encode())
         tables = self.tables.with_template(self.rules)
         if not tables.same(self.tables):
             tables.write(self.out, self.rules.name)
@@ -236,14 +241,13 @@ class _Import:
                 patient=place.participant_id,
                 roi=error.roi,
             ) from error
-        problems = implausible(found, self.rules.ranges)
-        if problems:
+        try:
+            require_plausible(found, self.rules.ranges)
+        except CadError as error:
+            hint = f"{error.hint} (ranges in the import rules)"
             raise CadError(
-                "; ".join(problem.problem for problem in problems),
-                hint=problems[0].hint + " (ranges in the import rules)",
-                file=study.top,
-                patient=place.participant_id,
-            )
+                error.problem, hint=hint, file=study.top, patient=place.participant_id
+            ) from None
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
