@@ -59,6 +59,9 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
     params = dict(settings.params)
     if "boundary" in known:
         params.setdefault("boundary", labels.boundary)
+    if "kappa" in known:
+        eta0, kappa = labels.precision
+        params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
 

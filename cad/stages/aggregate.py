@@ -9,15 +9,13 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.labels.consensus import malignant, reader_labels
-from cad.learners.soft_labels import KIND_NAMES, constraint_kinds
+from cad.learners.soft_labels import KIND_NAMES, constraint_kinds, half_widths
 from cad.model.bundle import Bundle
 from cad.model.fold_features import FoldFeatures
 from cad.run_folder.tables import KEYS, write_labels
 from cad.settings import LabelSettings
 from cad.stages.extract import Extracted
 from cad.stages.load import Loaded
-
-ETA_0 = 0.125
 
 
 @dataclass(frozen=True)
@@ -191,9 +189,10 @@ def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
-    codes = constraint_kinds(
-        p[known], labels["eta"].to_numpy(float)[known], settings.boundary, ETA_0
-    )
+    # Where several precisions are weighed, the widest says what a region tells at the least.
+    eta0, kappa = (float(np.max(value)) for value in settings.precision)
+    width = half_widths(labels["eta"].to_numpy(float)[known], eta0, kappa)
+    codes = constraint_kinds(p[known], width, settings.boundary, eta0)
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"
