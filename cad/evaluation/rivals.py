@@ -317,8 +317,8 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
         )
     verdict = "larger than chance" if best["beyond_chance"] else "within chance"
     return (
-        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {own:.{digits}f} of "
-        f"{reference}: the difference is {verdict} "
+        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {own:.{digits}f} "
+        f"of {reference}: the difference is {verdict} "
         f"([{best['lower']:.{digits}f}, {best['upper']:.{digits}f}])."
     )
 

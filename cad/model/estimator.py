@@ -66,27 +66,13 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
             "learner.params.eta would be overridden by the readers' disagreement",
             hint="set labels.eta for one constant, labels.eta0 for the reading precision",
         )
-    return learner.set_params(**{**_label_params(known, labels), **settings.params})
-
-
-def _label_params(known: dict[str, Any], labels: LabelSettings) -> dict[str, Any]:
-    """Return what the label settings tell a learner that has such parameters.
-
-    A learner that tries several precisions itself keeps its own unless the settings name one.
-    """
-    eta0, kappa = labels.precision
-    told = {"boundary": labels.boundary, "eta0": eta0, "kappa": kappa}
-    named = labels.model_fields_set
-    params: dict[str, Any] = {}
-    for name, value in told.items():
-        if name not in known:
-            continue
-        if isinstance(known[name], tuple):
-            if name in named:
-                params[name] = (value,)
-        else:
-            params[name] = value
-    return params
+    params = dict(settings.params)
+    if "boundary" in known:
+        params.setdefault("boundary", labels.boundary)
+    if "kappa" in known:
+        eta0, kappa = labels.precision
+        params = {"eta0": eta0, "kappa": kappa, **params}
+    return learner.set_params(**params)
 
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:

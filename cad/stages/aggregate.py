@@ -268,17 +268,14 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     eta0, kappa = settings.labels.precision
     told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}
     told |= {name: value for name, value in settings.learner.params.items() if name in told}
-    for name, value in told.items():
-        if isinstance(value, (list, tuple)):  # a learner that tries several: the first
-            told[name] = value[0]
+    # Where several precisions are weighed, the widest says what a region tells at the least.
+    precision, share = (float(np.max(told[name])) for name in ("eta0", "kappa"))
     boundary: Rule = "paper" if told["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
-    spread = labels["eta"].fillna(0.0).to_numpy(float)[known]
-    precision = float(told["eta0"])
-    eta = half_widths(spread, precision, float(told["kappa"]))
-    codes = constraint_kinds(p[known], eta, boundary, precision)
+    width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
+    codes = constraint_kinds(p[known], width, boundary, precision)
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"
