@@ -10,7 +10,8 @@ import pandas as pd
 from cad.cohort import read_cohort
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.intervals import bootstrap, clustered_auc
+from cad.evaluation.tables import interval_text
 from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
@@ -198,16 +199,12 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
-        "AUC": _text(clustered_auc(truth, q, group)),
+        "AUC": interval_text(clustered_auc(truth, q, group)),
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(names, point, ends, strict=True)
         },
     }
-
-
-def _text(part: Interval) -> str:
-    return f"{part.value:.3f} [{part.lower:.3f}, {part.upper:.3f}]"
 
 
 def _finding(table: pd.DataFrame) -> str:

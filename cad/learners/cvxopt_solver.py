@@ -45,7 +45,7 @@ def solve_cvxopt(
     import cvxopt
 
     m, k = problem.n_rows, len(problem.lower)
-    A, B = problem.A.toarray(), problem.B.toarray()
+    A, B = problem.dense()
     up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
     extra = int(up.sum() + low.sum())
     size = m + extra

@@ -35,8 +35,8 @@ class Problem:
     ----------
     A : csr_array, shape (m, n)
         Row j over the decision values f of the n points.
-    B : csr_array, shape (m, k)
-        Row j over the k extra scalars u.
+    B : ndarray or csr_array, shape (m, k)
+        Row j over the k extra scalars u; sparse where there are many.
     t : ndarray, shape (m,)
         Margins.
     c : ndarray, shape (m,)
@@ -53,7 +53,7 @@ class Problem:
     """
 
     A: sparse.csr_array
-    B: sparse.csr_array
+    B: Array | sparse.csr_array
     t: Array
     c: Array
     lower: Array
@@ -86,6 +86,17 @@ class Problem:
     def n_rows(self) -> int:
         """Number of constraint rows m."""
         return int(self.A.shape[0])
+
+    def dense(self) -> tuple[Array, Array]:
+        """Return A and B as dense arrays, for reference solvers."""
+        B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
+        return self.A.toarray(), B
+
+    def coefficients(self, gamma: Array) -> Array:
+        """Return A' gamma, shape (n,)."""
+        if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
+            return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
+        return self.A.T @ gamma
 
     def slack(self, f: Array, u: Array) -> Array:
         """t - A f - B u, shape (m,): positive where the margin is missed."""
@@ -166,7 +177,7 @@ def judge(
     """
     gamma = np.clip(gamma, 0.0, problem.c if problem.r == 1 else np.inf)
     u = np.clip(u, problem.lower, problem.upper)
-    beta = problem.A.T @ gamma
+    beta = problem.coefficients(gamma)
     primal = problem.primal(beta, f, u)
     g = problem.B.T @ gamma
     dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
@@ -240,7 +251,6 @@ def pointwise_problem(
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
-    columns = [sign] if scale is None else [sign, scale]
-    B = sparse.csr_array(np.column_stack(columns))
-    lower = np.array([-np.inf, 0.0][: len(columns)])
-    return Problem(A, B, t, c, lower, np.full(len(columns), np.inf))
+    B = sign[:, None] if scale is None else np.column_stack([sign, scale])
+    lower = np.array([-np.inf, 0.0][: B.shape[1]])
+    return Problem(A, B, t, c, lower, np.full(B.shape[1], np.inf))

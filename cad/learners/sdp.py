@@ -37,7 +37,7 @@ def sdp_objective(problem: PairwiseProblem) -> float:
 
     general = problem.general()
     rows, m = general.n_rows, problem.n_unlabelled
-    A, B = general.A.toarray(), general.B.toarray()
+    A, B = general.dense()
     points = A @ problem.factor
     pairs = points @ points.T
     hinge = problem.norm == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cad.evaluation.crossval import OutOfFold
+from cad.evaluation.null import PermutationNull
 from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
 from cad.labels.consensus import reader_probabilities
@@ -64,7 +65,7 @@ def judge(
     *,
     outside: np.ndarray | bool = False,
     folds: OutOfFold | None = None,
-    null: dict[str, Any] | None = None,
+    null: PermutationNull | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Decide on every region and measure the decisions and probabilities.
 
@@ -78,7 +79,7 @@ def judge(
         Regions unlike the training cohort; they are not called benign.
     folds : OutOfFold, optional
         The folds that gave the probabilities.
-    null : dict, optional
+    null : PermutationNull, optional
         Measures of the whole loop under permuted labels.
 
     Returns

@@ -9,7 +9,7 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.evaluation.crossval import OutOfFold, out_of_fold
-from cad.evaluation.null import permutation_null
+from cad.evaluation.null import PermutationNull, permutation_null
 from cad.model.estimator import make_estimator
 from cad.model.explanation import explanation_rows
 from cad.run_folder.tables import Failure
@@ -113,7 +113,7 @@ def _explain(
     return explanations, failures
 
 
-def _null(loaded: Loaded, aggregated: Aggregated) -> dict[str, Any] | None:
+def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
     """Measure the whole loop under permuted labels, when the settings ask for it."""
     settings, table = loaded.settings.validate_, aggregated.table
     if settings.permutations == 0:

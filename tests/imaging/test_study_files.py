@@ -130,7 +130,7 @@ def test_no_modality_at_all_is_refused(folder):
         image_path(folder, "sub-01", kind).unlink()
     for b_value in (0, 12.5, 800):
         diffusion_path(folder, "sub-01", b_value).unlink()
-    refused(folder, names="no T2w, no ADC and no DCE")
+    refused(folder, names="none of T2, ADC, DCE")
 
 
 def test_no_label_map_and_foreign_labels(folder):
