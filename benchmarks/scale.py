@@ -22,13 +22,18 @@ from statistics import median
 
 import pandas as pd
 
-from cad.batch import locked, measure_studies
 from cad.cohort import read_cohort, write_tables
-from cad.extraction import StudyTask, read_rows
+from cad.execution.lock import locked
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import each
+from cad.execution.resume import measure_studies
+from cad.execution.task import StudyTask
+from cad.execution.worker import peak_mb
+from cad.files import parquet_bytes, write_atomic
 from cad.phantom import simulate
-from cad.run_folder import write_parquet
-from cad.running import How, each, peak_mb
+from cad.run_folder.study_file import read_rows
 from cad.settings import PipelineSettings, parse_settings
+from cad.stages.extract import process_study
 
 DISTINCT = 64
 ROUNDS = 3  # of one worker, then two, so that a slower minute of the machine meets both
@@ -70,10 +75,12 @@ def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> 
     refs = read_cohort(cohort).studies()
     tables = time.perf_counter() - start
     with locked(out):
-        outcomes = measure_studies([StudyTask(ref, settings, out) for ref in refs], How(jobs))
+        outcomes = measure_studies(
+            process_study, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(jobs)
+        )
         done = time.perf_counter() - start
         rows = read_rows(out / "studies" / f"{o.study_id}.npz" for o in outcomes)
-        write_parquet(out / "features.parquet", rows)
+        write_atomic(out / "features.parquet", parquet_bytes(rows))
     return {
         "studies": len(outcomes),
         "jobs": jobs,
@@ -120,7 +127,9 @@ def child_overhead(count: str, jobs: str, cluster: str = "") -> dict[str, float]
                 n_workers=int(jobs), threads_per_worker=1, host="127.0.0.1", dashboard_address=None
             )
             scheduler = stack.enter_context(local).scheduler_address
-        stream = each(trivial, iter(range(int(count))), How(int(jobs), scheduler=scheduler))
+        stream = each(
+            trivial, iter(range(int(count))), ExecutionOptions(int(jobs), scheduler=scheduler)
+        )
         next(stream)
         start = time.perf_counter()
         finished = sum(1 for _ in stream)

@@ -13,8 +13,8 @@ import typer
 from cad.errors import CadError
 
 if TYPE_CHECKING:
-    from cad.pipeline import RunSummary
-    from cad.running import How
+    from cad.execution.options import ExecutionOptions
+    from cad.stages.emit import Emitted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,20 +56,22 @@ def main() -> None:
         sys.exit(2)
 
 
-def _how(
+def _options(
     jobs: int,
     scheduler: str | None = None,
     no_resume: bool = False,
     retry_failed: bool = False,
     time_limit: float = 600.0,
     memory_limit: float = 8.0,
-) -> How:
-    from cad.running import How
+) -> ExecutionOptions:
+    from cad.execution.options import ExecutionOptions
 
-    return How(jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, True)
+    return ExecutionOptions(
+        jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, True
+    )
 
 
-def _finish(summary: RunSummary, as_json: bool) -> None:
+def _finish(summary: Emitted, as_json: bool) -> None:
     typer.echo(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
@@ -89,8 +91,8 @@ def demo(
     from cad.pipeline import run_pipeline
     from cad.share import shared
 
-    how = _how(jobs)
-    _finish(run_pipeline("demo", shared("sample_data"), out, how), as_json)
+    options = _options(jobs)
+    _finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
     if not as_json:
         typer.echo(f"Open {out / 'report' / 'index.html'}")
 
@@ -148,8 +150,8 @@ def run(
     """A whole pipeline: features, labels, learner, validation, report."""
     from cad.pipeline import run_pipeline
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    _finish(run_pipeline(pipeline, cohort, out, how), as_json)
+    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    _finish(run_pipeline(pipeline, cohort, out, options), as_json)
 
 
 @app.command()
@@ -169,10 +171,10 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Fit on all patients and write a model bundle with its validation."""
-    from cad.pipeline import train as train_model
+    from cad.pipeline import train_model
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    _finish(train_model(pipeline, cohort, out, how, extend=extend), as_json)
+    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    _finish(train_model(pipeline, cohort, out, options, extends=extend), as_json)
 
 
 @app.command()
@@ -198,11 +200,11 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Probabilities per region and reports per patient for new studies."""
-    from cad.pipeline import predict as predict_cohort
+    from cad.pipeline import predict_cohort
 
-    how = _how(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     summary = predict_cohort(
-        model, cohort, out, how, decision=decision, probability_map=probability_map
+        model, cohort, out, options, decision=decision, probability_map=probability_map
     )
     _finish(summary, as_json)
 
@@ -229,11 +231,12 @@ def report(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     from cad.clinic.archive import connect
     from cad.clinic.dicom_out import write_sr_and_seg
+    from cad.clinic.patients import patient_proof
 
     made = write_sr_and_seg(out, cohort, out / "dicom")
     typer.echo(f"wrote {len(made.files)} DICOM objects to {out / 'dicom'}")
     if send is not None and made.files:
-        connect(send, aet).store(made.files)
+        connect(send, aet).store(made.files, patient_proof(cohort))
         typer.echo(f"stored them in {send}")
     for failure in made.failures:
         typer.echo(f"failed: {failure}")
@@ -251,10 +254,10 @@ def suggest_command(
     as_json: Json = False,
 ) -> None:
     """Rank the regions by what another reading of them is worth."""
-    from cad.pipeline import suggest_readings
+    from cad.pipeline import suggest_next
 
-    how = _how(jobs, None, False, False, 600.0)
-    table, failures = suggest_readings(model, cohort, out, how, count)
+    options = _options(jobs, None, False, False, 600.0)
+    table, failures = suggest_next(model, cohort, out, options, count)
     nothing = "every region has two readings or more"
     text = table.to_string(index=False) if len(table) else nothing
     _print(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
@@ -266,16 +269,48 @@ def suggest_command(
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(help="Folder or archive of DICOM studies.")],
-    out: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    rules: Annotated[str, typer.Option("--rules", help="Rules file, or a name in configs/import.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="Folder or zip of studies; with --patient an archive: HOST:PORT, URL."),
+    ],
+    out: Annotated[
+        Path | None, typer.Argument(help="Cohort folder; not needed for --explain.")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="Rules file, or a name in configs/import.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show series and rules; write nothing.")
+    ] = False,
+    patient: Annotated[
+        str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
+    ] = None,
+    aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
     as_json: Json = False,
 ) -> None:
     """DICOM to a cohort folder; adds what is new, leaves what is there."""
-    from cad.clinic.importer import import_source
     from cad.share import find
 
-    summary = import_source(source, out, find("configs/import", rules, ".yaml"))
+    file = find("configs/import", rules, ".yaml") if rules else None
+    if explain:
+        from cad.clinic.explain import explain_source
+
+        found = explain_source(Path(source), file)
+        _print(found.as_dict(), as_json, lambda _: found.as_text())
+        return
+    if out is None or file is None:
+        raise CadError(
+            "an import needs a cohort folder and --rules",
+            hint="`cad import SOURCE --explain` writes a rules file to start from",
+        )
+    if patient is not None:
+        from cad.clinic.pacs_import import import_patient
+
+        summary = import_patient(source, aet, patient, out, file)
+    else:
+        from cad.clinic.importer import import_source
+
+        summary = import_source(Path(source), out, file)
     _print(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
@@ -313,7 +348,7 @@ def model_verify(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
     """Check hashes and schema, and reproduce the reference predictions."""
-    from cad.bundle import verify_bundle
+    from cad.model.bundle import verify_bundle
     from cad.share import find
 
     gap = verify_bundle(find("models", model))
@@ -329,7 +364,7 @@ def model_show(
     model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
 ) -> None:
     """Print a model's card."""
-    from cad.bundle import load_bundle
+    from cad.model.bundle import load_bundle
     from cad.share import find
 
     folder = find("models", model)
@@ -347,11 +382,11 @@ def model_compare(
     as_json: Json = False,
 ) -> None:
     """Compare two models on one cohort: paired differences, calibration, changed decisions."""
-    from cad.model_comparison import comparison_text
+    from cad.model.comparison import comparison_text
     from cad.pipeline import compare_models
 
-    how = _how(jobs, None, False, False, 600.0)
-    _print(compare_models(a, b, cohort, out, how), as_json, comparison_text)
+    options = _options(jobs, None, False, False, 600.0)
+    _print(compare_models(a, b, cohort, out, options), as_json, comparison_text)
 
 
 if __name__ == "__main__":

@@ -1,120 +1,48 @@
-"""From a cohort folder to a run folder, a model, or predictions; a table of contents."""
+"""The recipes: what each command does, as a chain of stages over frozen values."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from cad.batch import locked
-from cad.bundle import Bundle, load_bundle
-from cad.cohort import read_cohort
-from cad.errors import CadError
-from cad.extraction import Failure
-from cad.model_comparison import compare_runs
-from cad.run import Run
-from cad.run_folder import write_csv, write_json
-from cad.running import How, workplace
-from cad.settings import (
-    DecisionSettings,
-    ImageSettings,
-    PipelineSettings,
-    parse_settings,
-    read_settings,
-)
+from cad.execution.lock import locked
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import workplace
+from cad.model.bundle import load_bundle
+from cad.run_folder import RunFolder
+from cad.run_folder.tables import Failure
+from cad.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.share import find
-from cad.suggest import suggest
+from cad.stages.aggregate import Aggregated, aggregate, extend
+from cad.stages.check import check
+from cad.stages.compare import compare
+from cad.stages.emit import Emitted, begin, emit, unchanged
+from cad.stages.extract import Extracted, Measured, extract, measure
+from cad.stages.judge import Judged
+from cad.stages.load import Loaded, load
+from cad.stages.predict import basis, first_scale, predict, shared_settings
+from cad.stages.probability_map import drop_maps, map_probability
+from cad.stages.suggest import suggest_readings
+from cad.stages.train import train
+from cad.stages.validate import validate
+
+__all__ = [
+    "aggregate_cohort",
+    "check",
+    "compare_models",
+    "predict_cohort",
+    "run_pipeline",
+    "suggest_next",
+    "train_model",
+]
 
 
-@dataclass
-class RunSummary:
-    """What a command prints at its end.
-
-    Parameters
-    ----------
-    out : Path
-        Run folder.
-    studies, regions : int
-        Studies and regions with a probability.
-    failures : list of Failure
-        Rows of ``failures.csv``.
-    table : list of (str, str)
-        Measures by name, as text.
-    metrics : dict
-        The same as numbers, by what they are measured against.
-    model : Path or None
-        The bundle that was written.
-    """
-
-    out: Path
-    studies: int = 0
-    regions: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    table: list[tuple[str, str]] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    model: Path | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-serialisable content."""
-        return {
-            "out": str(self.out),
-            "studies": self.studies,
-            "regions": self.regions,
-            "failures": [asdict(f) for f in self.failures],
-            "metrics": self.metrics,
-        }
-
-    def as_text(self) -> str:
-        """Lines for a terminal."""
-        width = max((len(name) for name, _ in self.table), default=0)
-        lines = [f"{name:<{width}}  {value}" for name, value in self.table]
-        lines.append(f"{self.regions} regions of {self.studies} studies scored; wrote {self.out}")
-        if self.model is not None:
-            lines.append(f"model: {self.model}")
-        for f in self.failures:
-            roi = f" ROI {f.roi_id}" if f.roi_id else ""
-            lines.append(f"failed: {f.study_id}{roi} ({f.stage}): {f.reason}")
-        return "\n".join(lines)
-
-
-def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
-    """Every problem of a cohort: its tables, its images, its regions on every measured grid.
-
-    Returns
-    -------
-    problems : list of CadError
-        What keeps a patient, a study or a region from being measured, or a measurement incomplete.
-    notes : dict of str to list of str
-        What is missing or replaced without being wrong, and the studies that it holds for.
-    """
-    from cad.imaging.prepare import prepare_study
-    from cad.imaging.study import Roi
-    from cad.imaging.study_files import check_study, lost_images, read_study
-
-    notes: dict[str, list[str]] = {}
-    try:
-        cohort = read_cohort(root)
-    except CadError as error:
-        return [error], notes
-    problems = list(cohort.problems)
-    for ref in cohort.studies():
-        problems += [lost.at(patient=ref.participant_id) for lost in lost_images(ref.folder)]
-        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
-        try:
-            study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-            study, _ = prepare_study(study, ImageSettings())
-        except CadError as error:
-            problems.append(error)
-            continue
-        problems += check_study(study)
-        for note in study.notes:
-            notes.setdefault(note, []).append(ref.study_id)
-    return problems, notes
-
-
-def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:
+def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions) -> Emitted:
     """Measure, label, validate and report a cohort.
 
     Parameters
@@ -125,7 +53,7 @@ def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:
         Cohort folder.
     out : Path
         Run folder; made when absent, resumed when present.
-    how : How
+    options : ExecutionOptions
         How the job is run; changes no result.
 
     Raises
@@ -134,51 +62,52 @@ def run_pipeline(pipeline: str, root: Path, out: Path, how: How) -> RunSummary:
         For unusable settings, or a cohort that cannot be read or learned from.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
-    with locked(out), workplace(how):
-        run = Run(settings, read_cohort(root), out, how, kind="run")
-        run.measure()
-        if not run.restore():
-            run.label()
-            run.validate()
-            run.write()
-        return _summary(run)
+    with _alone(out, options):
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        if finished := unchanged(loaded, measured):
+            return finished
+        begin(loaded, measured)
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        return emit(loaded, measured, validate(loaded, aggregated))
 
 
-def train(
-    pipeline: str, root: Path, out: Path, how: How, *, extend: str | None = None
-) -> RunSummary:
+def train_model(
+    pipeline: str, root: Path, out: Path, options: ExecutionOptions, *, extends: str | None = None
+) -> Emitted:
     """Validate as :func:`run_pipeline` does, fit on all patients and write a model bundle.
 
     The bundle goes to ``out``, its validation run to ``<out>.validation`` beside it.
 
     Parameters
     ----------
-    extend : str, optional
+    extends : str, optional
         A model whose training table is added to this cohort's; feature settings must match.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     validation = out.with_name(out.name + ".validation")
-    with locked(validation), workplace(how):
-        run = Run(settings, read_cohort(root), validation, how, kind="train")
-        run.measure()
-        run.label()
-        if extend is not None:
-            run.extend(load_bundle(find("models", extend)))
-        run.validate()
-        run.write()
-        run.fit(out)
-        return replace(_summary(run), model=out)
+    with _alone(validation, options):
+        loaded = load(settings, root, validation, options, "train")
+        measured = measure(loaded)
+        begin(loaded, measured)
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        if extends is not None:
+            aggregated = extend(loaded, aggregated, load_bundle(find("models", extends)))
+        validated = validate(loaded, aggregated)
+        emitted = emit(loaded, measured, validated)
+        train(loaded, aggregated, validated, out)
+        return replace(emitted, model=out)
 
 
-def predict(
+def predict_cohort(
     models: list[str],
     root: Path,
     out: Path,
-    how: How,
+    options: ExecutionOptions,
     *,
     decision: str | None = None,
     probability_map: bool = False,
-) -> RunSummary:
+) -> Emitted:
     """Score a cohort with trained models, with measures where histology is known.
 
     Parameters
@@ -197,25 +126,37 @@ def predict(
         When a bundle is damaged or the models measure differently.
     """
     bundles = [load_bundle(find("models", model)) for model in models]
-    settings = _shared_settings(bundles)
-    if decision is not None:
-        costs = read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))
-        settings = settings.model_copy(update={"decision": costs})
-    with locked(out), workplace(how):
-        run = Run(settings, read_cohort(root), out, how, kind="predict")
-        run.basis = f"{[_fingerprint(b) for b in bundles]} map {probability_map}"
-        run.measure()
-        if not run.restore():
-            run.label()
-            run.score(bundles)
-            if probability_map:
-                run.map(bundles[0])
-            run.write()
-        return _summary(run)
+    settings = shared_settings(bundles, _costs(decision))
+    with _alone(out, options):
+        rests_on = f"{basis(bundles)} map {probability_map}"
+        loaded = load(settings, root, out, options, "predict", rests_on)
+        measured = measure(loaded)
+        if finished := unchanged(loaded, measured):
+            return finished
+        begin(loaded, measured)
+        extracted = extract(loaded, measured, first_scale(bundles))
+        predicted = predict(loaded, extracted, aggregate(loaded, extracted), bundles)
+        drop_maps(loaded.folder)
+        if probability_map:
+            predicted = map_probability(loaded, predicted, bundles[0])
+        return emit(loaded, measured, predicted)
 
 
-def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str, Any]:
-    """Two models on one cohort: paired differences, calibration, changed decisions.
+def aggregate_cohort(
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
+) -> Aggregated:
+    """Measure and label a cohort, for an experiment that learns from its table."""
+    with _alone(out, options):
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        begin(loaded, measured)
+        return aggregate(loaded, extract(loaded, measured))
+
+
+def compare_models(
+    a: str, b: str, root: Path, out: Path, options: ExecutionOptions
+) -> dict[str, Any]:
+    """Score one cohort with two models: paired differences, calibration, changed decisions.
 
     Returns
     -------
@@ -223,123 +164,51 @@ def compare_models(a: str, b: str, root: Path, out: Path, how: How) -> dict[str,
         JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
         without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
     """
-    first, second = (_scored(name, root, out / which, how) for name, which in ((a, "a"), (b, "b")))
-    result = compare_runs(first.results, second.results, (a, b))
-    write_json(out / "comparison.json", result)
-    return result
+    first, second = (
+        _scored(model, root, out / which, options)[-1] for model, which in ((a, "a"), (b, "b"))
+    )
+    return compare(first, second, (a, b), RunFolder(out))
 
 
-def suggest_readings(
-    model: str, root: Path, out: Path, how: How, count: int
+def suggest_next(
+    model: str, root: Path, out: Path, options: ExecutionOptions, count: int
 ) -> tuple[pd.DataFrame, list[Failure]]:
-    """Which regions to have read next (:func:`cad.suggest.suggest`), and what was not scored.
+    """Rank the regions to have read next, and name what was not scored.
 
-    The table is also written to ``suggestions.csv``.
+    Raises
+    ------
+    CadError
+        As :func:`predict_cohort`, and for more regions than can be ranked together.
     """
-    run = _scored(model, root, out, how)
-    known = run.results["probability"].notna().to_numpy()
-    table = suggest(
-        run.results[known],
-        run.features.loc[known],
-        run.scores,
-        count=count,
-        pirads_probability=run.settings.labels.pirads_probability,
-    )
-    write_csv(out / "suggestions.csv", table, list(table.columns))
-    return table, run.failures
+    loaded, measured, extracted, aggregated, judged = _scored(model, root, out, options)
+    table = suggest_readings(loaded, extracted, aggregated, judged, count)
+    return table, [*loaded.failures, *measured.failures, *judged.failures]
 
 
-def _scored(model: str, root: Path, out: Path, how: How) -> Run:
-    """A whole prediction with one model, its run folder written."""
+def _scored(
+    model: str, root: Path, out: Path, options: ExecutionOptions
+) -> tuple[Loaded, Measured, Extracted, Aggregated, Judged]:
+    """Score a cohort with one model, its run folder written."""
     bundle = load_bundle(find("models", model))
-    with locked(out), workplace(how):
-        run = Run(_shared_settings([bundle]), read_cohort(root), out, how, kind="predict")
-        run.basis = _fingerprint(bundle)
-        run.measure()
-        run.label()
-        run.score([bundle])
-        run.write()
-        return run
+    with _alone(out, options):
+        loaded = load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
+        measured = measure(loaded)
+        begin(loaded, measured)
+        extracted = extract(loaded, measured, first_scale([bundle]))
+        aggregated = aggregate(loaded, extracted)
+        judged = predict(loaded, extracted, aggregated, [bundle])
+        emit(loaded, measured, judged)
+        return loaded, measured, extracted, aggregated, judged
 
 
-def _fingerprint(bundle: Bundle) -> str:
-    """What tells one model from another of the same name."""
-    return f"{bundle.name} {bundle.hash}"
+@contextmanager
+def _alone(out: Path, options: ExecutionOptions) -> Iterator[None]:
+    """Keep other runs out of the folder and set this machine up for the job."""
+    with locked(out), workplace(options):
+        yield
 
 
-def _shared_settings(bundles: list[Bundle]) -> PipelineSettings:
-    """Settings of the first model, measuring every modality that one of them needs."""
-    parsed = [
-        parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name)
-        for bundle in bundles
-    ]
-    first = parsed[0]
-    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
-        same = other.features.model_copy(update={"modalities": first.features.modalities})
-        if other.images != first.images or same != first.features:
-            raise CadError(
-                f"models {bundles[0].name} and {bundle.name} measure images differently",
-                hint="models that stand in for each other share images and features settings",
-            )
-    wanted = {modality for settings in parsed for modality in settings.features.modalities}
-    modalities = tuple(m for m in ("t2w", "adc", "dce") if m in wanted)
-    features = first.features.model_copy(update={"modalities": modalities})
-    return first.model_copy(update={"features": features})
-
-
-def _summary(run: Run) -> RunSummary:
-    scored = run.results.dropna(subset=["probability"])
-    return RunSummary(
-        run.out,
-        scored["study_id"].nunique(),
-        len(scored),
-        run.failures,
-        _table(run.metrics),
-        _numbers(run.metrics),
-    )
-
-
-def _numbers(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The measures without curves and lists of regions."""
-    kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
-    numbers: dict[str, Any] = {k: metrics.get(k) for k in ("n", "label_kinds", "warnings")}
-    for name in ("histology", "consensus"):
-        part = metrics.get(name)
-        numbers[name] = part and {k: part.get(k) for k in kept}
-    readers = metrics.get("readers") or {}
-    numbers["readers"] = {reader: part.get("auc") for reader, part in readers.items()}
-    return numbers
-
-
-def _table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
-    """The lines that a command prints."""
-    lines = [(f"labels: {kind}", str(n)) for kind, n in (metrics.get("label_kinds") or {}).items()]
-    for name, title in (("histology", "against histology"), ("consensus", "against readers")):
-        part = metrics.get(name)
-        if part is None:
-            continue
-        counts = f"{part['positive']} of {part['n']} regions positive, {part['patients']} patients"
-        lines.append((title, counts))
-        lines.append(("  AUC (patients resampled as clusters)", _interval(part["auc"])))
-        for measure in ("accuracy", "kl", "alignment_error", "brier"):
-            lines.append((f"  {_MEASURE_NAMES[measure]}", _interval(part["measures"][measure])))
-    for reader, part in (metrics.get("readers") or {}).items():
-        lines.append((f"reader {reader}: AUC", _interval(part["auc"])))
-    return [*lines, *(("warning", text) for text in metrics.get("warnings") or [])]
-
-
-_MEASURE_NAMES = {
-    "accuracy": "accuracy at .5",
-    "kl": "two-sided KL (sum)",
-    "alignment_error": "alignment error",
-    "brier": "Brier score",
-}
-
-
-def _interval(part: dict[str, Any] | None) -> str:
-    if part is None or part["value"] is None:
-        return "not defined"
-    text = f"{part['value']:.3f}"
-    if part["lower"] is not None and part["upper"] is not None:
-        text += f" [{part['lower']:.3f}, {part['upper']:.3f}]"
-    return text
+def _costs(decision: str | None) -> DecisionSettings | None:
+    if decision is None:
+        return None
+    return read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))

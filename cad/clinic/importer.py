@@ -21,6 +21,7 @@ from cad.clinic.import_tables import Tables, read_scores
 from cad.clinic.patients import FIRST_SESSION, Patients, Place
 from cad.clinic.sources import SourceStudy, find_studies
 from cad.errors import CadError
+from cad.imaging.plausibility import implausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path, read_study
 from cad.settings import read_settings
@@ -119,6 +120,7 @@ class _Import:
         for study in self.studies:
             participant = ""
             try:
+                study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 self._one(study, participant)
             except CadError as error:
@@ -218,6 +220,14 @@ class _Import:
                 patient=place.participant_id,
                 roi=error.roi,
             ) from error
+        problems = implausible(found, self.rules.ranges)
+        if problems:
+            raise CadError(
+                "; ".join(problem.problem for problem in problems),
+                hint=problems[0].hint + " (ranges in the import rules)",
+                file=study.top,
+                patient=place.participant_id,
+            )
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
     def _scores(self, study: SourceStudy, place: Place) -> list[dict[str, str]]:

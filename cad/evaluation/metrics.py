@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, logit, xlogy
+from scipy.special import logit, xlogy
 from scipy.stats import rankdata
+
+from cad.evaluation.logistic import fit_logistic
 
 CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
@@ -54,6 +56,27 @@ def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
     """Sum of precision times the step in recall; NaN without positives."""
     precision, recall = precision_recall_curve(truth, score)
     return float(np.sum(np.diff(recall) * precision[1:]))
+
+
+def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: ArrayLike) -> float:
+    """Return the average precision over patients, each with the largest of their regions' scores.
+
+    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
+    field's challenges (Saha et al. 2024). NaN without a malignant patient.
+
+    Parameters
+    ----------
+    truth, score : array, shape (n,)
+        Of the regions.
+    patients : array, shape (n,)
+        The patient of every region.
+    """
+    y, s = _binary(truth, score)
+    code = np.unique(np.asarray(patients), return_inverse=True)[1]
+    largest = np.full((2, code.max(initial=-1) + 1), -np.inf)
+    np.maximum.at(largest[0], code, y)
+    np.maximum.at(largest[1], code, s)
+    return average_precision(*largest)
 
 
 def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
@@ -199,21 +222,35 @@ class Calibration:
 
 
 def calibration(truth: ArrayLike, probability: ArrayLike) -> Calibration:
-    """Calibration intercept (slope held at 1) and slope, by maximum likelihood.
+    """Return calibration intercept and slope, by maximum likelihood."""
+    return Calibration(
+        calibration_intercept(truth, probability), calibration_slope(truth, probability)
+    )
 
-    NaN where a class is absent, where all probabilities are equal (slope) or where the classes
-    are separated by the probability, which has no finite slope.
+
+def calibration_intercept(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration intercept, the slope held at 1; NaN where a class is absent."""
+    y, q = _binary(truth, probability)
+    if len(y) == 0 or y.all() or not y.any():
+        return float("nan")
+    return float(fit_logistic(np.ones((len(y), 1)), y, offset=logit(_clipped(q)))[0])
+
+
+def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration slope.
+
+    NaN where a class is absent, where all probabilities are equal, or where the classes are
+    separated by the probability, which has no finite slope.
     """
     y, q = _binary(truth, probability)
     if len(y) == 0 or y.all() or not y.any():
-        return Calibration(float("nan"), float("nan"))
+        return float("nan")
     x = logit(_clipped(q))
-    intercept = _logistic_fit(np.ones((len(y), 1)), x, y)[0]
     separated = x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min()
     if separated or np.ptp(x) < 1e-12:
-        return Calibration(float(intercept), float("nan"))
+        return float("nan")
     design = np.column_stack([np.ones(len(y)), x])
-    return Calibration(float(intercept), float(_logistic_fit(design, np.zeros(len(y)), y)[1]))
+    return float(fit_logistic(design, y)[1])
 
 
 def calibration_curve(
@@ -314,27 +351,3 @@ def _cumulative(
 
 def _clipped(values: ArrayLike) -> np.ndarray:
     return np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
-
-
-def _logistic_fit(design: np.ndarray, offset: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Maximum likelihood by Newton with halved steps; the problem is convex."""
-    beta = np.zeros(design.shape[1])
-
-    def loss(b: np.ndarray) -> float:
-        z = offset + design @ b
-        return float(np.sum(np.logaddexp(0, z) - y * z))
-
-    current = loss(beta)
-    for _ in range(100):
-        mean = expit(offset + design @ beta)
-        gradient = design.T @ (mean - y)
-        hessian = design.T @ (design * (mean * (1 - mean))[:, None])
-        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        length = 1.0
-        while loss(beta - length * step) > current and length > 1e-8:
-            length /= 2
-        beta = beta - length * step
-        previous, current = current, loss(beta)
-        if previous - current <= 1e-12 * max(1.0, abs(current)):
-            break
-    return beta

@@ -10,15 +10,17 @@ import pandas as pd
 from cad.cohort import read_cohort
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.intervals import bootstrap, clustered_auc
+from cad.evaluation.tables import interval_text
+from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
-from cad.learning import make_estimator
+from cad.model.estimator import make_estimator
 from cad.phantom import simulate
-from cad.run import Run
-from cad.running import How
+from cad.pipeline import aggregate_cohort
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
+from cad.stages.aggregate import Table
 
 PATIENTS, SEED = 49, 0
 # Where groups of patients are left out instead of each one, the search is as short.
@@ -98,12 +100,12 @@ def clinical(options: Options) -> Result:
 
 
 def _readers(cohort: Path, readers: str, options: Options) -> list[dict[str, object]]:
-    run = _labelled(cohort, readers, ETA[readers], options)
+    settings, regions = _labelled(cohort, readers, ETA[readers], options)
     found = []
     for name, learner in METHODS.items():
-        probability = _out_of_fold(run, learner, options)
+        probability = _out_of_fold(settings, regions, learner, options)
         for table, target in zip(READINGS[readers], ("p", "truth"), strict=True):
-            found.append({"table": table, "method": name, **_measure(run, target, probability)})
+            found.append({"table": table, "method": name, **_measure(regions, target, probability)})
     return found
 
 
@@ -111,10 +113,10 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
     """What the tubes' width does to Table V: inside its tube a probability costs nothing."""
     rows = []
     for eta in WIDTHS:
-        run = _labelled(cohort, "all", eta, options)
-        q = _out_of_fold(run, METHODS["P-SVM"], options)
-        measured = _measure(run, "p", q)
-        t = run.table.labels["p"].to_numpy(float)
+        settings, regions = _labelled(cohort, "all", eta, options)
+        q = _out_of_fold(settings, regions, METHODS["P-SVM"], options)
+        measured = _measure(regions, "p", q)
+        t = regions.labels["p"].to_numpy(float)
         rows.append(
             {
                 "η": str(eta),
@@ -127,27 +129,29 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _labelled(cohort: Path, readers: str, eta: float | str, options: Options) -> Run:
+def _labelled(
+    cohort: Path, readers: str, eta: float | str, options: Options
+) -> tuple[PipelineSettings, Table]:
     base = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
     labels = base.labels.model_copy(update={"readers": readers, "eta": eta})
     settings = base.model_copy(update={"labels": labels})
-    run = Run(settings, read_cohort(cohort), options.out / "features", How(options.jobs), "run")
-    run.measure()
-    run.label()
-    return run
+    out = options.out / "features"
+    return settings, aggregate_cohort(settings, cohort, out, ExecutionOptions(options.jobs)).table
 
 
-def _out_of_fold(run: Run, learner: str, options: Options) -> np.ndarray:
-    part = run.settings.learner
+def _out_of_fold(
+    settings: PipelineSettings, table: Table, learner: str, options: Options
+) -> np.ndarray:
+    part = settings.learner
     short = options.repeats is not None
-    part = part.model_copy(update={"name": learner, **_grid(learner, run.settings, short)})
+    part = part.model_copy(update={"name": learner, **_grid(learner, settings, short)})
     folds = out_of_fold(
-        make_estimator(run.settings.model_copy(update={"learner": part})),
-        run.table.X.to_numpy(float),
-        run.table.y,
-        groups=_left_out(run.table.groups, options.repeats),
-        patients=run.table.groups,
-        eta=run.table.eta,
+        make_estimator(settings.model_copy(update={"learner": part})),
+        table.X.to_numpy(float),
+        table.y,
+        groups=_left_out(table.groups, options.repeats),
+        patients=table.groups,
+        eta=table.eta,
         n_jobs=options.jobs,
     )
     return folds.probability
@@ -174,10 +178,10 @@ def _grid(learner: str, base: PipelineSettings, short: bool) -> dict[str, object
     }
 
 
-def _measure(run: Run, target: str, probability: np.ndarray) -> dict[str, object]:
-    known = run.table.labels[target].notna().to_numpy() & np.isfinite(probability)
-    t, q = run.table.labels[target].to_numpy(float)[known], probability[known]
-    truth, group = metrics.consensus_truth(t)[0], run.table.groups[known]
+def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, object]:
+    known = table.labels[target].notna().to_numpy() & np.isfinite(probability)
+    t, q = table.labels[target].to_numpy(float)[known], probability[known]
+    truth, group = metrics.consensus_truth(t)[0], table.groups[known]
 
     def values(rows: np.ndarray) -> np.ndarray:
         return np.array(
@@ -195,16 +199,12 @@ def _measure(run: Run, target: str, probability: np.ndarray) -> dict[str, object
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
-        "AUC": _text(clustered_auc(truth, q, group)),
+        "AUC": interval_text(clustered_auc(truth, q, group)),
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(names, point, ends, strict=True)
         },
     }
-
-
-def _text(part: Interval) -> str:
-    return f"{part.value:.3f} [{part.lower:.3f}, {part.upper:.3f}]"
 
 
 def _finding(table: pd.DataFrame) -> str:

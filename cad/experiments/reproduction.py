@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from cad.errors import CadError
+from cad.evaluation.tables import to_markdown
 from cad.experiments import EXPERIMENTS
-from cad.experiments.results import markdown
 from cad.files import write_atomic
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,7 +51,7 @@ def write_page(results: Path, docs: Path = DOCS) -> Path:
         raise CadError(
             "no results here", file=results, hint="run `cad experiment NAME -o FOLDER` first"
         )
-    parts = [_HEAD, markdown(pd.DataFrame(claims(results))), ""]
+    parts = [_HEAD, to_markdown(pd.DataFrame(claims(results)))]
     for name, page in pages.items():
         if page.is_file():
             parts += [_section(name, page, docs)]

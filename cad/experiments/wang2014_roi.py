@@ -12,19 +12,18 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 from sklearn import config_context
 
-from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import encode
 from cad.experiments.wang2014 import WIDTH_PERCENTILE, aucs
 from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import draw_map
-from cad.learning import Table
-from cad.run import Run
-from cad.running import How
+from cad.pipeline import aggregate_cohort
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
+from cad.stages.aggregate import Table
 
 BATCHES = 5
 # [W14] Fig. 3 gives these two in the text, on another organ: CT colonography.
@@ -44,11 +43,9 @@ def roi(options: Options) -> Result:
 
 def _table(folder: Path, options: Options) -> tuple[Table, str]:
     settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
-    cohort = read_cohort(folder)
-    run = Run(settings, cohort, options.out / "features", How(options.jobs), "run")
-    run.measure()
-    run.label()
-    return run.table, "Simulated cohort" if cohort.simulated else "Cohort"
+    out = options.out / "features"
+    found = aggregate_cohort(settings, folder, out, ExecutionOptions(options.jobs))
+    return found.table, "Simulated cohort" if found.simulated else "Cohort"
 
 
 def compare(
@@ -82,22 +79,7 @@ def compare(
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
     work = (delayed(_one_batch)(X, y, batch == b) for b in usable)
     found = Parallel(n_jobs=options.jobs)(work)
-    rows = []
-    for method in METHODS:
-        grid = np.array([part[method] for part in found])
-        # The others choose for each batch: the batch itself has no labels yet.
-        chosen = [int(np.delete(grid, i, axis=0).mean(axis=0).argmax()) for i in range(len(grid))]
-        own = grid[np.arange(len(grid)), chosen]
-        rows.append(
-            {
-                "method": method,
-                "AUC": float(own.mean()),
-                "standard error": float(own.std(ddof=1) / np.sqrt(len(own))),
-                "best of the grid on the tested batches": float(grid.mean(axis=0).max()),
-                "published, CT colonography": PUBLISHED.get(method, np.nan),
-            }
-        )
-    summary = pd.DataFrame(rows)
+    summary = pd.DataFrame([_row(method, found) for method in METHODS])
     maps = {
         m: np.mean([part[m] for part in found], axis=0).tolist() for m in ("SSLROC1", "SSLROC2")
     }
@@ -117,6 +99,20 @@ def compare(
             ".909): the order of methods is a question to the data, not a property of the methods."
         ],
     )
+
+
+def _row(method: str, found: list[dict[str, np.ndarray]]) -> dict[str, object]:
+    grid = np.array([part[method] for part in found])
+    # The others choose for each batch: the batch itself has no labels yet.
+    chosen = [int(np.delete(grid, i, axis=0).mean(axis=0).argmax()) for i in range(len(grid))]
+    own = grid[np.arange(len(grid)), chosen]
+    return {
+        "method": method,
+        "AUC": float(own.mean()),
+        "standard error": float(own.std(ddof=1) / np.sqrt(len(own))),
+        "best of the grid on the tested batches": float(grid.mean(axis=0).max()),
+        "published, CT colonography": PUBLISHED.get(method, np.nan),
+    }
 
 
 def _one_batch(X: pd.DataFrame, y: np.ndarray, new: np.ndarray) -> dict[str, np.ndarray]:

@@ -6,15 +6,15 @@ import base64
 import io
 import json
 import math
-import zipfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from cad.errors import CadError
+from cad.run_folder import RunFolder
+from cad.run_folder.study_file import DAMAGED, open_study, read_map_display
 
 KEY_SIDE_MM = 64.0  # a key slice shows the region with its neighbourhood
 SCALE_BAR_MM = 10
@@ -99,25 +99,25 @@ class StudyImages:
         return {"times": self.curves["times"], **rows}
 
 
-def read_images(path: Path) -> StudyImages:
-    """Read one study's display arrays.
+def read_images(folder: RunFolder, study_id: str) -> StudyImages:
+    """Read one study's display arrays, with the probability map where the run made one.
 
     Raises
     ------
     CadError
         For a file that is absent, damaged or not of this kind.
     """
+    path = folder.study(study_id)
+    keys = {layer.key for layer in LAYERS}
     try:
-        # Opened here: numpy leaves a damaged file open.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {
-                k: archive[k]
-                for k in archive.files
-                if k in _WANTED or k in {layer.key for layer in LAYERS}
-            }
-        meta = json.loads(str(arrays["meta"]))
-        return _oriented(arrays, meta)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        with open_study(path) as archive:
+            arrays = {k: archive[k] for k in archive.files if k in _WANTED or k in keys}
+        path = folder.map_display(study_id)
+        probability = read_map_display(folder, study_id)
+        if probability is not None:
+            arrays["probability"] = probability
+        return _oriented(arrays, json.loads(str(arrays["meta"])))
+    except DAMAGED as error:
         raise CadError(f"the study's images cannot be shown: {error}", file=path) from error
 
 

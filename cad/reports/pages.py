@@ -35,8 +35,9 @@ from cad.reports.plots import (
     probability_text,
     reason_bars,
 )
-from cad.reports.results import Reason, Region, Results, read_results
 from cad.reports.tables import metric_tables
+from cad.run_folder import RunFolder
+from cad.run_folder.results import Reason, Region, Results, read_results
 
 TEMPLATES = Path(__file__).parent / "templates"
 KEY_LAYERS = ("t2w", "adc", "enhancement")
@@ -161,16 +162,16 @@ def write_report(run: Path) -> Path:
         that says so.
     """
     results = read_results(run)
-    report = run / "report"
+    folder = results.folder
     patients = list_patients(results)
     for patient in patients:
-        write_atomic(report / patient.page, _patient_page(results, patient).encode())
+        write_atomic(folder.page(patient.page), _patient_page(results, patient).encode())
     figures = draw_figures(results.metrics, results.thresholds)
     for name, figure in figures.items():
-        write_atomic(run / "figures" / f"{name}.svg", figure.svg.encode())
-    index = report / "index.html"
+        write_atomic(folder.figure(name), figure.svg.encode())
+    index = folder.page("index.html")
     write_atomic(index, _index_page(results, patients, figures).encode())
-    _remove_stale(report, {p.page for p in patients})
+    _remove_stale(folder.report, {p.page for p in patients})
     return index
 
 
@@ -246,13 +247,13 @@ def _study_of(failure: dict[str, str]) -> str:
     return failure.get("study_id") or failure["participant_id"]
 
 
-def _images(folder: Path, study: str) -> StudyImages | str:
-    """The study's images, or the sentence that says why there are none."""
-    path = folder / "studies" / f"{study}.npz"
+def _images(folder: RunFolder, study: str) -> StudyImages | str:
+    """Return the study's images, or the sentence that says why there are none."""
+    path = folder.study(study)
     if path.parent.resolve() != path.resolve().parent or not path.is_file():
         return "the run folder holds no images of this study"
     try:
-        return read_images(path)
+        return read_images(folder, study)
     except CadError as error:
         return f"{path.name}: {error.problem}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.reports.results import Reason
+from cad.run_folder.results import Reason
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cad.execution.options import ExecutionOptions
 from cad.pipeline import run_pipeline
-from cad.running import How
 
 FULL = """
 name: full
@@ -33,9 +33,9 @@ def test_same_bytes_with_one_job_two_jobs_and_dask(simulated: Path, tmp_path: Pa
         local_directory=str(tmp_path / "dask"),
     ) as cluster:
         hows = {
-            "one": How(),
-            "two": How(jobs=2),
-            "dask": How(scheduler=cluster.scheduler_address),
+            "one": ExecutionOptions(),
+            "two": ExecutionOptions(jobs=2),
+            "dask": ExecutionOptions(scheduler=cluster.scheduler_address),
         }
         found = {}
         for name, how in hows.items():

@@ -21,14 +21,16 @@ import pandas as pd
 import pytest
 from batch_tasks import act, run_and_leave
 
-from cad.batch import measure_studies
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.extraction import StudyOutcome, StudyTask, process_study
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import each
+from cad.execution.resume import measure_studies
+from cad.execution.task import StudyOutcome, StudyTask
 from cad.files import write_atomic
 from cad.pipeline import run_pipeline
-from cad.running import How, each
 from cad.settings import PipelineSettings, read_settings
+from cad.stages.extract import process_study
 
 pytestmark = pytest.mark.faults
 KILLS = 20
@@ -44,14 +46,16 @@ def outputs(out: Path) -> dict[str, bytes]:
 def measure(root: Path, quick: str, out: Path, **how):
     settings = read_settings(PipelineSettings, Path(quick))
     refs = [ref for ref in read_cohort(root).studies() if ref.study_id in FEW]
-    return measure_studies([StudyTask(ref, settings, out) for ref in refs], How(**how))
+    return measure_studies(
+        process_study, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(**how)
+    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed(simulated: Path, quick: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing happened to."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    run_pipeline(quick, simulated, out, How())
+    run_pipeline(quick, simulated, out, ExecutionOptions())
     return out
 
 
@@ -64,7 +68,9 @@ def test_kill_9_of_the_driver_at_random_moments(
     rng = random.Random(8)
     # Imports are done, so that the kill falls into the work, in a process without threads.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["cad.run", "cad.features.table", "cad.reports", "sklearn.svm"])
+    server.set_forkserver_preload(
+        ["cad.pipeline", "cad.features.table", "cad.reports", "sklearn.svm"]
+    )
 
     def start(out: Path) -> multiprocessing.process.BaseProcess:
         process = server.Process(target=run_and_leave, args=(quick, simulated, out))
@@ -271,12 +277,12 @@ def test_two_runs_on_one_folder(undisturbed: Path, simulated: Path, quick: str, 
     """The second refuses and disturbs nothing; the first ends as if alone."""
     out = tmp_path / "out"
     fork = multiprocessing.get_context("fork")
-    first = fork.Process(target=run_pipeline, args=(quick, simulated, out, How()))
+    first = fork.Process(target=run_pipeline, args=(quick, simulated, out, ExecutionOptions()))
     first.start()
     while not (out / "studies").exists():
         time.sleep(0.02)
     with pytest.raises(CadError, match=f"process {first.pid} on"):
-        run_pipeline(quick, simulated, out, How())
+        run_pipeline(quick, simulated, out, ExecutionOptions())
     command = [sys.executable, "-m", "cad.cli", "run", quick]
     second = subprocess.run(
         [*command, "--cohort", str(simulated), "-o", str(out)],
@@ -306,7 +312,7 @@ def test_a_killed_dask_worker_loses_nothing(tmp_path: Path):
         local_directory=str(tmp_path),
     ) as cluster:
         seen = []
-        for done in each(act, tasks, How(scheduler=cluster.scheduler_address)):
+        for done in each(act, tasks, ExecutionOptions(scheduler=cluster.scheduler_address)):
             assert done.fault is None
             seen.append(done.task)
             if len(seen) == 10:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cad.batch import LOCK, LOG, MEMORY, locked, measure_studies
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.extraction import StudyOutcome, StudyTask
-from cad.running import How
+from cad.execution.lock import locked
+from cad.execution.options import ExecutionOptions
+from cad.execution.resume import measure_studies
+from cad.execution.task import StudyOutcome, StudyTask
+from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings, read_settings
+from cad.stages.extract import process_study
 
 
 @pytest.fixture
@@ -34,7 +37,10 @@ def cohort(simulated: Path, tmp_path: Path) -> Path:
 def measure(root: Path, quick: str, out: Path, **how) -> dict[str, StudyOutcome]:
     settings = read_settings(PipelineSettings, Path(quick))
     tasks = [StudyTask(ref, settings, out) for ref in read_cohort(root).studies()]
-    return {outcome.study_id: outcome for outcome in measure_studies(tasks, How(**how))}
+    return {
+        outcome.study_id: outcome
+        for outcome in measure_studies(process_study, tasks, ExecutionOptions(**how))
+    }
 
 
 def whys(outcomes: dict[str, StudyOutcome]) -> list[tuple[str, str]]:
@@ -76,14 +82,14 @@ def test_a_damaged_result_or_memory_is_done_again(cohort: Path, quick: str, tmp_
     result = out / "studies" / "sub-0001.npz"
     whole = result.read_bytes()
     result.write_bytes(whole[:1000])
-    with (out / MEMORY).open("ab") as stream:
+    with RunFolder(out).memory.open("ab") as stream:
         stream.write(b'{"study": "sub-0002", "stat')  # torn by a power cut
     statuses = [o.status for o in measure(cohort, quick, out).values()]
     assert statuses == ["computed", "kept", "kept"]
     assert result.read_bytes() == whole
-    (out / MEMORY).unlink()
+    RunFolder(out).memory.unlink()
     assert [o.status for o in measure(cohort, quick, out).values()] == ["kept"] * 3
-    assert all(json.loads(line) for line in (out / MEMORY).read_text().splitlines())
+    assert all(json.loads(line) for line in RunFolder(out).memory.read_text().splitlines())
 
 
 def test_failures_are_remembered_until_the_input_changes(cohort: Path, quick: str, tmp_path: Path):
@@ -111,7 +117,7 @@ def test_failures_are_remembered_until_the_input_changes(cohort: Path, quick: st
 def test_the_log_says_what_was_done(cohort: Path, quick: str, tmp_path: Path, capsys):
     out = tmp_path / "out"
     measure(cohort, quick, out, progress=True)
-    lines = [json.loads(line) for line in (out / LOG).read_text().splitlines()]
+    lines = [json.loads(line) for line in RunFolder(out).log.read_text().splitlines()]
     assert {line["study"] for line in lines[:3]} == {"sub-0001", "sub-0002", "sub-0003"}
     for line in lines[:3]:
         assert line["stage"] == "measure"
@@ -131,10 +137,10 @@ def test_a_second_run_on_the_folder_is_refused(tmp_path: Path):
 
 
 def test_the_lock_of_a_dead_process_is_no_lock(tmp_path: Path):
-    program = "import sys, os; from pathlib import Path; from cad.batch import locked\n"
+    program = "import sys, os; from pathlib import Path; from cad.execution.lock import locked\n"
     program += "with locked(Path(sys.argv[1])):\n os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert "process" in (tmp_path / LOCK).read_text()
+    assert "process" in RunFolder(tmp_path).lock.read_text()
     (tmp_path / ".left.part").write_bytes(b"x")
     with locked(tmp_path):
         assert not (tmp_path / ".left.part").exists()

@@ -12,7 +12,8 @@ import pytest
 from batch_tasks import act
 
 from cad.errors import CadError
-from cad.running import How, each
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import each
 
 
 def test_misbehaving_tasks_cost_no_other_task():
@@ -29,7 +30,10 @@ def test_misbehaving_tasks_cost_no_other_task():
     tasks = [
         task for pair in zip(good, [*bad, *[None] * 20], strict=False) for task in pair if task
     ]
-    done = {d.task: d for d in each(act, tasks, How(jobs=2, time_limit=3.0, memory_limit=1.0))}
+    done = {
+        d.task: d
+        for d in each(act, tasks, ExecutionOptions(jobs=2, time_limit=3.0, memory_limit=1.0))
+    }
     assert sorted(done) == sorted(tasks)
     for task in good:
         assert done[task].fault is None
@@ -47,7 +51,7 @@ def test_misbehaving_tasks_cost_no_other_task():
 def test_peak_memory_is_each_tasks_own():
     """100 MB are seen in the task that asks for them and not in the next."""
     tasks = [("square", 1.0), ("memory", 1e8), ("square", 2.0)]
-    peaks = [d.peak_mb for d in each(act, tasks, How())]
+    peaks = [d.peak_mb for d in each(act, tasks, ExecutionOptions())]
     assert peaks[1] - peaks[0] == pytest.approx(1e8 / 2**20, abs=10)
     if sys.platform == "linux":
         assert abs(peaks[2] - peaks[0]) < 10
@@ -55,7 +59,7 @@ def test_peak_memory_is_each_tasks_own():
 
 def test_threads_are_capped():
     """N jobs use N cores: every numerical library in a worker has one thread."""
-    (done,) = each(act, [("threads", 0.0)], How())
+    (done,) = each(act, [("threads", 0.0)], ExecutionOptions())
     assert done.result
     assert set(done.result) == {1}
 
@@ -70,20 +74,22 @@ def test_tasks_are_taken_as_workers_become_free():
             taken += 1
             yield ("square", float(i))
 
-    for count, _ in enumerate(each(act, stream(), How(jobs=2)), start=1):
+    for count, _ in enumerate(each(act, stream(), ExecutionOptions(jobs=2)), start=1):
         assert taken <= count + 4
 
 
 def test_no_tasks_start_no_worker():
-    assert list(each(act, [], How(jobs=2))) == []
+    assert list(each(act, [], ExecutionOptions(jobs=2))) == []
 
 
 def test_workers_end_with_their_driver(tmp_path: Path):
     """After kill -9 of the driver its worker is gone at once, in the middle of its task."""
     support = str(Path(__file__).resolve().parents[1] / "support")
     program = (
-        "from batch_tasks import act; from cad.running import How, _Worker\n"
-        "w = _Worker(act, How())\n"
+        "from batch_tasks import act\n"
+        "from cad.execution.options import ExecutionOptions\n"
+        "from cad.execution.worker import Worker\n"
+        "w = Worker(act, ExecutionOptions())\n"
         "while not w.ready: w.take()\n"
         "w.give(('sleep', 100.0)); print(w.process.pid, flush=True); w.take()\n"
     )
@@ -103,10 +109,10 @@ def test_workers_end_with_their_driver(tmp_path: Path):
 
 def test_a_missing_scheduler_is_named():
     with pytest.raises(CadError, match="no Dask scheduler answers"):
-        list(each(act, [("square", 1.0)], How(scheduler="tcp://127.0.0.1:9")))
+        list(each(act, [("square", 1.0)], ExecutionOptions(scheduler="tcp://127.0.0.1:9")))
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(CadError, match="extra 'cluster'"):
-        list(each(act, [("square", 1.0)], How(scheduler="tcp://127.0.0.1:9")))
+        list(each(act, [("square", 1.0)], ExecutionOptions(scheduler="tcp://127.0.0.1:9")))

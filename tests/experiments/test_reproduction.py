@@ -8,7 +8,6 @@ import pytest
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS
 from cad.experiments.reproduction import claims, write_page
-from cad.experiments.results import markdown
 
 
 def test_a_claim_that_fails_says_so(tmp_path) -> None:
@@ -42,8 +41,3 @@ def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
 def test_empty_folder_is_refused(tmp_path) -> None:
     with pytest.raises(CadError, match="no result"):
         write_page(tmp_path, tmp_path)
-
-
-def test_numbers_keep_three_digits() -> None:
-    table = pd.DataFrame({"a": [0.123456, 12345.6, float("nan")], "b": ["x", "y", "z"]})
-    assert markdown(table).splitlines()[2:] == ["| 0.123 | x |", "| 12346 | y |", "|  | z |"]

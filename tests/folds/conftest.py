@@ -7,13 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from cad.cohort import read_cohort
+from cad.execution.options import ExecutionOptions
+from cad.imaging.standardise import NyulScale
+from cad.model.bundle import Bundle
+from cad.model.fold_features import FoldFeatures
 from cad.phantom import simulate
-from cad.run import Run
-from cad.running import How
 from cad.settings import PipelineSettings, parse_settings
+from cad.stages.aggregate import Table, aggregate, extend
+from cad.stages.emit import emit
+from cad.stages.extract import extract, measure
+from cad.stages.judge import Judged
+from cad.stages.load import Kind, load
+from cad.stages.predict import first_scale, predict
+from cad.stages.train import train
+from cad.stages.validate import validate
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +59,62 @@ def pipeline() -> Callable[..., PipelineSettings]:
     return make
 
 
+class Steps:
+    """The stages one after the other, so that a test can look between them."""
+
+    def __init__(self, settings: PipelineSettings, root: Path, out: Path, kind: Kind) -> None:
+        self.loaded = load(settings, root, out, ExecutionOptions(), kind)
+        self.measured = measure(self.loaded)
+        self._label()
+
+    def _label(self, scale: NyulScale | None = None) -> None:
+        self.extracted = extract(self.loaded, self.measured, scale)
+        self.aggregated = aggregate(self.loaded, self.extracted)
+
+    @property
+    def features(self) -> pd.DataFrame:
+        """Features as stored."""
+        return self.extracted.features
+
+    @property
+    def source(self) -> FoldFeatures:
+        """Features as folds make them."""
+        return self.aggregated.source
+
+    @property
+    def table(self) -> Table:
+        """Rows that learners see."""
+        return self.aggregated.table
+
+    def validate(self) -> Judged:
+        """Out-of-fold probabilities."""
+        self.judged = validate(self.loaded, self.aggregated)
+        return self.judged
+
+    def write(self) -> None:
+        """The run's tables and pages."""
+        emit(self.loaded, self.measured, self.judged)
+
+    def fit(self, out: Path) -> None:
+        """A bundle."""
+        train(self.loaded, self.aggregated, self.judged, out)
+
+    def extend(self, bundle: Bundle) -> None:
+        """Rows of an earlier model after the cohort's."""
+        self.aggregated = extend(self.loaded, self.aggregated, bundle)
+
+    def score(self, bundle: Bundle) -> Judged:
+        """Probabilities of a trained model, features on its scale."""
+        self._label(first_scale([bundle]))
+        self.judged = predict(self.loaded, self.extracted, self.aggregated, [bundle])
+        return self.judged
+
+
 @pytest.fixture(scope="session")
-def measured() -> Callable[..., Run]:
+def measured() -> Callable[..., Steps]:
     """A run whose studies are measured and labelled."""
 
-    def make(settings: PipelineSettings, root: Path, out: Path, kind: str = "run") -> Run:
-        run = Run(settings, read_cohort(root), out, How(), kind)
-        run.measure()
-        run.label()
-        return run
+    def make(settings: PipelineSettings, root: Path, out: Path, kind: Kind = "run") -> Steps:
+        return Steps(settings, root, out, kind)
 
     return make

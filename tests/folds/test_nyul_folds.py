@@ -6,27 +6,27 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cad.bundle import load_bundle, verify_bundle
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.features.table import extract
 from cad.features.unscaled import UnscaledT2
-from cad.foldwise import NYUL_NOTE, Preparation
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.standardise import NyulScale, landmarks, prepared_t2
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import read_study
-from cad.model_state import dump_state
-from cad.run import Run
+from cad.model.bundle import load_bundle, verify_bundle
+from cad.model.fold_features import NYUL_NOTE, Preparation
+from cad.model.state import dump_state
 from cad.settings import PipelineSettings
 
 Pipeline = Callable[..., PipelineSettings]
-Measured = Callable[..., Run]
+Measured = Callable[..., Any]
 SCALE = NyulScale(np.array([0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.45, 0.5, 0.6, 0.75, 1.0]))
 
 
@@ -73,9 +73,9 @@ def test_nothing_of_the_left_out_patient_reaches_his_fold(
     def states(out: Path) -> dict[str, dict[str, np.ndarray]]:
         run = measured(nyul, own_cohort, out)
         run.validate()
-        assert run.folds is not None
-        assert not any(fold.error for fold in run.folds.folds)
-        return {fold.name: dump_state(fold.estimator)[1] for fold in run.folds.folds}
+        assert run.judged.folds is not None
+        assert not any(fold.error for fold in run.judged.folds.folds)
+        return {fold.name: dump_state(fold.estimator)[1] for fold in run.judged.folds.folds}
 
     before = states(tmp_path / "before")
     other_t2(own_cohort, "sub-0002")
@@ -94,7 +94,7 @@ def test_a_fold_has_the_scale_of_its_training_patients(
     small_cohort: Path, nyul: PipelineSettings, measured: Measured, tmp_path: Path
 ) -> None:
     run = measured(nyul, small_cohort, tmp_path)
-    source = run._fold_features()
+    source = run.source
     rows = np.flatnonzero(run.table.groups != "sub-0003")
     others = [
         landmarks(prepared_t2(load(ref), nyul.images))
@@ -132,17 +132,18 @@ def test_scales_are_measured_once(
     small_cohort: Path, nyul: PipelineSettings, measured: Measured, tmp_path: Path
 ) -> None:
     run = measured(nyul, small_cohort, tmp_path)
-    source = run._fold_features()
+    source = run.source
     rows = np.arange(10)
+    everyone = set((tmp_path / "folds").iterdir())  # the stored table's scale
     first = source(rows)
-    (kept,) = (tmp_path / "folds").iterdir()
+    (kept,) = set((tmp_path / "folds").iterdir()) - everyone
     changed = np.load(kept) + 1
     np.save(kept, changed)  # what lies there is taken
-    again = run._fold_features()(rows)
+    again = run.source(rows)
     t2 = [i for i, name in enumerate(run.table.X.columns) if name.startswith("t2w_")]
     np.testing.assert_allclose(again[:, t2], first[:, t2] + 1)
-    run._fold_features()(np.arange(20))  # other patients, another scale
-    assert len(list((tmp_path / "folds").iterdir())) == 2
+    run.source(np.arange(20))  # other patients, another scale
+    assert len(set((tmp_path / "folds").iterdir()) - everyone) == 2
 
 
 def test_a_model_takes_its_scale_along(
@@ -157,7 +158,7 @@ def test_a_model_takes_its_scale_along(
     run.fit(tmp_path / "model")
     assert verify_bundle(tmp_path / "model") == 0
     bundle = load_bundle(tmp_path / "model")
-    everyone = run._fold_features().fit(np.flatnonzero(run.table.labelled)).scale
+    everyone = run.source.fit(np.flatnonzero(run.table.labelled)).scale
     scale = Preparation.of(bundle.metadata).scale
     assert scale is not None
     assert everyone is not None
@@ -167,7 +168,7 @@ def test_a_model_takes_its_scale_along(
     for patient in ("sub-0001", "sub-0002", "sub-0003"):
         other_t2(own_cohort, patient)
     new = measured(nyul, own_cohort, tmp_path / "new", "predict")
-    new.score([bundle])
+    new.score(bundle)
     direct = pd.concat(
         [extract(load(ref), nyul, scale).rows for ref in read_cohort(own_cohort).studies()],
         ignore_index=True,
@@ -176,12 +177,12 @@ def test_a_model_takes_its_scale_along(
     np.testing.assert_array_equal(new.features[names].to_numpy(), direct[names].to_numpy())
     rows = direct[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(rows)[:, 1]
-    np.testing.assert_array_equal(new.results["probability"], expected)
+    np.testing.assert_array_equal(new.judged.results["probability"], expected)
 
     twice = measured(nyul, small_cohort, tmp_path / "twice", "train")
-    twice.extend(replace(bundle, training=bundle.training.assign(participant_id="sub-X")))
+    other = replace(bundle, training=bundle.training.assign(participant_id="sub-X"))
     with pytest.raises(CadError, match="holds no images"):
-        twice.validate()
+        twice.extend(other)
 
 
 def test_a_patient_without_t2_is_kept(
@@ -194,4 +195,4 @@ def test_a_patient_without_t2_is_kept(
     lacking = (run.features["participant_id"] == "sub-0004").to_numpy()
     assert run.features.loc[lacking, t2].isna().to_numpy().all()
     assert run.features.loc[~lacking, t2].notna().to_numpy().all()
-    assert run.results["probability"].notna().all()
+    assert run.judged.results["probability"].notna().all()

@@ -8,16 +8,17 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.registration import Registration
+from cad.imaging.registration_view import registration_view
 from cad.imaging.volume import Volume
-from cad.registration_view import registration_view
 from cad.reports.images import alignments, read_images
-from cad.run import Run
+from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings
 
 SHIFT = np.array([5.0, 0.0, 0.0])
@@ -26,7 +27,7 @@ SHIFT = np.array([5.0, 0.0, 0.0])
 def test_the_whole_way_to_the_page(
     own_cohort: Path,
     pipeline: Callable[..., PipelineSettings],
-    measured: Callable[..., Run],
+    measured: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
     for folder in own_cohort.glob("sub-*/perf"):
@@ -40,26 +41,25 @@ def test_the_whole_way_to_the_page(
     run = measured(settings, own_cohort, tmp_path / "run")
     plain = measured(pipeline(), own_cohort, tmp_path / "plain")
 
-    def adc(a_run: Run) -> np.ndarray:
+    def adc(a_run: Any) -> np.ndarray:
         rows = a_run.features[a_run.features["participant_id"] == "sub-0001"]
         return rows["adc_intensity_median"].to_numpy()
 
     truth = adc(still)
     assert np.abs(adc(run) - truth).mean() < 0.5 * np.abs(adc(plain) - truth).mean()
 
-    result = next(t.result for t in run.measured if t.ref.study_id == "sub-0001")
-    images = read_images(result)
+    images = read_images(run.loaded.folder, "sub-0001")
     (numbers,) = [n for n in images.meta["registration"] if n["moving"] == "adc"]
     before = next(
         n
-        for n in json.loads(str(np.load(still.measured[0].result)["meta"]))["registration"]
+        for n in json.loads(str(np.load(still.measured.results[0])["meta"]))["registration"]
         if n["moving"] == "adc"
     )
     assert numbers["accepted"]
     assert numbers["after"] > numbers["before"]
     # What it moved beyond what the undisplaced image moves is the displacement.
     assert abs(numbers["translation_mm"] - 5.0) < 1.0 + before["translation_mm"]
-    assert "registration" not in np.load(plain.measured[0].result)
+    assert "registration" not in np.load(plain.measured.results[0])
 
     run.validate()
     run.write()
@@ -101,8 +101,10 @@ def test_edges_and_pictures_lie_where_the_tissue_is(block: Volume) -> None:
 def test_an_image_that_was_not_moved_says_why(block: Volume, tmp_path: Path) -> None:
     found = Registration("dce", np.eye(4), 0.4, 0.4, False, "dce not moved: beyond", block)
     numbers, pictures = registration_view(found, block, 0)
+    folder = RunFolder(tmp_path)
+    folder.study("s").parent.mkdir()
     np.savez(
-        tmp_path / "s.npz",
+        folder.study("s"),
         roi_map=np.zeros((3, 60, 60), np.uint8),
         spacing=np.array(block.spacing),
         direction=np.diag([-1.0, 1.0, 1.0]),
@@ -110,7 +112,7 @@ def test_an_image_that_was_not_moved_says_why(block: Volume, tmp_path: Path) -> 
         registration=pictures[None],
         meta=np.array(json.dumps({"registration": [numbers]})),
     )
-    images = read_images(tmp_path / "s.npz")
+    images = read_images(folder, "s")
     assert images.registration is not None
     # The page shows the patient's right on the left: columns are turned with the slices.
     np.testing.assert_array_equal(images.registration[0], pictures[:, :, ::-1])

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cad.bundle import load_bundle, verify_bundle
-from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.features.harmonise import CombatHarmoniser
-from cad.foldwise import FoldFeatures, Preparation
-from cad.run import Run
+from cad.model.bundle import load_bundle, verify_bundle
+from cad.model.fold_features import FoldFeatures, Preparation
 from cad.settings import PipelineSettings
 
-Measured = Callable[..., Run]
+Measured = Callable[..., Any]
 
 
 @pytest.fixture
@@ -108,8 +106,8 @@ def test_a_model_of_two_sites_meets_a_third(
 ) -> None:
     run = measured(combat, own_cohort, tmp_path / "validation", "train")
     run.validate()
-    assert run.folds is not None
-    assert not any(fold.error for fold in run.folds.folds)
+    assert run.judged.folds is not None
+    assert not any(fold.error for fold in run.judged.folds.folds)
     run.fit(tmp_path / "model")
     assert verify_bundle(tmp_path / "model") == 0
     bundle = load_bundle(tmp_path / "model")
@@ -118,27 +116,27 @@ def test_a_model_of_two_sites_meets_a_third(
 
     # The model's own patients, unchanged: as the learner saw them in training.
     same = measured(combat, own_cohort, tmp_path / "same", "predict")
-    same.score([bundle])
-    assert same.notes == []
-    source = run._fold_features()
+    same.score(bundle)
+    assert same.judged.notes == []
+    source = run.source
     rows = source(np.flatnonzero(run.table.labelled))
     expected = bundle.estimator.predict_proba(rows)[:, 1]
-    np.testing.assert_array_equal(same.results["probability"], expected)
+    np.testing.assert_array_equal(same.judged.results["probability"], expected)
 
     people = pd.read_csv(own_cohort / "participants.tsv", sep="\t")
     people.loc[people["site"] == "B", "site"] = "elsewhere"
     people.to_csv(own_cohort / "participants.tsv", sep="\t", index=False)
     new = measured(combat, own_cohort, tmp_path / "new", "predict")
-    new.score([bundle])
-    assert new.notes == [
+    new.score(bundle)
+    assert new.judged.notes == [
         "model model was not trained on site elsewhere: features there are not harmonised"
     ]
     elsewhere = (new.table.labels["site"] == "elsewhere").to_numpy()
     raw = new.features[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(raw[elsewhere])[:, 1]
-    np.testing.assert_array_equal(new.results.loc[elsewhere, "probability"], expected)
-    known = new.results.loc[~elsewhere, "probability"]
-    np.testing.assert_array_equal(known, same.results.loc[~elsewhere, "probability"])
+    np.testing.assert_array_equal(new.judged.results.loc[elsewhere, "probability"], expected)
+    known = new.judged.results.loc[~elsewhere, "probability"]
+    np.testing.assert_array_equal(known, same.judged.results.loc[~elsewhere, "probability"])
 
 
 def test_whole_sites_left_out(
@@ -151,21 +149,20 @@ def test_whole_sites_left_out(
     settings = combat.model_copy(update={"validate_": validation})
     run = measured(settings, small_cohort, tmp_path)
     run.validate()
-    assert run.folds is not None
-    assert [fold.name for fold in run.folds.folds] == ["A", "B"]
-    assert run.results["probability"].notna().all()
+    assert run.judged.folds is not None
+    assert [fold.name for fold in run.judged.folds.folds] == ["A", "B"]
+    assert run.judged.results["probability"].notna().all()
     # One site is left to train on: there is nothing to harmonise, and rows are the raw ones.
-    source = run._fold_features()
+    source = run.source
     training = np.flatnonzero(source.sites == "A")
     np.testing.assert_allclose(source(training), run.table.X.to_numpy(float), rtol=1e-12)
 
 
 def test_a_cohort_without_sites_is_refused(
-    small_cohort: Path, combat: PipelineSettings, tmp_path: Path, measured: Measured
+    own_cohort: Path, combat: PipelineSettings, tmp_path: Path, measured: Measured
 ) -> None:
-    cohort = read_cohort(small_cohort)
-    run = measured(combat, small_cohort, tmp_path)
-    run.cohort = replace(cohort, participants=cohort.participants.drop(columns="site"))
-    run.label()
+    people = pd.read_csv(own_cohort / "participants.tsv", sep="\t", dtype=str)
+    people.drop(columns="site").to_csv(own_cohort / "participants.tsv", sep="\t", index=False)
+    run = measured(combat, own_cohort, tmp_path / "run")
     with pytest.raises(CadError, match="needs a site for every patient"):
         run.validate()

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cad.bundle import load_bundle
 from cad.features.robustness import stable_features
-from cad.foldwise import FoldFeatures
-from cad.learning import make_estimator
-from cad.run import Run
+from cad.model.bundle import load_bundle
+from cad.model.estimator import make_estimator
+from cad.model.fold_features import FoldFeatures
 from cad.settings import PipelineSettings
 
-Measured = Callable[..., Run]
+Measured = Callable[..., Any]
 NAMES = ["adc_steady", "adc_noise", "adc_depends", "adc_not_redrawn"]
 REPEATS = 4
 
@@ -97,11 +97,11 @@ def test_a_whole_run(
     run = measured(settings, small_cohort, tmp_path / "run", "train")
     run.validate()
     run.write()
-    assert run.folds is not None
-    copies, names = run._fold_features()._copies, list(run.table.X.columns)
+    assert run.judged.folds is not None
+    copies, names = run.source._copies, list(run.table.X.columns)
     assert len(copies) == len(run.features) * (1 + REPEATS)
     different = set()
-    for fold in run.folds.folds:
+    for fold in run.judged.folds.folds:
         assert fold.features is not None
         training = sorted(set(run.table.groups) - {fold.name})
         kept = stable_features(copies, training)
@@ -121,9 +121,9 @@ def test_a_whole_run(
     bundle = load_bundle(tmp_path / "model")
     assert "that redrawing changes are not used" in (tmp_path / "model" / "README.md").read_text()
     new = measured(settings, small_cohort, tmp_path / "new", "predict")
-    with np.load(new.measured[0].result) as archive:
+    with np.load(new.measured.results[0]) as archive:
         assert "copies" not in archive  # nothing is redrawn to apply a model
-    new.score([bundle])
+    new.score(bundle)
     raw = new.features[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(raw)[:, 1]
-    np.testing.assert_array_equal(new.results["probability"], expected)
+    np.testing.assert_array_equal(new.judged.results["probability"], expected)

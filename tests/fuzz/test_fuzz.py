@@ -27,15 +27,15 @@ from hypothesis import strategies as st
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.bundle import FILES, HASHES, save_bundle, verify_bundle
 from cad.clinic.import_tables import read_scores
 from cad.clinic.zips import unpack
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.extraction import study_files
+from cad.execution.task import study_files
 from cad.imaging.study import Roi
 from cad.imaging.study_files import read_study
 from cad.learners import ProbabilisticSVC
+from cad.model.bundle import FILES, HASHES, save_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
 

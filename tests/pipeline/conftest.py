@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from cad.execution.options import ExecutionOptions
 from cad.phantom import simulate
-from cad.pipeline import run_pipeline, train
-from cad.running import How
+from cad.pipeline import run_pipeline, train_model
 
 QUICK = """
 name: quick
@@ -40,7 +40,7 @@ def run_folder(
 ) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("run") / "run"
-    assert run_pipeline(str(quick_pipeline), cohort, out, How()).failures == []
+    assert run_pipeline(str(quick_pipeline), cohort, out, ExecutionOptions()).failures == []
     return out
 
 
@@ -48,5 +48,5 @@ def run_folder(
 def model(cohort: Path, quick_pipeline: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model bundle trained on the cohort."""
     out = tmp_path_factory.mktemp("model") / "quick-model"
-    train(str(quick_pipeline), cohort, out, How())
+    train_model(str(quick_pipeline), cohort, out, ExecutionOptions())
     return out

@@ -12,10 +12,10 @@ import pytest
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.bundle import FILES, HASHES, load_bundle, save_bundle, verify_bundle
 from cad.errors import CadError
 from cad.learners import LEARNERS, ProbabilisticSVC
-from cad.model_state import dump_state, load_state
+from cad.model.bundle import FILES, HASHES, load_bundle, save_bundle, verify_bundle
+from cad.model.state import dump_state, load_state
 
 
 def _data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -135,20 +135,20 @@ def test_training_rows_are_dropped_or_the_learner_refused(
 ) -> None:
     import pandas as pd
 
-    from cad.pipeline import train
-    from cad.running import How
+    from cad.execution.options import ExecutionOptions
+    from cad.pipeline import train_model
 
     text = quick_pipeline.read_text()
     kernel = tmp_path / "kernel.yaml"
     kernel.write_text(text.replace("learner: {", "learner: {training_rows: drop, "))
     with pytest.raises(CadError, match="support vectors"):
-        train(str(kernel), cohort, tmp_path / "kernel", How())
+        train_model(str(kernel), cohort, tmp_path / "kernel", ExecutionOptions())
     assert not (tmp_path / "kernel").exists()
 
     stumps = tmp_path / "stumps.yaml"
     learner = "learner: {training_rows: drop, name: RankBoost}"
     stumps.write_text("\n".join([*text.splitlines()[:3], learner, "validate: {bootstraps: 20}"]))
-    train(str(stumps), cohort, tmp_path / "stumps", How())
+    train_model(str(stumps), cohort, tmp_path / "stumps", ExecutionOptions())
     bundle = load_bundle(tmp_path / "stumps")
     assert bundle.metadata["carries_training_rows"] is False
     assert verify_bundle(tmp_path / "stumps") <= 1e-12

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from cad.model_comparison import compare_runs, comparison_text
+from cad.model.comparison import compare_runs, comparison_text
 
 
 def _results(seed: int, truth: np.ndarray) -> pd.DataFrame:

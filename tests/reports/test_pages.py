@@ -27,6 +27,7 @@ from cad.reports.figures import draw_figures
 from cad.reports.images import outline, read_images, viewer_data
 from cad.reports.plots import curve_plot, measured, probability_text
 from cad.reports.tables import interval
+from cad.run_folder import RunFolder
 
 
 class References(HTMLParser):
@@ -334,7 +335,7 @@ def test_an_outline_is_every_edge_between_inside_and_outside(mask: np.ndarray) -
 
 
 def test_sprites_give_the_values_back(finished_run: Path) -> None:
-    images = read_images(finished_run / "studies" / "sub-P001.npz")
+    images = read_images(RunFolder(finished_run), "sub-P001")
     data = viewer_data(images)
     n, height, width = images.roi_map.shape
 
@@ -367,13 +368,20 @@ def test_a_turned_grid_is_shown_with_right_on_the_left(finished_run: Path, tmp_p
     turned = {
         k: v[:, ::-1, ::-1] if v.ndim == 3 else v for k, v in arrays.items() if k != "direction"
     }
-    path = tmp_path / "turned.npz"
+    folder = RunFolder(tmp_path)
+    path = folder.study("turned")
+    path.parent.mkdir()
     np.savez(path, direction=np.diag([-1.0, -1.0, 1.0]), **turned)
-    straight, back = read_images(source), read_images(path)
+    straight, back = read_images(RunFolder(finished_run), "sub-P001"), read_images(folder, "turned")
     assert np.array_equal(straight.roi_map, back.roi_map)
     assert back.sides == ("R", "L", "A", "P")
     np.savez(path, **turned)
-    assert read_images(path).sides == ("", "", "", "")  # nobody said which side is which
+    assert read_images(folder, "turned").sides == (
+        "",
+        "",
+        "",
+        "",
+    )  # nobody said which side is which
 
 
 def test_curves_stay_in_their_box_and_fall_back_to_the_signal() -> None:

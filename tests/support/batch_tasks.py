@@ -38,11 +38,11 @@ def act(task: tuple[str, float]) -> object:
 
 def run_and_leave(quick: str, cohort: Path, out: Path) -> None:
     """A driver with two workers; it leaves at once, without waiting for idle workers."""
+    from cad.execution.options import ExecutionOptions
     from cad.pipeline import run_pipeline
-    from cad.running import How
 
     try:
-        run_pipeline(quick, cohort, out, How(jobs=2))
+        run_pipeline(quick, cohort, out, ExecutionOptions(jobs=2))
     except BaseException:
         traceback.print_exc()
         os._exit(1)

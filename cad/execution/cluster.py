@@ -1,0 +1,116 @@
+"""Tasks on a Dask cluster: each Dask thread keeps one worker process of ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from cad import __version__
+from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
+from cad.execution.worker import Done, Fault, Worker
+
+CONNECT_SECONDS = 10.0
+_LOOK = "look at the logs of the Dask workers; then --retry-failed"
+_NO_MORE: Any = object()
+
+
+@contextmanager
+def client_of(address: str) -> Iterator[Any]:
+    """Connect to a Dask scheduler, or say why there is none."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise CadError(
+            "--scheduler needs the extra 'cluster', which is not installed",
+            hint="uv sync --extra cluster, or pip install 'cad[cluster]'",
+        ) from error
+    try:
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=True)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise CadError(
+            f"no Dask scheduler answers at {address}: {error}",
+            hint="start one with `dask scheduler`, see docs/cluster.md",
+        ) from error
+    with client:
+        yield client
+
+
+_warm = threading.local()
+
+
+def _on_dask_worker(
+    function: Callable[[Any], Any], task: Any, options: ExecutionOptions, version: str
+) -> Done[Any, Any]:
+    """Do one task in this Dask thread's own process, which stays warm for the next."""
+    if version != __version__:
+        fault = Fault(
+            f"a cluster worker has cad {__version__}, this run has {version}",
+            "install the same version on every node",
+            lasting=False,
+        )
+        return Done(None, None, fault, 0.0)
+    worker = getattr(_warm, "worker", None)
+    if worker is None or worker.busy or worker.function is not function or _warm.options != options:
+        if worker is not None:
+            worker.close()
+        worker = _warm.worker = Worker(function, options)
+        _warm.options = options
+    done = worker.do(task)
+    return Done(None, done.result, done.fault, done.seconds, done.peak_mb)
+
+
+def on_cluster(
+    function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
+) -> Iterator[Done[Any, Any]]:
+    with client_of(str(options.scheduler)) as client:
+        from distributed import KilledWorker, as_completed
+
+        def start(task: Any, alone: bool = False) -> Any:
+            future = client.submit(
+                _on_dask_worker, function, task, options, __version__, pure=False
+            )
+            of[future.key] = (task, alone)
+            return future
+
+        of: dict[str, tuple[Any, bool]] = {}
+        waiting = iter(tasks)
+        window = max(64, 4 * sum(client.nthreads().values()))  # bounds the driver's memory
+        running = as_completed([start(task) for task in islice(waiting, window)])
+        suspects: list[Any] = []
+        for batch in running.batches():
+            for future, result in zip(batch, _fetch(client, batch), strict=True):
+                task, alone = of.pop(future.key)
+                if isinstance(result, KilledWorker) and not alone:
+                    suspects.append(task)  # several workers died under it, or its neighbour
+                elif isinstance(result, Exception):
+                    lasting = isinstance(result, KilledWorker)
+                    fault = Fault(f"{type(result).__name__}: {result}", _LOOK, lasting)
+                    yield Done(task, None, fault, 0.0)
+                else:
+                    yield replace(result, task=task)
+                future.release()
+                following = next(waiting, _NO_MORE)
+                if following is not _NO_MORE:
+                    running.add(start(following))
+                elif not of and suspects:
+                    running.add(start(suspects.pop(), alone=True))
+
+
+def _fetch(client: Any, futures: list[Any]) -> list[Any]:
+    """Return results of tasks that are done, an exception in place of each that is lost."""
+    try:
+        return list(client.gather(futures))
+    except Exception:  # one round trip each, to know whose it is
+        return [_result(future) for future in futures]
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result()
+    except Exception as error:
+        return error

@@ -1,0 +1,122 @@
+"""Apply a function to many tasks, in processes here or on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+from cad.execution.cluster import CONNECT_SECONDS, client_of, on_cluster
+from cad.execution.options import ExecutionOptions
+from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker
+
+_NO_MORE: Any = object()
+
+
+def each(
+    function: Callable[[Task], Result], tasks: Iterable[Task], options: ExecutionOptions
+) -> Iterator[Done[Task, Result]]:
+    """Apply a function to every task; results come as they are ready.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name in another process.
+    tasks : iterable
+        Taken as workers become free, so that an iterator of any length costs no memory.
+    options : ExecutionOptions
+        Where, and with which limits.
+
+    Yields
+    ------
+    Done
+        One per task, in the order in which they finish.
+
+    Raises
+    ------
+    CadError
+        When no worker can be started, or no scheduler answers.
+    """
+    if options.scheduler is None:
+        return _here(function, tasks, options)
+    return on_cluster(function, tasks, options)
+
+
+@contextmanager
+def workplace(options: ExecutionOptions) -> Iterator[None]:
+    """Use one numerical thread here, and the cluster, if there is one, for joblib's loops.
+
+    One thread everywhere is what makes N jobs use N cores, and the last bits of a sum the same
+    for any N.
+    """
+    from joblib import parallel_config
+    from threadpoolctl import threadpool_limits
+
+    for name in THREAD_VARIABLES:  # for libraries that are loaded later, and children
+        os.environ.setdefault(name, "1")
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(1))
+        if options.scheduler is not None:
+            stack.enter_context(client_of(options.scheduler))
+            stack.enter_context(parallel_config("dask", wait_for_workers_timeout=CONNECT_SECONDS))
+        else:
+            follow = {"initializer": _end_with, "initargs": (os.getpid(),)}
+            stack.enter_context(parallel_config("loky", **follow))
+        yield
+
+
+def _here(
+    function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
+) -> Iterator[Done[Any, Any]]:
+    waiting = iter(tasks)
+    upcoming = next(waiting, _NO_MORE)
+    workers: list[Worker] = []
+    try:
+        while True:
+            while upcoming is not _NO_MORE and len(workers) < options.jobs:
+                workers.append(Worker(function, options))
+            for worker in list(workers):
+                if upcoming is _NO_MORE and not worker.busy:
+                    worker.close()
+                    workers.remove(worker)
+                elif worker.ready and not worker.busy:
+                    worker.give(upcoming)
+                    upcoming = next(waiting, _NO_MORE)
+            if not workers:
+                return
+            patience = min(w.deadline for w in workers) - time.monotonic()
+            answered = wait([w.connection for w in workers], max(patience, 0.0))
+            now = time.monotonic()
+            for worker in list(workers):
+                if worker.connection in answered:
+                    done = worker.take()
+                elif worker.deadline <= now:
+                    done = worker.stop()
+                else:
+                    continue
+                if done is not None and worker.busy:  # it is gone; the loop starts another
+                    worker.close()
+                    workers.remove(worker)
+                if done is not None:
+                    yield done
+    finally:
+        for worker in workers:
+            worker.close()
+
+
+def _end_with(driver: int) -> None:
+    """End this process, a child of the driver, when the driver has ended, even by kill -9.
+
+    A worker of joblib else waits for work for ever, with hundreds of megabytes.
+    """
+
+    def watch() -> None:
+        while os.getppid() == driver:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,93 @@
+"""Say on standard error how far a job is."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cad.execution.options import ExecutionOptions
+from cad.execution.task import StudyOutcome
+
+Tell = Callable[[StudyOutcome], None]
+_PLAIN_SECONDS = 10.0
+
+
+@contextmanager
+def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tell]:
+    """A bar on a terminal, a line now and then elsewhere, nothing when not asked for."""
+    if not options.progress:
+        yield lambda outcome: None
+        return
+    if kept:
+        print(f"{kept} studies are as they were; {pending} to do", file=sys.stderr)
+    if sys.stderr.isatty() and pending:
+        yield from _bar(pending)
+        return
+    rate = _Rate()
+    last, failed = rate.start, 0
+
+    def tell(outcome: StudyOutcome) -> None:
+        nonlocal failed, last
+        failed += outcome.status == "failed"
+        count, per_second, now = rate.after_one_more()
+        if outcome.status == "failed":
+            print(f"failed: {outcome.study_id}: {outcome.failures[0].reason}", file=sys.stderr)
+        if now - last >= _PLAIN_SECONDS or count == pending:
+            print(
+                f"{count} of {pending} studies, {failed} failed, {per_second:.2f} a second, "
+                f"{(pending - count) / per_second:.0f} s to go",
+                file=sys.stderr,
+            )
+            last = now
+
+    yield tell
+
+
+class _Rate:
+    """Studies a second since the first came: the start of the workers is not part of the rest."""
+
+    def __init__(self) -> None:
+        self.start = self.first = time.monotonic()
+        self.count = 0
+
+    def after_one_more(self) -> tuple[int, float, float]:
+        """Studies so far, their rate, and the time now."""
+        now = time.monotonic()
+        self.count += 1
+        if self.count == 1:
+            self.first = now
+            return 1, 1 / max(now - self.start, 1e-9), now
+        return self.count, (self.count - 1) / max(now - self.first, 1e-9), now
+
+
+def _bar(pending: int) -> Iterator[Tell]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("studies"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[failed]} failed"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        line = bar.add_task("studies", total=pending, failed=0, rate="")
+        rate, failed = _Rate(), 0
+
+        def tell(outcome: StudyOutcome) -> None:
+            nonlocal failed
+            failed += outcome.status == "failed"
+            _, per_second, _ = rate.after_one_more()
+            bar.update(line, advance=1, failed=failed, rate=f"{per_second:.2f}/s")
+
+        yield tell

@@ -1,0 +1,250 @@
+"""Measure a cohort study by study: what is current is kept, what fails is told, nothing is lost.
+
+The run folder remembers in ``resume.jsonl`` what became of every study (one line each, appended as
+results come, so that a power cut costs at most the last line) and says in ``log.jsonl`` what was
+done and how long it took.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import each
+from cad.execution.progress import progress
+from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
+from cad.execution.worker import Done, Fault
+from cad.files import write_atomic
+from cad.run_folder import RunFolder
+from cad.run_folder.tables import Failure
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Hold a line of ``resume.jsonl``."""
+
+    status: str
+    key: str
+    fingerprint: str
+    result: list[int]
+    failures: list[Failure]
+
+
+def measure_studies(
+    measure: Callable[[StudyTask], StudyOutcome],
+    tasks: Sequence[StudyTask],
+    options: ExecutionOptions,
+) -> list[StudyOutcome]:
+    """Measure every study that is not current; outcomes in the order of the tasks.
+
+    Parameters
+    ----------
+    measure : callable
+        Measures one study and writes its file; importable by name in another process.
+    tasks : sequence of StudyTask
+        All with the same run folder and settings.
+    options : ExecutionOptions
+        Where the work is done, and what is kept.
+
+    Returns
+    -------
+    list of StudyOutcome
+        One per task. A study that was stopped, or whose process died, has failed.
+    """
+    if not tasks:
+        return []
+    folder = RunFolder(tasks[0].out)
+    outcomes, pending, prints = _plan(tasks, _remembered(folder.memory), options)
+    with (
+        _Lines(folder.memory) as memory,
+        _Lines(folder.log) as log,
+        progress(len(pending), len(outcomes), options) as tell,
+    ):
+        start = time.perf_counter()
+        for done in each(measure, pending, options):
+            outcome = _outcome(done)
+            outcomes[outcome.study_id] = outcome
+            memory.add(_line(done.task, outcome, prints[outcome.study_id]))
+            log.add(_log_line(outcome))
+            tell(outcome)
+        log.add({"time": round(time.time(), 3), **_summary(outcomes, len(pending), start)})
+    _compact(folder.memory, {task.ref.study_id for task in tasks})
+    return [outcomes[task.ref.study_id] for task in tasks]
+
+
+def _plan(
+    tasks: Sequence[StudyTask], known: dict[str, _Known], options: ExecutionOptions
+) -> tuple[dict[str, StudyOutcome], list[StudyTask], dict[str, str]]:
+    """Return what is known without work, what is to be done, and every study's fingerprint."""
+    settings = settings_key(tasks[0].settings)
+    outcomes: dict[str, StudyOutcome] = {}
+    pending, prints = [], {}
+    for task in tasks:
+        study = task.ref.study_id
+        before = known.get(study)
+        prints[study] = _fingerprint(task, settings)
+        current = before is not None and before.fingerprint == prints[study] != ""
+        if options.resume and before is not None and current:
+            outcome = _without_work(task, before, options)
+            if outcome is not None:
+                outcomes[study] = outcome
+                continue
+        again = options.retry_failed or not options.resume
+        if again or before is None or before.status != "failed":
+            pending.append(replace(task, resume=options.resume))
+        else:
+            failure = before.failures[0]
+            pending.append(replace(task, failed=failure, failed_key=before.key))
+    return outcomes, pending, prints
+
+
+def _log_line(outcome: StudyOutcome) -> dict[str, object]:
+    return {
+        "time": round(time.time(), 3),
+        "study": outcome.study_id,
+        "stage": outcome.failures[0].stage if outcome.status == "failed" else "measure",
+        "status": outcome.status,
+        "why": outcome.why,
+        "seconds": round(outcome.seconds, 4),
+        "peak_mb": round(outcome.peak_mb, 1),
+    }
+
+
+def _without_work(
+    task: StudyTask, before: _Known, options: ExecutionOptions
+) -> StudyOutcome | None:
+    """Return what is known of an unchanged study without opening a file; None if there is work."""
+    study = task.ref.study_id
+    if before.status == "failed":
+        if options.retry_failed or not before.key:
+            return None
+        return StudyOutcome(study, "failed", FAILED_BEFORE, before.failures, 0.0, before.key)
+    if before.result != _size_and_time(task.result):
+        return None
+    return StudyOutcome(study, "kept", "unchanged", before.failures, 0.0, before.key)
+
+
+def _outcome(done: Done[StudyTask, StudyOutcome]) -> StudyOutcome:
+    ref = done.task.ref
+    if done.result is not None:
+        outcome = replace(done.result, peak_mb=done.peak_mb)
+        if outcome.status == "failed" or done.task.result.exists():
+            return outcome
+        reason = "measured elsewhere, but its result is not in the run folder"
+        hint = "the run folder and the cohort must be on a file system that all nodes share"
+        key = ""
+    else:
+        fault = done.fault or Fault("the worker gave no result", "please report this")
+        reason, hint = fault.reason, fault.hint
+        # With a key it is not tried again: else every night would wait for the time limit.
+        key = "stopped" if fault.lasting else ""
+    failure = Failure(ref.participant_id, ref.study_id, "", "worker", reason, hint)
+    return StudyOutcome(ref.study_id, "failed", reason, [failure], done.seconds, key, done.peak_mb)
+
+
+def _fingerprint(task: StudyTask, settings: str) -> str:
+    try:
+        return fingerprint(task.ref, settings)
+    except OSError:  # the worker will meet it too, and say so
+        return ""
+
+
+def _size_and_time(path: Path) -> list[int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return [stat.st_size, stat.st_mtime_ns]
+
+
+def _line(task: StudyTask, outcome: StudyOutcome, fingerprint: str) -> dict[str, object]:
+    return {
+        "study": outcome.study_id,
+        "status": outcome.status,
+        "key": outcome.key,
+        "fingerprint": fingerprint,
+        "result": _size_and_time(task.result),
+        "failures": [asdict(failure) for failure in outcome.failures],
+    }
+
+
+def _remembered(path: Path) -> dict[str, _Known]:
+    """Return the last line of every study; lines that a power cut tore are passed over."""
+    known: dict[str, _Known] = {}
+    with suppress(FileNotFoundError), path.open("rb") as stream:
+        for text in stream:
+            try:
+                line = json.loads(text)
+                known[str(line["study"])] = _Known(
+                    str(line["status"]),
+                    str(line["key"]),
+                    str(line["fingerprint"]),
+                    list(line["result"]),
+                    [Failure(**failure) for failure in line["failures"]],
+                )
+            except (ValueError, KeyError, TypeError):
+                continue
+    return known
+
+
+def _compact(path: Path, wanted: set[str]) -> None:
+    """Keep one line per study of the cohort, once there are twice as many lines as studies."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    if len(lines) < 2 * len(wanted):
+        return
+    last: dict[str, bytes] = {}
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            last[json.loads(line)["study"]] = line
+    write_atomic(path, b"".join(line for study, line in last.items() if study in wanted))
+
+
+class _Lines:
+    """Append JSON lines to a file; every line is handed to the system at once.
+
+    A line that finds no room is left out: results say themselves what they are made from.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = path.open("ab+", buffering=0)
+        size = self._stream.seek(0, os.SEEK_END)
+        if size:
+            self._stream.seek(size - 1)
+            if self._stream.read(1) != b"\n":
+                self._stream.write(b"\n")  # the line before was torn
+
+    def __enter__(self) -> _Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def add(self, content: dict[str, object]) -> None:
+        """Append a line."""
+        with suppress(OSError):
+            self._stream.write(json.dumps(content, sort_keys=True).encode() + b"\n")
+
+
+def _summary(outcomes: dict[str, StudyOutcome], done: int, start: float) -> dict[str, object]:
+    """Return counts, throughput and where the time went."""
+    seconds = time.perf_counter() - start
+    worked = [o for o in outcomes.values() if o.seconds > 0]
+    slowest = max(worked, key=lambda o: o.seconds, default=None)
+    return {
+        "studies": len(outcomes),
+        **dict(sorted(Counter(o.status for o in outcomes.values()).items())),
+        "reasons": dict(Counter(o.why for o in outcomes.values() if o.status != "failed")),
+        "seconds": round(seconds, 3),
+        "studies_per_second": round(done / seconds, 3) if seconds > 0 else 0.0,
+        "seconds_in_studies": round(sum(o.seconds for o in worked), 3),
+        "slowest": slowest.study_id if slowest else None,
+        "peak_mb": round(max((o.peak_mb for o in worked), default=0.0), 1),
+    }

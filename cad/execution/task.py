@@ -1,0 +1,138 @@
+"""The unit of work: one study, what decides its numbers, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad import __version__
+from cad.cohort import StudyRef
+from cad.run_folder import RunFolder
+from cad.run_folder.tables import Failure
+from cad.settings import PipelineSettings
+
+# Raised whenever measured numbers change meaning, so that results of older code are recomputed.
+RESULT_VERSION = 1
+FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
+
+
+@dataclass(frozen=True)
+class StudyTask:
+    """Hold what a worker needs to measure one study.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study's place and regions.
+    settings : PipelineSettings
+        Only ``images`` and ``features`` matter here.
+    out : Path
+        The run folder.
+    resume : bool
+        Keep a result whose key (input bytes, settings, version) is unchanged.
+    failed : Failure or None
+        Why the study failed before, when it had ``failed_key``: not tried again with that key.
+    failed_key : str
+        Key of the earlier failure.
+    """
+
+    ref: StudyRef
+    settings: PipelineSettings
+    out: Path
+    resume: bool = True
+    failed: Failure | None = None
+    failed_key: str = ""
+
+    @property
+    def result(self) -> Path:
+        """Return the one file this task writes."""
+        return RunFolder(self.out).study(self.ref.study_id)
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """Tell what became of one study.
+
+    Parameters
+    ----------
+    study_id : str
+        Which study.
+    status : str
+        ``computed``, ``kept`` (its result was current) or ``failed``.
+    why : str
+        Why it was computed, kept or not tried again.
+    failures : list of Failure
+        Of the study, or of single regions.
+    seconds : float
+        Wall time.
+    key : str
+        Hash of input bytes, settings and version; empty where the input could not be read, or
+        the failure was not the input's: such a study is always tried again.
+    peak_mb : float
+        Largest resident memory while it was measured, megabytes; 0 where unknown.
+    """
+
+    study_id: str
+    status: str
+    why: str
+    failures: list[Failure]
+    seconds: float
+    key: str = ""
+    peak_mb: float = 0.0
+
+
+def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
+    """Return files of a study by their path in its folder, sorted; other sessions are left out.
+
+    Raises
+    ------
+    OSError
+        When a folder may not be read.
+    """
+    found = []
+    folders = [folder]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("ses-"):
+                    continue
+                if entry.is_dir():
+                    folders.append(Path(entry.path))
+                else:
+                    name = os.path.relpath(entry.path, folder).replace(os.sep, "/")
+                    found.append((name, entry.stat()))
+    return sorted(found, key=lambda item: item[0])
+
+
+def settings_key(settings: PipelineSettings) -> str:
+    """Return everything but the input that decides a study's numbers, as text."""
+    content = settings.model_dump(mode="json", include={"images", "features"})
+    return json.dumps([RESULT_VERSION, __version__, content], sort_keys=True)
+
+
+def input_key(task: StudyTask) -> str:
+    """Return a SHA-256 over everything that decides a study's numbers."""
+    digest = hashlib.sha256((settings_key(task.settings) + _rois_text(task.ref)).encode())
+    for name, _ in study_files(task.ref.folder):
+        digest.update(name.encode())
+        with (task.ref.folder / name).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def fingerprint(ref: StudyRef, settings: str) -> str:
+    """Return a hash as :func:`input_key` from sizes and times of change alone: fast.
+
+    It is enough to say "same". A file that changed without its size and time changing is not
+    seen; ``--no-resume`` is.
+    """
+    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in study_files(ref.folder)]
+    text = settings + _rois_text(ref) + json.dumps(files)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _rois_text(ref: StudyRef) -> str:
+    return json.dumps(ref.rois[["roi_id", "label", "zone"]].astype(str).to_numpy().tolist())

@@ -1,0 +1,247 @@
+"""A process that does one task at a time, with limits of time and memory.
+
+A task that hangs or takes its process down is known by name and costs no other task.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess  # nosec B404
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+)
+_START_SECONDS = 300.0
+_SERVE = "from cad.execution.worker import serve; serve()"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Say why a task gave no result: it was stopped, or its process ended under it.
+
+    ``lasting`` says that the same task would most likely end so again.
+    """
+
+    reason: str
+    hint: str
+    lasting: bool = True
+
+
+@dataclass(frozen=True)
+class Done(Generic[Task, Result]):
+    """Tell what became of one task.
+
+    Parameters
+    ----------
+    task : object
+        As given.
+    result : object or None
+        What the function returned.
+    fault : Fault or None
+        Why there is no result.
+    seconds : float
+        Wall time.
+    peak_mb : float
+        Largest resident memory of its process during the task, megabytes; 0 where unknown.
+    """
+
+    task: Task
+    result: Result | None
+    fault: Fault | None
+    seconds: float
+    peak_mb: float = 0.0
+
+
+class Worker:
+    """Keep a process that does one task at a time, and see its end."""
+
+    def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
+        self.connection, theirs = Pipe()
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        # Fixed arguments, and no user's string among them.
+        self.process = subprocess.Popen(  # nosec B603
+            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
+            stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
+            stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": path},
+        )
+        theirs.close()
+        self.function, self.time_limit = function, options.time_limit
+        self.task: Any = None
+        self.ready = self.busy = False
+        self.since, self.deadline = time.monotonic(), time.monotonic() + _START_SECONDS
+        self.connection.send((function, options.memory_limit))
+
+    def give(self, task: Any) -> None:
+        """Start a task."""
+        self.task, self.busy = task, True
+        self.since = time.monotonic()
+        self.deadline = self.since + self.time_limit
+        with suppress(BrokenPipeError):  # it has died since; take() will say so
+            self.connection.send(task)
+
+    def take(self) -> Done[Any, Any] | None:
+        """Receive what there is; None when it only says that the process is ready.
+
+        After a fault the process is gone and ``busy`` stays true.
+        """
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            self.process.wait()
+            return self._lost(_death(self.process.returncode))
+        if not self.ready:
+            self.ready = True
+            return None
+        self.busy = False
+        result, fault, seconds, peak = answer
+        return Done(self.task, result, fault, seconds, peak)
+
+    def stop(self) -> Done[Any, Any]:
+        """End a task that took too long, and its process."""
+        self.close()
+        return self._lost(
+            Fault(
+                f"took longer than the time limit of {self.time_limit:g} s",
+                "look at the study, or raise --time-limit and use --retry-failed",
+            )
+        )
+
+    def _lost(self, fault: Fault) -> Done[Any, Any]:
+        if not self.ready:
+            raise CadError(
+                f"a worker process could not be started: {fault.reason}",
+                hint="its own message is above; try the same command with --jobs 1",
+            )
+        return Done(self.task, None, fault, time.monotonic() - self.since)
+
+    def do(self, task: Any) -> Done[Any, Any]:
+        """Do one task from beginning to end, waiting for it."""
+        while not self.ready:
+            if not self.connection.poll(_START_SECONDS):
+                return self.stop()
+            self.take()
+        self.give(task)
+        if not self.connection.poll(self.time_limit):
+            return self.stop()
+        done = self.take()
+        if done is None:
+            raise CadError("a worker process answered out of turn")
+        return done
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+def _death(code: int) -> Fault:
+    """Put an exit code in words."""
+    if code != -signal.SIGKILL:
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return Fault(
+            f"its process ended by {name}", "a fault in a library: please report it with the study"
+        )
+    return Fault(
+        "its process was ended by SIGKILL",
+        "most often the machine had no memory left: use fewer jobs, then --retry-failed",
+    )
+
+
+def serve() -> None:
+    """Do tasks from the pipe until there are no more: the main function of a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    function, memory_limit = connection.recv()
+    ceiling = int(memory_limit * 1e9)
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+    connection.send("ready")
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        connection.send(_attempt(function, task, memory_limit))
+
+
+def _attempt(
+    function: Callable[[Any], Any], task: Any, memory_limit: float
+) -> tuple[Any, Fault | None, float, float]:
+    _forget_peak()
+    start = time.perf_counter()
+    result, fault = None, None
+    try:
+        result = function(task)
+    except MemoryError:
+        fault = out_of_memory(memory_limit)
+    except Exception as error:
+        fault = Fault(f"unexpected {type(error).__name__}: {error}", "please report this")
+    return result, fault, time.perf_counter() - start, peak_mb()
+
+
+def out_of_memory(limit: float) -> Fault:
+    """Return the fault of a task that asked for more memory than it may have."""
+    return Fault(
+        f"asked for more memory than the limit of {limit:g} GB",
+        "look at the size of its images, or raise --memory-limit and use --retry-failed",
+    )
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the pipe closes; nobody writes
+    os._exit(1)  # the driver is gone, even by kill -9: write nothing more into its folder
+
+
+def _forget_peak() -> None:
+    """Let the kernel count the peak of resident memory anew (Linux; elsewhere it only grows)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_mb() -> float:
+    """Return the largest resident memory of this process, megabytes.
+
+    As Linux counts it since the program was started: ``ru_maxrss`` would include the memory of
+    the process that started it.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    except OSError:
+        pass
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 1024)

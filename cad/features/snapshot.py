@@ -1,0 +1,178 @@
+"""What a page shows of a study: slices on one display grid, curves with their fits, notes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cad.features.table import StudyFeatures
+from cad.imaging.geometry import resample_image, resample_mask
+from cad.imaging.registration import Registration
+from cad.imaging.registration_view import registration_view
+from cad.imaging.study import Study
+from cad.imaging.volume import Volume
+
+MARGIN_MM = 20.0
+MARGIN_SLICES = 2
+# Maps that pages show, by their names in StudyFeatures.maps.
+ENHANCEMENT = "dce_semi_relative_enhancement"
+KTRANS = "dce_tofts_ktrans"
+MIN_WINDOW_VOXELS = 50
+
+
+def snapshot(
+    study: Study, features: StudyFeatures, registrations: Sequence[Registration] = ()
+) -> dict[str, np.ndarray]:
+    """Arrays for the patient's page, ready for ``numpy.savez``.
+
+    Parameters
+    ----------
+    study : Study
+        The images, prepared as they were measured.
+    features : StudyFeatures
+        Maps, curves, notes and failures of the same study.
+    registrations : sequence of Registration
+        How images were aligned to T2; shown before and after.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``t2w``, ``adc``, ``enhancement``, ``ktrans`` where there are such images (n_slices, H, W),
+        NaN outside their field of view; ``roi_map`` on the same grid; ``spacing`` (x, y, z) and
+        ``z_mm``; curves; ``registration``, uint8 (n, 3, H, W), every moved image before and after
+        and the edges of T2, on the slice with most of the regions; ``meta``, a JSON text.
+    """
+    grid = display_grid(study)
+    images = {
+        "t2w": study.t2w,
+        "adc": study.adc,
+        "enhancement": features.maps.get(ENHANCEMENT),
+        "ktrans": features.maps.get(KTRANS),
+    }
+    shown = {
+        name: resample_image(volume, grid).array.astype(np.float16)
+        for name, volume in images.items()
+        if volume is not None
+    }
+    labels = np.zeros(grid.shape, np.uint8)
+    for roi in study.rois:
+        if study.roi_map is not None:
+            mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+            labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    whole = np.ones(grid.shape, bool)
+    inside = whole if study.gland is None else resample_mask(study.gland, grid).array
+    views = [
+        registration_view(found, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
+        for found in registrations
+    ]
+    normal = np.asarray(grid.direction)[:, 2]
+    first = float(np.dot(grid.origin, normal))
+    meta = {
+        "study_id": study.study_id,
+        "participant_id": study.participant_id,
+        "rois": [_describe(study, features, roi.roi_id, roi.label, labels) for roi in study.rois],
+        "notes": [*study.notes, *features.notes],
+        "slice_numbers": _slice_numbers(study, grid),
+        "missing": [n for n in ("t2w", "adc", "dce") if getattr(study, n) is None],
+        "registration": [numbers for numbers, _ in views],
+        "window": {name: _window(array, inside) for name, array in shown.items()},
+    }
+    return {
+        **shown,
+        "roi_map": labels,
+        **({"registration": np.stack([pictures for _, pictures in views])} if views else {}),
+        "spacing": np.array(grid.spacing),
+        "direction": np.asarray(grid.direction, float),
+        "z_mm": first + grid.spacing[2] * np.arange(grid.shape[0]),
+        **_curves(study, features),
+        "meta": np.array(json.dumps(meta, sort_keys=True)),
+    }
+
+
+def display_grid(study: Study) -> Volume:
+    """The anatomical slices cropped around gland and regions."""
+    image = study.t2w or study.adc or (study.dce.grid if study.dce else None)
+    if image is None:
+        raise ValueError("a study that was read has at least one image")
+    inside = np.zeros(image.shape, bool)
+    for mask in (study.roi_map, study.gland):
+        if mask is not None:
+            inside |= resample_mask(mask, image).array
+    found = (
+        np.argwhere(inside) if inside.any() else np.array([[0, 0, 0], np.array(image.shape) - 1])
+    )
+    margin = np.array(
+        [MARGIN_SLICES, MARGIN_MM / image.spacing[1], MARGIN_MM / image.spacing[0]]
+    ).astype(int)
+    low = np.maximum(found.min(axis=0) - margin, 0)
+    high = np.minimum(found.max(axis=0) + margin + 1, image.shape)
+    part = image.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
+    origin = image.index_to_patient(low[::-1].astype(float))
+    x, y, z = map(float, origin)
+    return Volume(part, image.spacing, (x, y, z), image.direction)
+
+
+def _describe(
+    study: Study, features: StudyFeatures, roi_id: str, label: int, labels: np.ndarray
+) -> dict[str, Any]:
+    index = np.argwhere(labels == min(label, 255))
+    centre = [int(v) for v in np.median(index, axis=0)] if len(index) else None
+    volume = None
+    if study.roi_map is not None:
+        voxel = float(np.prod(study.roi_map.spacing))
+        volume = round(float((study.roi_map.array == label).sum()) * voxel, 1)
+    rows = features.rows
+    row = rows[rows["roi_id"] == roi_id]
+    shown = {
+        "adc_median": "adc_intensity_median",
+        "ktrans_median": "dce_tofts_ktrans_median",
+        "ve_median": "dce_tofts_ve_median",
+        "fit_r2": "dce_tofts_r2_median",
+    }
+    values = {
+        name: float(row[column].iloc[0])
+        for name, column in shown.items()
+        if column in row and len(row) and np.isfinite(row[column].iloc[0])
+    }
+    return {
+        "roi_id": roi_id,
+        "label": label,
+        "centre_index": centre,
+        "volume_mm3": volume,
+        **{name: values.get(name) for name in shown},
+    }
+
+
+def _slice_numbers(study: Study, grid: Volume) -> list[int]:
+    """Numbers (from 1) of the shown slices in the whole series, last the series' length."""
+    whole = study.t2w or study.adc or (study.dce.grid if study.dce else grid)
+    first = round(float(whole.patient_to_index(np.array(grid.origin))[2]))
+    return [*range(first + 1, first + 1 + grid.shape[0]), whole.shape[0]]
+
+
+def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
+    """Grey-level window that shows the gland; bladder and vessels would flatten it."""
+    values = array[inside & np.isfinite(array)]
+    if values.size < MIN_WINDOW_VOXELS:
+        values = array[np.isfinite(array)]
+    if not values.size:
+        return [0.0, 1.0]
+    low, high = np.percentile(values.astype(float), (1, 99))
+    room = 0.25 * (high - low)
+    return [float(low - room), float(max(high + room, low + 1e-6))]
+
+
+def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
+    if study.dce is None:
+        return {}
+    empty = np.full(len(study.dce.times), np.nan)
+    found = [features.curves.get(roi.roi_id) for roi in study.rois]
+    return {
+        "curve_times": study.dce.times,
+        "curve_signal": np.array([c.signal if c else empty for c in found]),
+        "curve_concentration": np.array([c.concentration if c else empty for c in found]),
+        "curve_fit": np.array([c.fit if c else empty for c in found]),
+    }

@@ -1,0 +1,107 @@
+"""Two models on the same regions: what differs, and where a decision changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.evaluation.compare import compare_learners
+from cad.evaluation.metrics import calibration
+from cad.files import json_safe
+from cad.run_folder.tables import KEYS
+
+MEASURES = ("auc", "cross_entropy", "brier", "kl")
+
+
+def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
+    """Compare the results of two models on one cohort.
+
+    Parameters
+    ----------
+    a, b : DataFrame
+        Rows of ``probabilities.csv`` with ``truth``, in any order.
+    names : tuple of str
+        The models' names.
+
+    Returns
+    -------
+    dict
+        ``models``; ``regions`` that both scored; ``differences`` (paired, patients as clusters)
+        and ``calibration``, None without both histologies; ``changed``, regions by decision.
+
+    Raises
+    ------
+    CadError
+        When no region was scored by both.
+    """
+    both = a.merge(b, on=KEYS, suffixes=("_a", "_b"))
+    both = both.dropna(subset=["probability_a", "probability_b"])
+    if both.empty:
+        raise CadError(f"no region was scored by both {names[0]} and {names[1]}")
+    labels = (f"{names[0]} (a)", f"{names[1]} (b)")
+    truth = both["truth_a"].to_numpy(float)
+    probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
+    known = np.isfinite(truth)
+    result: dict[str, Any] = {
+        "models": list(labels),
+        "regions": len(both),
+        "with_histology": int(known.sum()),
+        "differences": None,
+        "calibration": None,
+    }
+    if len(np.unique(truth[known])) == 2:
+        table = compare_learners(probability, truth, both["participant_id"], measures=MEASURES)
+        result["differences"] = table.to_dict("records")
+        result["calibration"] = {
+            name: calibration(truth[known], q.to_numpy(float)[known])
+            for name, q in probability.items()
+        }
+    moved = both[both["decision_a"] != both["decision_b"]]
+    columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
+    result["changed"] = moved[columns].to_dict("records")
+    safe: dict[str, Any] = json_safe(result)
+    return safe
+
+
+def comparison_text(result: dict[str, Any]) -> str:
+    """Lines for a terminal."""
+    lines = [
+        *result["models"],
+        f"{result['regions']} regions scored by both, {result['with_histology']} with histology",
+    ]
+    if result["differences"] is None:
+        lines.append("not measured: that needs malignant and benign regions by histology")
+    else:
+        lines += [
+            _row("", "a", "b", "a - b [95 %, patients resampled]"),
+            *map(_difference, result["differences"]),
+        ]
+        a, b = result["calibration"].values()
+        for name, right in (("intercept", 0), ("slope", 1)):
+            lines.append(_row(f"calibration {name}", a[name], b[name], f"({right} is right)"))
+    lines.append(f"{len(result['changed'])} decisions differ")
+    for row in result["changed"]:
+        lines.append(
+            f"  {row['study_id']} ROI {row['roi_id']}: {row['decision_a']} "
+            f"({row['probability_a']:.2f}) -> {row['decision_b']} ({row['probability_b']:.2f})"
+        )
+    return "\n".join(lines)
+
+
+def _difference(row: dict[str, Any]) -> str:
+    ends = f"[{_number(row['lower'])}, {_number(row['upper'])}]"
+    rest = f"{_number(row['difference'])} {ends}"
+    return _row(row["measure"], row["value_a"], row["value_b"], rest)
+
+
+def _row(name: str, a: float | str | None, b: float | str | None, rest: str) -> str:
+    return f"{name:<22}{_number(a):>12}{_number(b):>12}  {rest}"
+
+
+def _number(value: float | str | None) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return "not defined" if value is None else value

@@ -1,0 +1,87 @@
+"""The estimator of a pipeline, unfitted, and what a bundle may keep of its training rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.errors import CadError
+from cad.evaluation.nested import PatientGridSearch
+from cad.evaluation.selection import SELECTORS
+from cad.learners import LEARNERS
+from cad.settings import LabelSettings, LearnerSettings, PipelineSettings
+
+
+def make_estimator(settings: PipelineSettings) -> Any:
+    """Return the unfitted estimator: imputation, scaling, selection and the learner in one.
+
+    With a grid in the settings the pipeline stands inside a search over inner folds of patients.
+
+    Raises
+    ------
+    CadError
+        For an unknown learner or one of its parameters that does not exist.
+    """
+    learner = _learner(settings.learner, settings.labels)
+    steps: list[tuple[str, Any]] = [
+        ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
+        ("constant", VarianceThreshold()),
+        ("scale", StandardScaler()),
+    ]
+    if settings.learner.selection != "none":
+        selector = SELECTORS[settings.learner.selection]
+        steps.append(("select", selector(n_features=settings.learner.n_features)))
+    pipeline = Pipeline([*steps, ("learner", learner)])
+    part = settings.learner
+    if not part.grid:
+        return pipeline
+    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+
+
+def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
+    if settings.name not in LEARNERS:
+        raise CadError(
+            f"unknown learner {settings.name!r}", hint=f"known: {', '.join(sorted(LEARNERS))}"
+        )
+    learner = LEARNERS[settings.name]()
+    known = learner.get_params()
+    for name in (*settings.params, *settings.grid):
+        if name not in known:
+            raise CadError(
+                f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
+            )
+    params = dict(settings.params)
+    if "boundary" in known:
+        params.setdefault("boundary", labels.boundary)
+    return learner.set_params(**params)
+
+
+def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
+    """Tell whether the bundle carries training rows; refuse what a setting forbids.
+
+    Raises
+    ------
+    CadError
+        When the settings say ``drop`` and the learner itself keeps training rows: a kernel machine
+        its support vectors, a transductive learner its training points.
+    """
+    if settings.training_rows == "carry":
+        return True
+    if hasattr(estimator[-1], "support_vectors_"):
+        raise CadError(
+            f"{settings.name} keeps training regions' feature rows as support vectors, and "
+            "learner.training_rows is 'drop'",
+            hint="carry them, or choose a learner without: RankBoost, OPAUC, SVMLin",
+        )
+    return False
+
+
+def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Sort every column by itself: the cohort's distributions without any region's row."""
+    return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

@@ -1,0 +1,108 @@
+"""Say which features moved a region's decision value, and how unlike the training cohort it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.features.registry import feature_units
+
+
+def explanation_rows(
+    estimator: Any,
+    training: np.ndarray,
+    rows: np.ndarray,
+    names: list[str],
+    keys: pd.DataFrame,
+) -> list[dict[str, Any]]:
+    """Return rows of ``explanations.csv`` for regions named by ``keys``; see :func:`explain`."""
+    units = feature_units(names)
+    return [
+        {**key, **entry, "unit": units[entry["feature"]]}
+        for key, entries in zip(
+            keys.to_dict("records"), explain(estimator, training, rows, names), strict=True
+        )
+        for entry in entries
+    ]
+
+
+def explain(
+    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 5
+) -> list[list[dict[str, Any]]]:
+    """Return the features that moved each region's decision value most.
+
+    A feature's part is the change of the decision value when it goes from the training median to
+    the region's value, all others kept.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted estimator with ``decision_function``.
+    training : ndarray, shape (n_training, n_features)
+        Rows it was fitted on.
+    rows : ndarray, shape (n, n_features)
+        Regions to explain.
+    names : list of str
+        Feature names.
+    top : int
+        Features kept per region.
+
+    Returns
+    -------
+    list of list of dict
+        Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
+    """
+    with np.errstate(all="ignore"):
+        median = np.nan_to_num(np.array([_nanmedian(column) for column in training.T]))
+    explained = []
+    for row in rows:
+        changed = np.tile(row, (len(row) + 1, 1))
+        changed[np.arange(len(row)), np.arange(len(row))] = median
+        values = np.asarray(estimator.decision_function(changed), float)
+        delta = values[-1] - values[:-1]
+        order = np.argsort(-np.abs(delta), kind="stable")[:top]
+        explained.append(
+            [
+                {
+                    "rank": rank,
+                    "feature": names[j],
+                    "value": float(row[j]),
+                    "delta": float(delta[j]),
+                    "percentile": _percentile(training[:, j], row[j]),
+                }
+                for rank, j in enumerate(order, start=1)
+            ]
+        )
+    return explained
+
+
+def _nanmedian(column: np.ndarray) -> float:
+    finite = column[np.isfinite(column)]
+    return float(np.median(finite)) if finite.size else float("nan")
+
+
+def _percentile(column: np.ndarray, value: float) -> float:
+    finite = column[np.isfinite(column)]
+    if not finite.size or not np.isfinite(value):
+        return float("nan")
+    return float(100 * ((finite < value).mean() + 0.5 * (finite == value).mean()))
+
+
+def feature_distance(estimator: Any, rows: np.ndarray) -> np.ndarray:
+    """Measure how unlike the training cohort each region is, in standard deviations.
+
+    Root mean square over the features that the learner sees, each standardised with the training
+    cohort's mean and standard deviation; shape (n,). About 1 for a typical region.
+    """
+    seen = estimator[:-1].transform(rows)
+    return np.sqrt(np.mean(np.square(seen), axis=1))
+
+
+def outlier_limit(estimator: Any, training: np.ndarray) -> dict[str, Any]:
+    """Return the distance that 99 % of the training regions do not exceed, and how it is made."""
+    return {
+        "method": "root mean square of standardised features, 99th percentile of training regions",
+        "limit": float(np.quantile(feature_distance(estimator, training), 0.99)),
+    }

@@ -1,0 +1,328 @@
+"""What is fitted across patients before a learner sees a feature, fitted anew in every fold.
+
+Nyul's scale of T2, the choice of stable features and site harmonisation depend on who is in the
+training set. :class:`FoldFeatures` is handed to the validation as a callable: it gets the training
+rows and returns the features of all rows as those patients alone make them. What the final model's
+patients decided (:class:`Preparation`) is stored with the model and applied to new patients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.features.harmonise import CombatHarmoniser
+from cad.features.robustness import MIN_LOWER_BOUND, stable_features
+from cad.features.unscaled import UnscaledT2
+from cad.files import write_atomic
+from cad.imaging.standardise import NyulScale
+from cad.run_folder import RunFolder
+from cad.run_folder.study_file import open_study
+from cad.settings import PipelineSettings
+
+NYUL_NOTE = (
+    "T2 standardised by Nyul: features.parquet holds the fit on all patients; every fold was "
+    "measured again on the scale of its training patients"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What one set of training patients decided about the features.
+
+    Parameters
+    ----------
+    scale : NyulScale or None
+        Of T2, where the pipeline standardises so.
+    unstable : tuple of str
+        Features that are not given to the learner.
+    harmoniser : CombatHarmoniser or None
+        Site effects.
+    medians : ndarray, shape (n_features,), or None
+        Stand in for missing values while a row is harmonised; they stay missing.
+    """
+
+    scale: NyulScale | None = None
+    unstable: tuple[str, ...] = ()
+    harmoniser: CombatHarmoniser | None = None
+    medians: np.ndarray | None = None
+
+    def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
+        """Rows as a learner sees them, T2 already on the scale.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, n_features)
+            In the training columns' order.
+        sites : sequence of str, length n
+            Empty where unknown; only harmonisation looks at them.
+
+        Returns
+        -------
+        ndarray, shape (n, n_features)
+            The column of an unstable feature is empty (NaN): imputation makes it constant, and
+            constant features are dropped. Rows of a site without training patients stay as
+            they are.
+        """
+        values = X.to_numpy(float, copy=True)
+        if self.harmoniser is not None and self.medians is not None:
+            missing = np.isnan(values)
+            filled = np.where(missing, self.medians, values)
+            values = self.harmoniser.transform(filled, site=np.asarray(sites, str))
+            values[missing] = np.nan
+        values[:, X.columns.isin(self.unstable)] = np.nan
+        return values
+
+    def unseen(self, sites: Sequence[str] | np.ndarray) -> list[str]:
+        """Sites whose features stay as they are, sorted; empty without harmonisation."""
+        if self.harmoniser is None:
+            return []
+        return sorted(set(map(str, sites)) - set(self.harmoniser.sites_))
+
+    def as_text(self) -> list[str]:
+        """One sentence for each thing that was fitted, for the model's card."""
+        said = []
+        if self.scale is not None:
+            said.append("T2 is put on the Nyul scale of the training patients")
+        if self.unstable:
+            said.append(f"{len(self.unstable)} features that redrawing changes are not used")
+        if self.harmoniser is not None:
+            said.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
+        return said
+
+    def as_dict(self) -> dict[str, Any]:
+        """Content for a model's metadata; :meth:`from_dict` gives the same numbers back."""
+        site: dict[str, Any] | None = None
+        if self.harmoniser is not None and self.medians is not None:
+            h = self.harmoniser
+            fitted = {"mean": h.mean_, "spread": h.spread_, "shift": h.shift_, "scale": h.scale_}
+            site = {name: value.tolist() for name, value in fitted.items()}
+            site |= {"sites": h.sites_, "medians": self.medians.tolist()}
+        return {
+            "nyul_landmarks": None if self.scale is None else self.scale.landmarks.tolist(),
+            "unstable": list(self.unstable),
+            "combat": site,
+        }
+
+    @classmethod
+    def of(cls, metadata: dict[str, Any]) -> Preparation:
+        """The preparation that a model's metadata holds; none for a model without one."""
+        return cls.from_dict(metadata.get("preparation"))
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any] | None) -> Preparation:
+        """What a model's metadata says; nothing is prepared where it says nothing."""
+        if content is None:
+            return cls()
+        landmarks, site = content["nyul_landmarks"], content["combat"]
+        scale = None if landmarks is None else NyulScale(np.array(landmarks))
+        made = cls(scale, tuple(content["unstable"]))
+        if site is None:
+            return made
+        harmoniser = CombatHarmoniser(unseen="keep")
+        harmoniser.sites_ = list(site["sites"])
+        for name in ("mean", "spread", "shift", "scale"):
+            setattr(harmoniser, f"{name}_", np.array(site[name], float))
+        harmoniser.n_features_in_ = len(harmoniser.mean_)
+        return replace(made, harmoniser=harmoniser, medians=np.array(site["medians"], float))
+
+
+def without_copies(settings: PipelineSettings) -> PipelineSettings:
+    """Settings for new patients: which features are stable was decided by the training patients."""
+    robustness = settings.features.robustness.model_copy(update={"stable_only": False})
+    features = settings.features.model_copy(update={"robustness": robustness})
+    return settings.model_copy(update={"features": features})
+
+
+class FoldFeatures:
+    """Features of all rows of a table, as a set of training rows makes them.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id``, one row per region, study after study.
+    X : DataFrame, shape (n, n_features)
+        As measured; what Nyul's scale decides may be NaN.
+    settings : PipelineSettings
+        Says what is fitted.
+    results : sequence of Path
+        Study files, in the order of the rows; rows after theirs (an earlier model's) have none.
+    sites : sequence of str, length n
+        Empty where unknown.
+    folder : RunFolder
+        Keeps T2 features on scales that were used: one file for each scale.
+
+    Raises
+    ------
+    CadError
+        When rows without images would need images, or a site is needed and unknown.
+    """
+
+    def __init__(
+        self,
+        keys: pd.DataFrame,
+        X: pd.DataFrame,
+        settings: PipelineSettings,
+        results: Sequence[Path],
+        sites: Sequence[str] | np.ndarray,
+        folder: RunFolder,
+    ) -> None:
+        self.keys, self.X, self.settings = keys, X, settings
+        self.results, self.sites, self.folder = list(results), np.asarray(sites, str), folder
+        self._nyul = (
+            settings.images.t2_standardisation == "nyul" and "t2w" in settings.features.modalities
+        )
+        self._stable = settings.features.robustness.stable_only
+        self._combat = settings.learner.harmonisation == "combat"
+        self._landmarks: dict[str, np.ndarray] = {}
+        self._digest = ""
+        self._copies = pd.DataFrame()
+        if self._nyul or self._stable:
+            self._read()
+
+    def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
+        """Return the same for a table that rows of an earlier model follow."""
+        return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the reader of a run has to know."""
+        said = [NYUL_NOTE] if self._nyul else []
+        if self._stable:
+            kept = set(stable_features(self._copies)) & set(self.X.columns)
+            said.append(
+                f"learned from stable features only, {len(kept)} of {self.X.shape[1]} over all "
+                "patients; every fold judged them on its training patients"
+            )
+        known = sorted(set(self.sites) - {""})
+        if self._combat and len(known) == 1:
+            said.append(f"harmonisation: nothing to do, all patients are of site {known[0]}")
+        return said
+
+    def fit(self, rows: np.ndarray) -> Preparation:
+        """What the patients of these rows decide.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Training rows.
+
+        Raises
+        ------
+        CadError
+            No stable feature; a site with too few regions; no training patient with a T2 image.
+        """
+        scale, unstable = None, ()
+        if self._nyul:
+            scale = self._scale(rows)
+        if self._stable:
+            patients = sorted(set(self.keys["participant_id"].iloc[rows]))
+            kept = stable_features(self._copies, patients, MIN_LOWER_BOUND)
+            unstable = tuple(name for name in self.X.columns if name not in set(kept))
+        made = Preparation(scale, unstable)
+        return self._with_harmoniser(made, rows) if self._combat else made
+
+    def measured(self, scale: NyulScale | None) -> pd.DataFrame:
+        """The table with T2 features on a scale; as it is where there is none."""
+        if scale is None:
+            return self.X
+        names = [name for name in self.X.columns if name.startswith("t2w_")]
+        out = self.X.copy()
+        out[names] = self._t2(scale, names)
+        return out
+
+    def complete(self) -> pd.DataFrame:
+        """The table to be stored: where a scale is fitted, on all patients."""
+        return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
+
+    def apply(self, preparation: Preparation) -> np.ndarray:
+        """All rows, shape (n, n_features), as a learner sees them."""
+        return preparation.adjust(self.measured(preparation.scale), self.sites)
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """All rows as the training rows make them: the callable of ``out_of_fold``."""
+        return self.apply(self.fit(rows))
+
+    def _with_harmoniser(self, made: Preparation, rows: np.ndarray) -> Preparation:
+        unknown = sorted(set(self.keys["participant_id"].iloc[rows][self.sites[rows] == ""]))
+        if unknown:
+            raise CadError(
+                f"site harmonisation needs a site for every patient; none for {unknown[0]}"
+                + (f" and {len(unknown) - 1} others" if len(unknown) > 1 else ""),
+                hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
+            )
+        values = self.measured(made.scale).to_numpy(float)[rows]
+        some = np.isfinite(values).any(axis=0)
+        medians = np.zeros(values.shape[1])
+        medians[some] = np.nanmedian(values[:, some], axis=0)
+        filled = np.where(np.isnan(values), medians, values)
+        harmoniser = CombatHarmoniser(unseen="keep").fit(filled, site=self.sites[rows])
+        return replace(made, harmoniser=harmoniser, medians=medians)
+
+    def _scale(self, rows: np.ndarray) -> NyulScale:
+        studies = self.keys["study_id"].iloc[rows].unique()
+        own = [self._landmarks[study] for study in studies if study in self._landmarks]
+        if not own:
+            raise CadError(
+                "no training patient has a T2 image to fit Nyul's scale on",
+                hint="set t2_standardisation: zscore, or leave t2w out of features.modalities",
+            )
+        return NyulScale.fit(np.array(own))
+
+    def _read(self) -> None:
+        """Landmarks and redrawn regions of every study."""
+        digest, copies, n_rows = hashlib.sha256(), [], 0
+        for path in self.results:
+            with open_study(path) as archive:
+                digest.update(str(archive["key"]).encode())
+                n_rows += len(archive["roi_ids"])
+                found = UnscaledT2.from_arrays(archive)
+                if found is not None:
+                    self._landmarks[path.stem] = found.landmarks
+                if "copies" in archive:
+                    table = pd.DataFrame(archive["copies"], columns=archive["copy_names"])
+                    for name in ("roi_id", "repeat"):
+                        table.insert(0, name, archive[f"copy_{name}"])
+                    table.insert(0, "participant_id", str(archive["participant_id"]))
+                    copies.append(table)
+        if n_rows != len(self.keys):
+            raise CadError(
+                f"{len(self.keys) - n_rows} rows of the training table come from an earlier "
+                "model, which holds no images to standardise or redraw",
+                hint="train on both cohorts together, or without nyul and stable_only",
+            )
+        self._digest = digest.hexdigest()
+        if copies:
+            self._copies = pd.concat(copies, ignore_index=True)
+        elif self._stable:
+            raise CadError("no region could be redrawn: nothing is known about stability")
+
+    def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
+        """T2 columns of all rows on a scale; from the cache where studies and scale are known."""
+        text = f"{self._digest} {scale.key} {names}"
+        path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
+        if path.exists():
+            return np.load(path, allow_pickle=False)
+        blocks = []
+        for result in self.results:
+            with open_study(result) as archive:
+                unscaled = UnscaledT2.from_arrays(archive)
+                block = np.full((len(archive["roi_ids"]), len(names)), np.nan)
+            if unscaled is not None:
+                columns = unscaled.columns(scale, self.settings.features)
+                for i, name in enumerate(names):
+                    block[:, i] = columns.get(name, np.nan)
+            blocks.append(block)
+        values = np.concatenate(blocks)
+        stream = io.BytesIO()
+        np.save(stream, values)
+        write_atomic(path, stream.getvalue())
+        return values

@@ -1,0 +1,12 @@
+"""Which releases of the libraries a result was made with."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas", "cvxopt")
+
+
+def library_versions() -> dict[str, str]:
+    """Return the installed release of every library that numbers depend on."""
+    return {name: version(name) for name in LIBRARIES}

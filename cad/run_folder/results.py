@@ -1,0 +1,217 @@
+"""Read a run folder as its pages see it: typed rows, nothing recomputed."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cad.errors import CadError
+from cad.run_folder.folder import RunFolder
+from cad.run_folder.records import read_metrics, read_record
+
+SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
+
+
+@dataclass(frozen=True)
+class Region:
+    """Hold one row of ``probabilities.csv``.
+
+    Parameters
+    ----------
+    patient, study, roi : str
+        ``participant_id``, ``study_id``, ``roi_id``.
+    label : int
+        Value in the label map.
+    zone, decision, label_kind, histology, isup : str
+        Empty where unknown.
+    probability, decision_value, p, eta : float or None
+        The classifier's probability and decision value; the readers' mean and spread.
+    scores : list of (str, str)
+        Reader and score, as given.
+    warnings : list of str
+        What the run said about this region.
+    plausible : list of str or None
+        Conformal set at error ``SET_ERROR``; None where the run made none.
+    model : str
+        The trained model that scored it; empty where a run validates itself.
+    """
+
+    patient: str
+    study: str
+    roi: str
+    label: int
+    zone: str
+    probability: float | None
+    decision: str
+    decision_value: float | None
+    p: float | None
+    eta: float | None
+    label_kind: str
+    histology: str
+    isup: str
+    scores: list[tuple[str, str]]
+    warnings: list[str]
+    plausible: list[str] | None
+    model: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Hold one row of ``explanations.csv``: a feature that moved the decision value."""
+
+    feature: str
+    value: float | None
+    unit: str
+    delta: float
+    percentile: float | None
+
+
+@dataclass(frozen=True)
+class Results:
+    """Hold everything a run folder says, without its images.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run folder.
+    run, metrics : dict
+        ``run.json`` and ``metrics.json``; the latter empty where there is none.
+    regions : list of Region
+        In the order of ``probabilities.csv``.
+    failures : list of dict
+        Rows of ``failures.csv``.
+    reasons : dict
+        ``(study, roi)`` to its explanations, most important first.
+    """
+
+    folder: RunFolder
+    run: dict[str, Any]
+    metrics: dict[str, Any]
+    regions: list[Region]
+    failures: list[dict[str, str]]
+    reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
+
+    @property
+    def thresholds(self) -> tuple[float, float] | None:
+        """Return P- and P+ of the site's costs, where the run states them."""
+        stated = self.run.get("decision_thresholds")
+        if stated:
+            return float(stated[0]), float(stated[1])
+        stated = self.metrics.get("thresholds")
+        return (float(stated["lower"]), float(stated["upper"])) if stated else None
+
+
+def read_results(root: Path) -> Results:
+    """Read a run folder.
+
+    Parameters
+    ----------
+    root : Path
+        Run folder with at least ``run.json`` and ``probabilities.csv``.
+
+    Raises
+    ------
+    CadError
+        For a folder that is no run folder, or a file of it that cannot be read.
+    """
+    folder = RunFolder(root)
+    run = read_record(folder)
+    metrics = read_metrics(folder)
+    rows = _table(folder.probabilities, needed=True)
+    return Results(
+        folder=folder,
+        run=run,
+        metrics=metrics,
+        regions=[_region(row, folder.probabilities) for row in rows],
+        failures=_table(folder.failures),
+        reasons=_reasons(folder.explanations),
+    )
+
+
+def number(text: Any) -> float | None:
+    """Return a finite number from a cell, or None."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if abs(value) < float("inf") else None
+
+
+def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
+    if not path.is_file():
+        if needed:
+            raise CadError(f"no {path.name}: this is not a finished run", file=path)
+        return []
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream, restval="")
+            return [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise CadError(f"not a readable table: {error}", file=path) from error
+
+
+def _region(row: dict[str, str], path: Path) -> Region:
+    for column in ("participant_id", "study_id", "roi_id"):
+        if not row.get(column):
+            raise CadError(f"a row without {column}", file=path)
+    benign, malignant = number(row.get("p_benign")), number(row.get("p_malignant"))
+    plausible = None
+    if benign is not None and malignant is not None:
+        named = (("benign", benign), ("malignant", malignant))
+        plausible = [name for name, p in named if p > SET_ERROR]
+    return Region(
+        patient=row["participant_id"],
+        study=row["study_id"],
+        roi=row["roi_id"],
+        label=int(number(row.get("label")) or 0),
+        zone=_known(row.get("zone")),
+        probability=number(row.get("probability")),
+        decision=_known(row.get("decision")),
+        decision_value=number(row.get("decision_value")),
+        p=number(row.get("p")),
+        eta=number(row.get("eta")),
+        label_kind=_known(row.get("label_kind")),
+        histology=_known(row.get("histology")),
+        isup=_whole(row.get("isup")),
+        scores=_scores(row.get("scores", "")),
+        warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
+        plausible=plausible,
+        model=_known(row.get("model")),
+    )
+
+
+def _known(text: str | None) -> str:
+    return "" if text in (None, "n/a", "nan", "NaN") else str(text)
+
+
+def _whole(text: str | None) -> str:
+    value = number(text)
+    return _known(text) if value is None else f"{value:g}"
+
+
+def _scores(text: str) -> list[tuple[str, str]]:
+    parts = (part.strip().rpartition("=") for part in text.split(";") if part.strip())
+    return [(reader or "reader", score) for reader, _, score in parts]
+
+
+def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
+    found: dict[tuple[str, str], list[tuple[float, Reason]]] = {}
+    for row in _table(path):
+        delta = number(row.get("delta"))
+        if delta is None:
+            continue
+        reason = Reason(
+            feature=row.get("feature", ""),
+            value=number(row.get("value")),
+            unit=_known(row.get("unit")),
+            delta=delta,
+            percentile=number(row.get("percentile")),
+        )
+        key = (row.get("study_id", ""), row.get("roi_id", ""))
+        found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
+    return {
+        key: [reason for _, reason in sorted(items, key=lambda item: item[0])]
+        for key, items in found.items()
+    }

@@ -1,0 +1,168 @@
+"""Write and read one study's file: features, what the page shows, and what folds need."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.files import write_atomic
+from cad.run_folder.folder import RunFolder
+from cad.run_folder.tables import Failure
+
+DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile)
+"""What reading a damaged file of this kind can raise."""
+
+
+def write_measured(
+    path: Path,
+    *,
+    key: str,
+    participant_id: str,
+    study_id: str,
+    rows: pd.DataFrame,
+    notes: list[str],
+    failures: list[Failure],
+    arrays: Mapping[str, np.ndarray],
+) -> None:
+    """Write what was measured on one study.
+
+    Parameters
+    ----------
+    path : Path
+        ``studies/<study_id>.npz``.
+    key : str
+        Hash of everything that the content was made from.
+    participant_id, study_id : str
+        Whose it is.
+    rows : DataFrame
+        ``participant_id, roi_id`` and the features, one row a region.
+    notes : list of str
+        What the reader of a page has to know.
+    failures : list of Failure
+        Regions that could not be measured.
+    arrays : mapping of str to ndarray
+        What the page shows and what folds need beside the features.
+    """
+    names = [c for c in rows.columns if c not in ("participant_id", "roi_id")]
+    record = {
+        "participant_id": participant_id,
+        "study_id": study_id,
+        "notes": notes,
+        "failures": [vars(f) for f in failures],
+    }
+    content = {
+        **arrays,
+        "features": rows[names].to_numpy(float),
+        "feature_names": np.array(names, dtype=str),
+        "roi_ids": np.array(rows["roi_id"].astype(str).tolist(), dtype=str),
+        "record": np.array(json.dumps(record, sort_keys=True)),
+        "key": np.array(key),
+    }
+    write_atomic(path, _npz(content))
+
+
+@contextmanager
+def open_study(path: Path) -> Iterator[Any]:
+    """Open a study's file to read arrays by name; numpy alone would leave a damaged file open."""
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        yield archive
+
+
+def study_key(path: Path) -> str | None:
+    """Return the hash of what the file was made from; None where there is no whole file."""
+    try:
+        with open_study(path) as archive:
+            return str(archive["key"])
+    except DAMAGED:
+        return None
+
+
+def study_failures(path: Path) -> list[Failure]:
+    """Return the regions of a study that could not be measured."""
+    with open_study(path) as archive:
+        record = json.loads(str(archive["record"]))
+    return [Failure(**failure) for failure in record["failures"]]
+
+
+def page_measurements(folder: RunFolder, study_id: str) -> dict[str, dict[str, Any]]:
+    """Return by ROI id what the page says of a region: medians, volume, fit; empty without a file.
+
+    Raises
+    ------
+    CadError
+        For a damaged file.
+    """
+    path = folder.study(study_id)
+    if not path.is_file():
+        return {}
+    try:
+        with open_study(path) as archive:
+            meta = json.loads(str(archive["meta"]))
+        return {str(roi["roi_id"]): roi for roi in meta["rois"]}
+    except DAMAGED as error:
+        raise CadError(f"the study's file is damaged: {error}", file=path) from error
+
+
+def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
+    """Read the feature rows of studies in the order given; columns by first appearance.
+
+    Studies with the same columns are put together as plain arrays: ten thousand small tables
+    would cost more than the studies.
+    """
+    keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
+    blocks: list[np.ndarray] = []
+    columns: list[tuple[str, ...]] = []
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for path in paths:
+        with open_study(path) as archive:
+            record = json.loads(str(archive["record"]))
+            blocks.append(archive["features"])
+            names = tuple(archive["feature_names"].tolist())
+            columns.append(known.setdefault(names, names))
+            rois = archive["roi_ids"].tolist()
+        keys["roi_id"] += rois
+        for key in ("participant_id", "study_id"):
+            keys[key] += [record[key]] * len(rois)
+    every = list(dict.fromkeys(name for group in known for name in group))
+    places = {group: np.array([every.index(n) for n in group], dtype=int) for group in known}
+    values = np.full((len(keys["roi_id"]), len(every)), np.nan)
+    last = len(values)
+    while blocks:  # from the end, so that each block is given back as soon as it is copied
+        block, group = blocks.pop(), columns.pop()
+        values[last - len(block) : last, places[group]] = block
+        last -= len(block)
+    table = pd.DataFrame(values, columns=every, copy=False)
+    for i, (key, texts) in enumerate(keys.items()):
+        table.insert(i, key, pd.Series(texts, dtype=str))
+    return table
+
+
+def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model: str) -> None:
+    """Write the probability map on the slices of the page, shape (n_slices, H, W)."""
+    content = {"probability": shown, "model": np.array(model)}
+    write_atomic(folder.map_display(study_id), _npz(content))
+
+
+def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
+    """Read the probability map for a page; None where there is none."""
+    path = folder.map_display(study_id)
+    if not path.is_file():
+        return None
+    with open_study(path) as archive:
+        shown: np.ndarray = archive["probability"]
+    return shown
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getvalue()

@@ -1,0 +1,101 @@
+"""Write and read the tables of a run folder; each file is whole or absent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
+from cad.files import parquet_bytes, write_atomic, write_csv
+from cad.run_folder.folder import RunFolder
+
+KEYS = ["participant_id", "study_id", "roi_id"]
+"""What names a region."""
+
+FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint")
+PROBABILITY_COLUMNS = (
+    *KEYS,
+    "label",
+    "zone",
+    "probability",
+    "decision",
+    "decision_value",
+    "p",
+    "eta",
+    "n_readers",
+    "label_kind",
+    "histology",
+    "isup",
+    "scores",
+    "p_benign",
+    "p_malignant",
+    "model",
+    "warnings",
+)
+EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Hold a row of ``failures.csv``: a study or a region that gave no result, and why."""
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    stage: str
+    reason: str
+    hint: str = ""
+
+
+def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``features.parquet``."""
+    write_atomic(folder.features, parquet_bytes(table))
+
+
+def read_features(folder: RunFolder) -> pd.DataFrame:
+    """Read ``features.parquet``."""
+    return pd.read_parquet(folder.features)
+
+
+def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``labels.parquet``."""
+    write_atomic(folder.labels, parquet_bytes(table))
+
+
+def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``probabilities.csv``."""
+    write_csv(folder.probabilities, table, PROBABILITY_COLUMNS)
+
+
+def read_probabilities(folder: RunFolder) -> pd.DataFrame:
+    """Read ``probabilities.csv``; identifiers stay text."""
+    return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
+
+
+def write_explanations(folder: RunFolder, rows: Sequence[dict[str, object]]) -> None:
+    """Write ``explanations.csv``."""
+    write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
+
+
+def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
+    """Write one row per study or region that failed; an empty table says that none did."""
+    write_csv(folder.failures, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
+
+
+def read_failures(folder: RunFolder) -> list[Failure]:
+    """Read the rows of ``failures.csv``."""
+    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False)
+    return [Failure(*row) for row in table[list(FAILURE_COLUMNS)].itertuples(index=False)]
+
+
+def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
+    """Write ``suggestions.csv``."""
+    write_csv(folder.suggestions, table, list(table.columns))
+
+
+def scores_text(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of every region as ``r1=3; r2=4``, as the readers gave them."""
+    given = scores.assign(scores=[f"{r.reader_id}={r.score:g}" for r in scores.itertuples()])
+    grouped = given.groupby(["participant_id", "roi_id"], sort=False)["scores"].agg("; ".join)
+    return grouped.reset_index()

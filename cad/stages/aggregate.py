@@ -1,0 +1,201 @@
+"""Aggregate: readers' scores and histology to what the learner is told of every region."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.labels.consensus import malignant, reader_labels
+from cad.learners.soft_labels import KIND_NAMES, constraint_kinds
+from cad.model.bundle import Bundle
+from cad.model.fold_features import FoldFeatures
+from cad.run_folder.tables import KEYS, write_labels
+from cad.settings import LabelSettings
+from cad.stages.extract import Extracted
+from cad.stages.load import Loaded
+
+ETA_0 = 0.125
+
+
+@dataclass(frozen=True)
+class Table:
+    """Hold the rows that learners see.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id``, one row per ROI.
+    X : DataFrame, shape (n, n_features)
+        Features in a stable order; NaN where a modality is missing.
+    y : ndarray, shape (n,)
+        Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
+    eta : ndarray, shape (n,)
+        Half-width of the readers' interval.
+    labels : DataFrame
+        Keys and everything known of the labels, row by row.
+    """
+
+    keys: pd.DataFrame
+    X: pd.DataFrame
+    y: np.ndarray
+    eta: np.ndarray
+    labels: pd.DataFrame
+
+    def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
+        """Return this table followed by other rows; features that one of them lacks are NaN."""
+        names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
+        X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
+        labels = pd.concat([self.labels, rows.drop(columns=features)], ignore_index=True)
+        return replace(
+            self,
+            keys=labels[KEYS],
+            X=X,
+            y=labels["y"].to_numpy(float),
+            eta=labels["eta"].fillna(0.0).to_numpy(float),
+            labels=labels,
+        )
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Return the patient of every row."""
+        return self.keys["participant_id"].to_numpy(dtype=str)
+
+    @property
+    def sites(self) -> np.ndarray:
+        """Return the site of every row's patient; empty where unknown."""
+        if "site" not in self.labels:
+            return np.full(len(self.labels), "")
+        return self.labels["site"].fillna("").to_numpy(str)
+
+    @property
+    def labelled(self) -> np.ndarray:
+        """Tell which rows a learner can be trained on."""
+        return np.isfinite(self.y)
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """Hold what is known of every measured region.
+
+    Parameters
+    ----------
+    rois, scores : DataFrame
+        The cohort's rows of the measured patients.
+    labels : DataFrame
+        Consensus, histology and what each region tells the learner, as stored.
+    table : Table
+        Features and labels row by row, followed by those of a model that is extended.
+    source : FoldFeatures
+        The same rows as any set of training patients makes them.
+    own_rows : int
+        Rows of the cohort; those of a model that is extended follow them.
+    simulated : bool
+        Whether any row is of a simulated patient.
+    parents : tuple of str
+        The models whose training rows follow the cohort's.
+    """
+
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+    labels: pd.DataFrame
+    table: Table
+    source: FoldFeatures
+    own_rows: int
+    simulated: bool
+    parents: tuple[str, ...] = ()
+
+
+def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
+    """Join readers' scores and histology to the measured regions and write ``labels.parquet``."""
+    cohort, settings = loaded.cohort, loaded.settings.labels
+    good = set(extracted.features["participant_id"])
+    rois = cohort.rois[cohort.rois["participant_id"].isin(good)].reset_index(drop=True)
+    scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
+    labels = reader_labels(scores, rois, cohort.readers, settings)
+    labels["label_kind"] = label_kinds(labels, settings)
+    labels["truth"] = malignant(rois, settings.isup_min)
+    labels["site"] = loaded.sites(labels["participant_id"])
+    write_labels(loaded.folder, labels)
+    table = join(extracted.features, labels)
+    return Aggregated(
+        rois, scores, labels, table, extracted.source, len(table.keys), cohort.simulated
+    )
+
+
+def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
+    """Add the training regions of an earlier model; its measurements must be the same kind.
+
+    Raises
+    ------
+    CadError
+        When the model carries no training rows, measured otherwise, or shares a region.
+    """
+    _refuse_other_measurements(loaded, bundle)
+    table = aggregated.table
+    both = bundle.training[["participant_id", "roi_id"]].merge(
+        table.keys[["participant_id", "roi_id"]]
+    )
+    if len(both):
+        raise CadError(
+            f"the region is in the training table of {bundle.name} already, "
+            f"as are {len(both) - 1} others",
+            patient=both["participant_id"].iloc[0],
+            roi=both["roi_id"].iloc[0],
+            hint="patients of different cohorts need different ids",
+        )
+    table = table.with_rows(bundle.training, bundle.features)
+    return replace(
+        aggregated,
+        table=table,
+        source=aggregated.source.with_rows(table.keys, table.X, table.sites),
+        simulated=aggregated.simulated or bool(bundle.metadata["training"]["simulated"]),
+        parents=(bundle.name,),
+    )
+
+
+def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
+    if not bundle.metadata["carries_training_rows"]:
+        raise CadError(
+            f"{bundle.name} was written without its training rows and cannot be extended",
+            hint="train it again with learner.training_rows: carry",
+        )
+    old = bundle.metadata["pipeline"]
+    new = loaded.settings.model_dump(mode="json", by_alias=True)
+    for part in ("images", "features"):
+        if old[part] != new[part]:
+            changed = [key for key in new[part] if new[part][key] != old[part].get(key)]
+            raise CadError(
+                f"{part} settings differ from those of {bundle.name}: {', '.join(changed)}",
+                hint="measure the new cohort as the old one was measured",
+            )
+
+
+def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
+    """Return feature rows with their labels; rows stay in the order of the features."""
+    merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
+    names = [c for c in features.columns if c not in KEYS]
+    return Table(
+        features[KEYS].reset_index(drop=True),
+        features[names],
+        merged["y"].to_numpy(float),
+        merged["eta"].fillna(0.0).to_numpy(float),
+        merged,
+    )
+
+
+def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
+    """Name what every ROI tells the learner: certain, two- or one-sided, nothing (METHODS 1)."""
+    kinds = np.full(len(labels), "unlabelled", dtype=object)
+    p = labels["p"].to_numpy(float)
+    known = np.isfinite(p)
+    codes = constraint_kinds(
+        p[known], labels["eta"].to_numpy(float)[known], settings.boundary, ETA_0
+    )
+    kinds[known] = [KIND_NAMES[code] for code in codes]
+    certain = labels["certain"].to_numpy(float)
+    kinds[certain == 1] = "certain_positive"
+    kinds[certain == 0] = "certain_negative"
+    return pd.Series(kinds, index=labels.index)

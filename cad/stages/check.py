@@ -1,0 +1,44 @@
+"""Check: every problem of a cohort that a run would meet, before it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.settings import ImageSettings
+
+
+def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
+    """Find every problem of a cohort: its tables, its images, its regions on every measured grid.
+
+    Returns
+    -------
+    problems : list of CadError
+        What keeps a patient, a study or a region from being measured, or a measurement incomplete.
+    notes : dict of str to list of str
+        What is missing or replaced without being wrong, and the studies that it holds for.
+    """
+    from cad.imaging.prepare import prepare_study
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import check_study, lost_images, read_study
+
+    notes: dict[str, list[str]] = {}
+    try:
+        cohort = read_cohort(root)
+    except CadError as error:
+        return [error], notes
+    problems = list(cohort.problems)
+    for ref in cohort.studies():
+        problems += [lost.at(patient=ref.participant_id) for lost in lost_images(ref.folder)]
+        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+        try:
+            study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+            study, _ = prepare_study(study, ImageSettings())
+        except CadError as error:
+            problems.append(error)
+            continue
+        problems += check_study(study)
+        for note in study.notes:
+            notes.setdefault(note, []).append(ref.study_id)
+    return problems, notes

@@ -1,0 +1,133 @@
+"""Put probabilities beside what is known: a decision for every region, measures for the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.evaluation.crossval import OutOfFold
+from cad.evaluation.null import PermutationNull
+from cad.evaluation.reject import decide
+from cad.evaluation.summary import evaluate
+from cad.labels.consensus import reader_probabilities
+from cad.run_folder.tables import KEYS, Failure, scores_text
+from cad.stages.aggregate import Aggregated
+from cad.stages.load import Loaded
+
+DECISIONS = {1: "malignant", 0: "benign", -1: "refer"}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Hold what a run says of every region, and how good that is.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Rows of ``probabilities.csv``, with what comparisons need beside.
+    metrics : dict
+        Content of ``metrics.json``.
+    explanations : list of dict
+        Rows of ``explanations.csv``.
+    failures : list of Failure
+        Folds or studies without a probability.
+    notes : list of str
+        What the reader of the run has to know.
+    timings : dict of str to float
+        Seconds by stage.
+    folds : OutOfFold or None
+        The validation's folds; None for a prediction.
+    model : dict or None
+        The models of a prediction.
+    simulated : bool
+        Whether a number rests on simulated patients.
+    """
+
+    results: pd.DataFrame
+    metrics: dict[str, Any]
+    explanations: list[dict[str, Any]]
+    failures: list[Failure]
+    notes: list[str]
+    timings: dict[str, float]
+    folds: OutOfFold | None = None
+    model: dict[str, Any] | None = None
+    simulated: bool = field(default=False)
+
+
+def judge(
+    loaded: Loaded,
+    aggregated: Aggregated,
+    probability: np.ndarray,
+    decision_value: np.ndarray,
+    *,
+    outside: np.ndarray | bool = False,
+    folds: OutOfFold | None = None,
+    null: PermutationNull | None = None,
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Decide on every region and measure the decisions and probabilities.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    probability, decision_value : ndarray, shape (n,)
+        For the rows of ``aggregated.table``; NaN where there is none.
+    outside : ndarray of bool, shape (n,), or bool
+        Regions unlike the training cohort; they are not called benign.
+    folds : OutOfFold, optional
+        The folds that gave the probabilities.
+    null : PermutationNull, optional
+        Measures of the whole loop under permuted labels.
+
+    Returns
+    -------
+    results : DataFrame
+        One row a region of the cohort.
+    metrics : dict
+        Content of ``metrics.json``.
+    """
+    settings, table = loaded.settings, aggregated.table
+    codes = decide(probability, *settings.decision.thresholds)
+    called = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
+    called = np.where(outside & (called == "benign"), "refer", called)
+    called = np.where(np.isfinite(probability), called, "")
+    metrics = evaluate(
+        table.labels.assign(
+            probability=probability, decision_value=decision_value, decision=called
+        ),
+        reader_scores=reader_probabilities(aggregated.scores, aggregated.rois, settings.labels),
+        decision=settings.decision,
+        folds=folds,
+        feature_names=list(table.X.columns),
+        null=null,
+        bootstraps=settings.validate_.bootstraps,
+        seed=settings.validate_.seed,
+    )
+    results = _described(aggregated)
+    own = slice(0, len(results))  # rows of an earlier model's table come after the cohort's
+    results["probability"], results["decision_value"] = probability[own], decision_value[own]
+    results["decision"] = called[own]
+    results["warnings"] = ""
+    conformal = metrics.pop("conformal", None)
+    if conformal:
+        for name in ("p_benign", "p_malignant"):
+            results[name] = conformal.pop(name)[own]
+        metrics["conformal"] = conformal
+    return results, metrics
+
+
+def _described(aggregated: Aggregated) -> pd.DataFrame:
+    """Return one row per region of the cohort with what its tables say of it."""
+    columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
+    region = ["participant_id", "roi_id"]
+    results = (
+        aggregated.table.keys.iloc[: aggregated.own_rows]
+        .merge(aggregated.rois[columns], on=region, how="left")
+        .merge(aggregated.labels, on=region, how="left")
+        .merge(scores_text(aggregated.scores), on=region, how="left")
+    )
+    results["label"] = results["label"].astype(int)
+    return results[[*KEYS, *(c for c in results.columns if c not in KEYS)]]

@@ -1,0 +1,118 @@
+"""Load: a cohort's tables and one study's images, checked, nothing measured yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pandas as pd
+
+from cad.cohort import Cohort, StudyRef, read_cohort
+from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
+from cad.model.estimator import make_estimator
+from cad.run_folder import RunFolder
+from cad.run_folder.tables import Failure
+from cad.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from cad.imaging.study import Study
+
+Kind = Literal["run", "train", "predict"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Hold what a run starts from.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Everything that changes results.
+    cohort : Cohort
+        Tables that were checked.
+    folder : RunFolder
+        Where the run is written.
+    options : ExecutionOptions
+        How the job is run.
+    kind : str
+        ``run``, ``train`` or ``predict``.
+    basis : str
+        What results rest on beside cohort and settings: the models, for ``predict``.
+    """
+
+    settings: PipelineSettings
+    cohort: Cohort
+    folder: RunFolder
+    options: ExecutionOptions
+    kind: Kind
+    basis: str = ""
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Return the patients that the cohort's tables exclude."""
+        return [failure_of(p, p.patient, p.patient, "cohort") for p in self.cohort.problems]
+
+    def sites(self, patients: pd.Series) -> np.ndarray:
+        """Return the site of every row's patient; empty where the tables do not say."""
+        people = self.cohort.participants
+        if "site" not in people:
+            return np.full(len(patients), "")
+        site = people.drop_duplicates("participant_id").set_index("participant_id")["site"]
+        return patients.map(site).fillna("").to_numpy(str)
+
+
+def load(
+    settings: PipelineSettings,
+    root: Path,
+    out: Path,
+    options: ExecutionOptions,
+    kind: Kind,
+    basis: str = "",
+) -> Loaded:
+    """Read a cohort's tables and refuse at once what can be known to fail later.
+
+    Raises
+    ------
+    CadError
+        For costs that make referring useless, an output folder that holds something else, a
+        misspelt learner, or a cohort that cannot be read.
+    """
+    _ = settings.decision.thresholds
+    folder = RunFolder(out)
+    folder.check_kind(kind)
+    if kind != "predict":
+        make_estimator(settings)
+    return Loaded(settings, read_cohort(root), folder, options, kind, basis)
+
+
+def read_study_of(ref: StudyRef) -> Study:
+    """Read one study's volumes and regions.
+
+    Raises
+    ------
+    CadError
+        For a study without regions, or images that cannot be read.
+    """
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import read_study
+
+    rois = [
+        Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
+        for row in ref.rois.itertuples()
+    ]
+    if not rois:
+        raise CadError(
+            "awaiting ROI: the study has no region to measure", patient=ref.participant_id
+        )
+    return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+
+
+def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
+    """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
+    where = f"{Path(error.file).name}: " if error.file else ""
+    return Failure(
+        error.patient or patient, study, error.roi, stage, where + error.problem, error.hint
+    )

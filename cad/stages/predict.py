@@ -1,0 +1,254 @@
+"""Predict: probabilities of new regions, each from the first model that can take its study."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.evaluation.conformal import conformal_p_values
+from cad.evaluation.crossval import decision_value, positive_probability
+from cad.imaging.standardise import NyulScale
+from cad.model.bundle import Bundle
+from cad.model.explanation import explanation_rows, feature_distance
+from cad.model.fold_features import FoldFeatures, Preparation
+from cad.run_folder.tables import KEYS, Failure
+from cad.settings import DecisionSettings, PipelineSettings, parse_settings
+from cad.stages.aggregate import Aggregated
+from cad.stages.extract import Extracted
+from cad.stages.judge import Judged, judge
+from cad.stages.load import Loaded
+
+_OTHER_MODEL = "add the images, or name a second --model that was trained without them"
+
+
+def shared_settings(
+    bundles: Sequence[Bundle], decision: DecisionSettings | None = None
+) -> PipelineSettings:
+    """Return the first model's settings, measuring every modality that one of them needs.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        In order of preference.
+    decision : DecisionSettings, optional
+        Costs other than those the first model was trained with.
+
+    Raises
+    ------
+    CadError
+        When the models measure images differently.
+    """
+    parsed = [
+        parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name)
+        for bundle in bundles
+    ]
+    first = parsed[0]
+    for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+        same = other.features.model_copy(update={"modalities": first.features.modalities})
+        if other.images != first.images or same != first.features:
+            raise CadError(
+                f"models {bundles[0].name} and {bundle.name} measure images differently",
+                hint="models that stand in for each other share images and features settings",
+            )
+    wanted = {modality for settings in parsed for modality in settings.features.modalities}
+    modalities = tuple(m for m in ("t2w", "adc", "dce") if m in wanted)
+    features = first.features.model_copy(update={"modalities": modalities})
+    return first.model_copy(update={"features": features, "decision": decision or first.decision})
+
+
+def basis(bundles: Sequence[Bundle]) -> str:
+    """Return what tells these models from others of the same names."""
+    return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
+
+
+def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
+    """Return the T2 scale of the first model, on which the stored features stand."""
+    return Preparation.of(bundles[0].metadata).scale
+
+
+def predict(
+    loaded: Loaded, extracted: Extracted, aggregated: Aggregated, bundles: Sequence[Bundle]
+) -> Judged:
+    """Score every region; a study that no model can take is refused by name.
+
+    Raises
+    ------
+    CadError
+        When no model can take any study.
+    """
+    start = time.perf_counter()
+    scores = score_rows(bundles, extracted.features, extracted.source)
+    table = scores.table
+    results, metrics = judge(
+        loaded,
+        aggregated,
+        table["probability"].to_numpy(),
+        table["decision_value"].to_numpy(),
+        outside=(table["warnings"] != "").to_numpy(),
+    )
+    for name in ("p_benign", "p_malignant", "model", "warnings"):
+        results[name] = table[name]
+    return Judged(
+        results,
+        metrics,
+        scores.explanations,
+        [
+            Failure(study.split("_", 1)[0], study, "", "score", reason, _OTHER_MODEL)
+            for study, reason in scores.refused.items()
+        ],
+        scores.notes,
+        {"score": time.perf_counter() - start},
+        model=_models(bundles),
+        simulated=aggregated.simulated or any(b.metadata["training"]["simulated"] for b in bundles),
+    )
+
+
+def _models(bundles: Sequence[Bundle]) -> dict[str, Any]:
+    """Return what the run's record says of its models, the first one's facts on top."""
+    models = {
+        b.name: {
+            "name": b.name,
+            "training": b.metadata["training"],
+            "cad_version": b.metadata["cad_version"],
+        }
+        for b in bundles
+    }
+    return {**models[bundles[0].name], "name": ", ".join(models), "models": models}
+
+
+@dataclass
+class Scores:
+    """Hold what models say about every row of a feature table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``probability, decision_value, p_benign, p_malignant, model, warnings``, a row per region;
+        NaN where no model could take the region.
+    explanations : list of dict
+        Rows of ``explanations.csv``.
+    refused : dict of str to str
+        Studies that no model could take, with the reason.
+    notes : list of str
+        What the run has to say of its models.
+    """
+
+    table: pd.DataFrame
+    explanations: list[dict[str, Any]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def score_rows(bundles: Sequence[Bundle], features: pd.DataFrame, source: FoldFeatures) -> Scores:
+    """Score every region with the first model whose modalities its study has.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        In order of preference.
+    features : DataFrame
+        Keys and features of the regions.
+    source : FoldFeatures
+        The same rows, to be measured on each model's own scale.
+
+    Raises
+    ------
+    CadError
+        When no model can take any region.
+    """
+    n = len(features)
+    table = pd.DataFrame(
+        {name: np.full(n, np.nan) for name in ("probability", "decision_value")}
+        | {name: np.full(n, np.nan) for name in ("p_benign", "p_malignant")}
+    ).assign(model="", warnings="")
+    scores = Scores(table)
+    reasons: dict[str, list[str]] = {}
+    for bundle in bundles:
+        preparation = Preparation.of(bundle.metadata)
+        X = source.measured(preparation.scale).reindex(columns=bundle.features)
+        missing = _missing_modalities(X, bundle)
+        for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
+            lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
+            reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
+        open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
+        if len(open_rows):
+            adjusted = preparation.adjust(X, source.sites)
+            _score(bundle, adjusted, open_rows, features, scores)
+            scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
+    unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
+    scores.refused = {
+        study: "; ".join(why) + " and this study has none"
+        for study, why in reasons.items()
+        if study in unscored
+    }
+    if len(unscored) == features["study_id"].nunique():
+        raise CadError(
+            "no study has the modalities that the model needs",
+            hint="; ".join(f"{study}: {why}" for study, why in list(scores.refused.items())[:3]),
+        )
+    return scores
+
+
+def _missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
+    """Return the modalities of which a row has no feature, joined; empty where all are there."""
+    missing = pd.Series("", index=X.index)
+    for modality in bundle.metadata["modalities"]:
+        columns = [c for c in bundle.features if c.startswith(f"{modality}_")]
+        empty = X[columns].isna().all(axis=1)
+        missing = missing.where(~empty, missing + (" and " + modality)).str.removeprefix(" and ")
+    return missing
+
+
+def _score(
+    bundle: Bundle, X: np.ndarray, rows: np.ndarray, features: pd.DataFrame, scores: Scores
+) -> None:
+    table, training = scores.table, bundle.training
+    probability = positive_probability(bundle.estimator, X[rows])
+    known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
+    truth, score, patients = known
+    columns = {
+        "probability": probability,
+        "decision_value": decision_value(bundle.estimator, X[rows]),
+        "p_benign": conformal_p_values(truth, score, patients, probability, 0),
+        "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
+        "model": bundle.name,
+        "warnings": _outlier_warnings(bundle, X[rows]),
+    }
+    for name, values in columns.items():
+        table.loc[rows, name] = values
+    seen, keys = training_rows(bundle), features[KEYS].iloc[rows]
+    scores.explanations += explanation_rows(bundle.estimator, seen, X[rows], bundle.features, keys)
+
+
+def training_rows(bundle: Bundle) -> np.ndarray:
+    """Return the training regions as the model's learner saw them, shape (n, n_features)."""
+    training = bundle.training
+    sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
+    preparation = Preparation.of(bundle.metadata)
+    return preparation.adjust(training[bundle.features], sites.to_numpy(str))
+
+
+def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -> list[str]:
+    return [
+        f"model {bundle.name} was not trained on "
+        + (f"site {site}" if site else "patients without a site")
+        + ": features there are not harmonised"
+        for site in preparation.unseen(sites)
+    ]
+
+
+def _outlier_warnings(bundle: Bundle, X: np.ndarray) -> list[str]:
+    limit = bundle.metadata["outlier"]["limit"]
+    return [
+        f"outside the training distribution: {value:.3g} standard deviations, limit {limit:.3g}, "
+        "so that benign is not stated"
+        if value > limit
+        else ""
+        for value in feature_distance(bundle.estimator, X)
+    ]

@@ -1,0 +1,104 @@
+"""Probability map: the model's probability over a sliding sphere, as NIfTI and for the page."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from cad.cohort import StudyRef
+from cad.errors import CadError
+from cad.evaluation.crossval import positive_probability
+from cad.features.sliding import sliding_rows
+from cad.features.snapshot import display_grid
+from cad.imaging.geometry import resample_image
+from cad.imaging.nifti import write_volume
+from cad.imaging.prepare import prepare_study
+from cad.model.bundle import Bundle
+from cad.model.fold_features import Preparation
+from cad.run_folder import RunFolder
+from cad.run_folder.study_file import write_map_display
+from cad.run_folder.tables import Failure
+from cad.settings import PipelineSettings
+from cad.stages.judge import Judged
+from cad.stages.load import Loaded, failure_of, read_study_of
+
+
+@dataclass(frozen=True)
+class MapTask:
+    """Hold one study to map.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings
+        Those of the model.
+    bundle : Bundle
+        The model.
+    folder : RunFolder
+        Takes the map.
+    site : str
+        Of the patient; empty where unknown.
+    """
+
+    ref: StudyRef
+    settings: PipelineSettings
+    bundle: Bundle
+    folder: RunFolder
+    site: str = ""
+
+
+def map_probability(loaded: Loaded, judged: Judged, bundle: Bundle) -> Judged:
+    """Map one model's probability over every gland that it scored.
+
+    Returns
+    -------
+    Judged
+        With the studies that could not be mapped among its failures.
+    """
+    start = time.perf_counter()
+    results = judged.results
+    scored = set(results.loc[results["model"] == bundle.name, "study_id"])
+    people = loaded.cohort.participants["participant_id"]
+    sites = dict(zip(people, loaded.sites(people), strict=True))
+    tasks = [
+        MapTask(ref, loaded.settings, bundle, loaded.folder, str(sites[ref.participant_id]))
+        for ref in loaded.cohort.studies()
+        if ref.study_id in scored
+    ]
+    found = Parallel(n_jobs=loaded.options.jobs)(delayed(map_study)(task) for task in tasks)
+    return replace(
+        judged,
+        failures=[*judged.failures, *(failure for failure in found if failure is not None)],
+        timings={**judged.timings, "map": time.perf_counter() - start},
+    )
+
+
+def drop_maps(folder: RunFolder) -> None:
+    """Remove the maps of an earlier prediction: they would show another model's probability."""
+    for path in folder.map_image("any").parent.glob("*"):
+        path.unlink()
+
+
+def map_study(task: MapTask) -> Failure | None:
+    """Map one study over its gland, or over a margin around each region without a gland mask."""
+    ref = task.ref
+    try:
+        study, _ = prepare_study(read_study_of(ref), task.settings.images)
+        preparation = Preparation.of(task.bundle.metadata)
+        found = sliding_rows(study, task.settings, scale=preparation.scale)
+        X = found.rows.reindex(columns=task.bundle.features)
+        rows = preparation.adjust(X, [task.site] * len(X))
+        probability = np.full(len(rows), np.nan)
+        whole = np.isfinite(rows).any(axis=1)
+        probability[whole] = positive_probability(task.bundle.estimator, rows[whole])
+        volume = found.to_volume(probability)
+        write_volume(task.folder.map_image(ref.study_id), volume)
+        shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
+        write_map_display(task.folder, ref.study_id, shown, task.bundle.name)
+    except CadError as error:
+        return failure_of(error, ref.participant_id, ref.study_id, "map")
+    return None

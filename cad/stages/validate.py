@@ -1,0 +1,132 @@
+"""Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.evaluation.crossval import OutOfFold, out_of_fold
+from cad.evaluation.null import PermutationNull, permutation_null
+from cad.model.estimator import make_estimator
+from cad.model.explanation import explanation_rows
+from cad.run_folder.tables import Failure
+from cad.stages.aggregate import Aggregated
+from cad.stages.judge import Judged, judge
+from cad.stages.load import Loaded
+
+
+def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
+    """Give every region the probability that the other patients' model gives it.
+
+    Raises
+    ------
+    CadError
+        When no region can be learned from, or a site is needed and unknown.
+    """
+    start = time.perf_counter()
+    table, source = aggregated.table, aggregated.source
+    if not table.labelled.any():
+        raise CadError(
+            "no region has a score or a histology to learn from",
+            file=loaded.cohort.root,
+            hint="fill in scores.tsv, or use `cad predict` with a trained model",
+        )
+    if loaded.settings.validate_.scheme == "none":
+        return _not_validated(loaded, aggregated)
+    folds = out_of_fold(
+        make_estimator(loaded.settings),
+        source,
+        table.y,
+        groups=left_out_together(loaded, aggregated),
+        eta=table.eta,
+        patients=table.groups,
+        n_jobs=loaded.options.jobs,
+        keep_estimators=True,
+    )
+    explanations, failures = _explain(aggregated, folds)
+    results, metrics = judge(
+        loaded,
+        aggregated,
+        folds.probability,
+        folds.decision,
+        folds=folds,
+        null=_null(loaded, aggregated),
+    )
+    return Judged(
+        results,
+        metrics,
+        explanations,
+        failures,
+        notes=source.notes,
+        timings={"validate": time.perf_counter() - start},
+        folds=folds,
+        simulated=aggregated.simulated,
+    )
+
+
+def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
+    """Return what is left out together: every row's patient, or site.
+
+    Raises
+    ------
+    CadError
+        When sites are left out and a patient has none.
+    """
+    table = aggregated.table
+    if loaded.settings.validate_.scheme != "leave-one-site-out":
+        return table.groups
+    if (table.sites == "").any():
+        raise CadError(
+            "leave-one-site-out needs a site for every patient",
+            patient=str(table.groups[table.sites == ""][0]),
+            file=loaded.cohort.root / "participants.tsv",
+        )
+    return table.sites
+
+
+def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
+    nothing = np.full(len(aggregated.table.y), np.nan)
+    results, metrics = judge(loaded, aggregated, nothing, nothing)
+    notes = ["not validated: validate.scheme is 'none'"]
+    return Judged(results, metrics, [], [], notes, {}, simulated=aggregated.simulated)
+
+
+def _explain(
+    aggregated: Aggregated, folds: OutOfFold
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Return the explanations of every fold's regions, and the folds that could not be fitted."""
+    table, source = aggregated.table, aggregated.source
+    explanations: list[dict[str, Any]] = []
+    failures = []
+    for fold in folds.folds:
+        if fold.error:
+            patient = str(table.groups[fold.rows[0]])
+            failures.append(Failure(patient, patient, "", "validate", fold.error))
+            continue
+        training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
+        X = source(training)
+        names, keys = list(table.X.columns), table.keys.iloc[fold.rows]
+        explanations += explanation_rows(fold.estimator, X[training], X[fold.rows], names, keys)
+    return explanations, failures
+
+
+def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
+    """Measure the whole loop under permuted labels, when the settings ask for it."""
+    settings, table = loaded.settings.validate_, aggregated.table
+    if settings.permutations == 0:
+        return None
+    return permutation_null(
+        make_estimator(loaded.settings),
+        aggregated.source,
+        table.y,
+        table.labels["truth"].to_numpy(float),
+        groups=left_out_together(loaded, aggregated),
+        n=settings.permutations,
+        eta=table.eta,
+        patients=table.groups,
+        seed=settings.seed,
+        n_jobs=loaded.options.jobs,
+    )

@@ -1,0 +1,122 @@
+"""One writer per file: the table says which, and no second module writes one."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cad.run_folder import RunFolder
+from cad.run_folder.folder import WRITERS
+
+PACKAGE = Path(__file__).resolve().parents[2] / "cad"
+# The functions that write each artefact; a path that is written directly is named itself.
+TOOLS = ("cad.files", "cad.run_folder", "cad.imaging")  # they write where they are told
+FUNCTIONS = {
+    "study": "write_measured",
+    "features": "write_features",
+    "labels": "write_labels",
+    "map_display": "write_map_display",
+    "probabilities": "write_probabilities",
+    "explanations": "write_explanations",
+    "metrics": "write_metrics",
+    "failures": "write_failures",
+    "record": "write_record",
+    "validation": "write_validation",
+    "complete": "write_complete",
+    "suggestions": "write_suggestions",
+    "comparison": "write_comparison",
+}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def users(function: str) -> set[str]:
+    """Modules outside the run folder's door that name a function."""
+    return {
+        name
+        for name, tree in modules()
+        if not name.startswith("cad.run_folder")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id == function
+    }
+
+
+@pytest.mark.parametrize("artefact", sorted(FUNCTIONS))
+def test_an_artefact_has_one_writer(artefact: str) -> None:
+    assert users(FUNCTIONS[artefact]) == {WRITERS[artefact]}
+
+
+def test_the_table_names_every_path() -> None:
+    paths = {n for n in vars(RunFolder) if not n.startswith("_")} - {"check_kind", "report"}
+    assert paths == set(WRITERS)
+
+
+def test_no_other_module_spells_a_file_of_a_run() -> None:
+    folder = RunFolder(Path("run"))
+    names = {
+        getattr(folder, name).name for name in WRITERS if isinstance(getattr(folder, name), Path)
+    }
+    found = [
+        (name, node.value)
+        for name, tree in modules()
+        if not name.startswith("cad.run_folder")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    assert found == []
+
+
+def test_a_run_writes_nothing_beyond_the_table(
+    cohort: Path, quick_pipeline: Path, model: Path, tmp_path: Path
+) -> None:
+    """Every file of real runs, and the module that put it there, seen by the interpreter."""
+    from cad.cohort import read_cohort
+    from cad.execution.options import ExecutionOptions
+    from cad.execution.task import StudyTask
+    from cad.pipeline import predict_cohort, run_pipeline, suggest_next
+    from cad.settings import PipelineSettings, read_settings
+    from cad.stages.extract import process_study
+
+    runs, options = tmp_path / "runs", ExecutionOptions()
+    seen: dict[str, set[str]] = {}
+    watching = True
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if not watching or event != "os.rename" or not str(arguments[1]).startswith(str(runs)):
+            return
+        frame = sys._getframe()
+        while frame is not None:
+            name = str(frame.f_globals.get("__name__", ""))
+            if name.startswith("cad.") and not name.startswith(TOOLS):
+                where = Path(str(arguments[1])).relative_to(runs)
+                seen.setdefault(str(Path(*where.parts[1:])), set()).add(name)
+                return
+            frame = frame.f_back
+
+    sys.addaudithook(watch)
+    try:
+        run_pipeline(str(quick_pipeline), cohort, runs / "run", options)
+        predict_cohort([str(model)], cohort, runs / "new", options, probability_map=True)
+        suggest_next(str(model), cohort, runs / "next", options, 3)
+        settings = read_settings(PipelineSettings, quick_pipeline)
+        # Workers are other processes; one study is measured here.
+        process_study(StudyTask(read_cohort(cohort).studies()[0], settings, runs / "one"))
+    finally:
+        watching = False
+    folder = RunFolder(Path())
+    fixed = {str(getattr(folder, n)): n for n in WRITERS if isinstance(getattr(folder, n), Path)}
+    kinds = {"studies": "study", "figures": "figure", "report": "page", "folds": "fold_features"}
+    for file, writers in seen.items():
+        artefact = fixed.get(file) or kinds.get(Path(file).parts[0])
+        if artefact is None:
+            artefact = "map_display" if file.endswith("_display.npz") else "map_image"
+        assert writers == {WRITERS[artefact]}, file
+    assert len(seen) > 12
