@@ -236,7 +236,7 @@ def _segmentation(
     ]
     return highdicom.seg.Segmentation(
         source.headers,
-        np.stack(masks, axis=-1).astype(np.uint8),
+        np.stack(masks, axis=-1).astype(np.uint8)[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,
         series_instance_uid=_uid(identity, "SEG series"),
