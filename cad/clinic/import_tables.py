@@ -31,7 +31,7 @@ _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold the four tables as text, missing values as ``n/a``, and whether a patient is simulated."""
+    """Hold the four tables as text (missing values ``n/a``) and the mark of simulated patients."""
 
     participants: pd.DataFrame
     readers: pd.DataFrame

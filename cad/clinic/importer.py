@@ -251,7 +251,7 @@ class _Import:
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
-        """Read the rows of the score file beside the study, else of the one at the top of the source."""
+        """Read the score file beside the study, else the one at the top of the source."""
         path = study.beside(self.rules.scores)
         top = study.top / self.rules.scores
         if path is None and top.is_file() and self.count[study.patient_id] == 1:

@@ -2,10 +2,10 @@
 
 A region is a set of mask voxels, each a solid box. Its occupancy of a voxel of another grid is the
 share of that voxel's volume which the boxes fill; a voxel belongs to the region when the share is
-at least one half (METHODS 7). Where the axes of both grids are parallel the share is computed
-exactly, as a product of overlap lengths along the three axes; where they are tilted against each
-other every voxel is sampled at evenly spaced points, at least six an axis and a third of a mask
-voxel apart.
+at least one half (docs/methods.md 7). Where the axes of both grids are parallel the share is
+computed exactly, as a product of overlap lengths along the three axes; where they are tilted
+against each other every voxel is sampled at evenly spaced points, at least six an axis and a third
+of a mask voxel apart.
 """
 
 from __future__ import annotations
