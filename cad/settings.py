@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,6 +31,11 @@ class ImageSettings(Section):
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = Field(
         "zscore", description="T2 intensity scale: per-patient z-score, reference tissue, or Nyul"
+    )
+    t2_reference: Literal["gland", "image", "auto"] = Field(
+        "auto",
+        description="where the z-score is taken: the gland mask, the whole image, or the "
+        "mask when every study of the cohort has one",
     )
     bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
     registration: Literal["none", "rigid"] = Field(
@@ -108,18 +113,39 @@ class LabelSettings(Section):
     readers: Literal["all", "expert"] | tuple[str, ...] = Field(
         "all", description="whose scores count: all, the declared expert, or named readers"
     )
+    consensus: Literal["mean", "pooled"] = Field(
+        "mean",
+        description="p of several readers: their mean, or pooled by skill on training histology",
+    )
     eta: Literal["adaptive"] | float = Field(
         "adaptive", description="disagreement: standard deviation over readers, or one constant"
     )
-    eta_min: float = Field(0.125, ge=0, lt=0.5, description="reading precision, a floor for eta")
+    eta0: Annotated[float, Field(ge=0, lt=0.5)] | tuple[float, ...] = Field(
+        0.125,
+        description="reading precision: narrowest half-width and edge of certainty; a list is "
+        "weighed on inner folds",
+    )
+    kappa: Annotated[float, Field(ge=0)] | tuple[float, ...] = Field(
+        1.0,
+        description="share of the disagreement that becomes half-width; a list is weighed on "
+        "inner folds",
+    )
     boundary: Literal["drop", "paper"] = Field("drop", description="rule at the ends of (0, 1)")
     histology: Literal["ignore", "override"] = Field(
         "ignore", description="whether known histology replaces the readers as a certain label"
     )
-    isup_min: int = Field(1, ge=1, le=5, description="lowest ISUP grade that counts as malignant")
-    pirads_probability: dict[int, float] | None = Field(
-        None, description="probability of each PI-RADS category; needed for pirads scores"
+    isup_min: int = Field(
+        2, ge=1, le=5, description="lowest ISUP grade that counts as malignant; 1 is any cancer"
     )
+    pirads_probability: Literal["pi-cai"] | dict[int, float] = Field(
+        "pi-cai",
+        description="probability of each PI-RADS category: a published table, or one's own",
+    )
+
+    @property
+    def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Return eta_0 and kappa as the learner is told them; a constant eta is its own eta_0."""
+        return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 
 class LearnerSettings(Section):

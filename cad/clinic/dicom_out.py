@@ -26,7 +26,7 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import generate_uid
 
-from cad.clinic.conversion import OWN_MODEL_NAME
+from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.source import SourceImages, source_images
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.clinic.conversion import RoiRow
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.patients import FIRST_SESSION, Place
 from cad.cohort import MISSING, is_simulated, write_tables
 from cad.errors import CadError
+from cad.imaging.study import Roi
 from cad.labels.scales import check_score
 
 COMPLETE = "complete"
@@ -86,7 +86,7 @@ class Tables:
     def with_study(
         self,
         place: Place,
-        rows: list[RoiRow],
+        rows: list[Roi],
         scores: list[dict[str, str]],
         rules: ImportRules,
         others: Iterable[Place] = (),
@@ -97,7 +97,7 @@ class Tables:
         ----------
         place : Place
             The study.
-        rows : list of RoiRow
+        rows : list of Roi
             New regions.
         scores : list of dict
             Rows of the source's score file for this patient, with the source's ROI ids.
@@ -119,7 +119,7 @@ class Tables:
         tables = tables._with_scores(records, rules)
         return tables._with_patient(place, others, rules)
 
-    def _free_ids(self, place: Place, rows: list[RoiRow]) -> dict[str, str]:
+    def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
         """ROI ids are unique in a patient: one that another session has gets the session first."""
         own = self.rois["participant_id"] == place.participant_id
         taken = set(self.rois["roi_id"][own])
@@ -128,7 +128,7 @@ class Tables:
             for row in rows
         }
 
-    def _with_regions(self, place: Place, rows: list[RoiRow], ids: dict[str, str]) -> Tables:
+    def _with_regions(self, place: Place, rows: list[Roi], ids: dict[str, str]) -> Tables:
         if not rows:
             return self
         added = pd.DataFrame(
@@ -136,8 +136,8 @@ class Tables:
                 "participant_id": place.participant_id,
                 "roi_id": [ids[row.roi_id] for row in rows],
                 "label": [str(row.label) for row in rows],
-                "zone": [row.zone or MISSING for row in rows],
-                "histology": [row.histology or MISSING for row in rows],
+                "zone": [row.zone for row in rows],
+                "histology": [row.histology for row in rows],
                 "isup": [MISSING if row.isup is None else str(row.isup) for row in rows],
             }
         )

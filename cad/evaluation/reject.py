@@ -40,7 +40,7 @@ class RejectPoint:
     referred_benign: int
 
 
-def decide(score: ArrayLike, lower: float, upper: float) -> np.ndarray:
+def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     """Return 1 above ``upper``, 0 below ``lower``, -1 (refer) between, bounds included.
 
     Works alike on probabilities with P- and P+ and on the decision values of a classifier with a

@@ -52,7 +52,7 @@ MAX_LEVELS = 1024
 def discretise(
     values: np.ndarray, start: np.ndarray, bins: int | None, bin_width: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Grey levels of each region's values.
+    """Return the grey levels of each region's values.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def discretise(
 
 
 def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray) -> np.ndarray:
-    """Features of each region's grey-level histogram.
+    """Return the features of each region's grey-level histogram.
 
     Parameters
     ----------
@@ -142,6 +142,7 @@ def _discretise(
             if high == low:
                 level = 1
             elif bins > 0:
+                # The maximum itself would open a level bins + 1.
                 level = min(int(bins * (values[i] - low) / (high - low)) + 1, bins)
             else:
                 level = int(math.floor(values[i] / width) - math.floor(low / width)) + 1
@@ -195,7 +196,7 @@ def _histogram(
 
 @njit(cache=True)
 def _gradients(counts: np.ndarray, out: np.ndarray) -> None:
-    """Largest and smallest slope of the histogram and their levels (first on ties)."""
+    """Return the largest and smallest slope of the histogram and their levels (first on ties)."""
     top = len(counts)
     out[19], out[20], out[21], out[22] = 0.0, 1.0, 0.0, 1.0
     if top < 2:

@@ -35,14 +35,14 @@ FIT_QUALITY = (UNFIT, "_r2", "_residual")
 
 
 def aggregation_of(texture: TextureSettings) -> str:
-    """IBSI's name of the settings' aggregation."""
+    """Return IBSI's name of the settings' aggregation."""
     return _AGGREGATION[texture.dimension, texture.aggregation]
 
 
 def measure(
     prepared: Prepared, regions: Regions, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Feature columns of regions on a modality.
+    """Measure regions on a modality.
 
     Parameters
     ----------
@@ -57,8 +57,9 @@ def measure(
     -------
     dict of str to ndarray, shape (n_regions,)
         In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
-        has no pair of neighbours for co-occurrence. Kinetic parameters of voxels that did not fit
-        are left out; fit quality (R2, residual, share that did not fit) is of all voxels.
+        has no pair of neighbours for co-occurrence. Statistics weigh voxels by the region's share
+        of them, histogram and co-occurrence take its core. Kinetic parameters of voxels that did
+        not fit are left out; fit quality (R2, residual, share that did not fit) is of all voxels.
     """
     columns = (
         _measure_maps(prepared, regions, settings)
@@ -77,12 +78,13 @@ def _measure_image(
 ) -> dict[str, np.ndarray]:
     name, image, families = prepared.name, prepared.grid.array, settings.families
     columns: dict[str, np.ndarray] = {}
-    values = regions.values(image)
-    finite, start, kept = keep_finite(values, regions.start)
+    core = regions.core()
+    values = core.values(image)
+    finite, start, kept = keep_finite(values, core.start)
     texture = settings.texture
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width)
     if "intensity" in families:
-        columns |= _statistics(f"{name}_intensity", finite, start)
+        columns |= _statistics(f"{name}_intensity", regions.values(image), regions)
     if "histogram" in families:
         found = histogram_features(levels, start, n_levels)
         columns |= {f"{name}_histogram_{f}": found[:, i] for i, f in enumerate(HISTOGRAM)}
@@ -92,12 +94,12 @@ def _measure_image(
             ("sobel", sobel_map(image, prepared.grid.spacing, inside)),
             ("kirsch", kirsch_map(image, inside)),
         ):
-            columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions.start)
+            columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions)
     if "haralick" in families:
         everywhere = np.zeros(len(values), np.int64)
         everywhere[kept] = levels
         texture_values = haralick_features(
-            everywhere, n_levels, regions, texture.distance, aggregation_of(texture)
+            everywhere, n_levels, core, texture.distance, aggregation_of(texture)
         )
         columns |= {f"{name}_haralick_{f}": texture_values[:, i] for i, f in enumerate(HARALICK)}
     return columns
@@ -121,13 +123,16 @@ def _measure_maps(
             model = next((m for m in unfit if stem.startswith(f"{m}_")), None)
             if model is not None:
                 values[unfit[model]] = np.nan
-        columns |= _statistics(stem, values, regions.start)
+        columns |= _statistics(stem, values, regions)
     return columns
 
 
-def _statistics(stem: str, values: np.ndarray, start: np.ndarray) -> dict[str, np.ndarray]:
-    finite, limits, _ = keep_finite(values, start)
-    found = statistics(finite, limits)
+def _statistics(stem: str, values: np.ndarray, regions: Regions) -> dict[str, np.ndarray]:
+    finite, limits, kept = keep_finite(values, regions.start)
+    if regions.weight is None:
+        found = statistics(finite, limits)
+    else:
+        found = statistics(finite, limits, regions.weight[kept], regions.is_core()[kept])
     found[np.diff(limits) < MIN_VOXELS] = np.nan
     wanted = statistics_of(stem)
     return {f"{stem}_{s}": found[:, i] for i, s in enumerate(STATISTICS) if s in wanted}

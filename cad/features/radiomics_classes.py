@@ -40,7 +40,7 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
 def radiomics_features(
     prepared: Prepared, regions: Regions, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Features of the classes that the settings name.
+    """Return the features of the classes that the settings name.
 
     Parameters
     ----------
@@ -67,7 +67,10 @@ def radiomics_features(
         return columns
     # pyradiomics sums in the image's own type; float32 would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
+    regions = regions.core()
     for r in range(regions.count):
+        if regions.sizes[r] == 0:
+            continue
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
         found = _one(image, image.with_array(mask.reshape(regions.shape)), settings)
@@ -100,5 +103,5 @@ def _one(image: Volume, mask: Volume, settings: FeatureSettings) -> dict[str, fl
 
 
 def _snake(name: str) -> str:
-    """``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
+    """Write ``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

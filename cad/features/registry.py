@@ -129,13 +129,13 @@ SIGNED = ("t2w_intensity", "dce_semi_wash_out", "dce_semi_bolus_arrival")
 
 
 def map_feature_stem(map_name: str) -> str:
-    """First part of the column names of a perfusion map."""
+    """Return the first part of the column names of a perfusion map."""
     kinetic = map_name.startswith(("tofts_", "extended_tofts_", "brix_")) or map_name == "t1"
     return f"dce_{map_name}" if kinetic else f"dce_semi_{map_name}"
 
 
 def statistics_of(stem: str) -> tuple[str, ...]:
-    """Which statistics make sense on an image or map; fit quality needs one, not twenty."""
+    """Return which statistics make sense on an image or map; fit quality needs one, not twenty."""
     if stem.endswith("_did_not_fit"):
         return ("mean",)
     if stem.endswith(("_r2", "_residual")):
@@ -193,12 +193,12 @@ FEATURES: dict[str, FeatureDefinition] = _build()
 
 
 def feature_units(names: list[str]) -> dict[str, str]:
-    """Unit of each feature; those of pyradiomics' further classes are given as its own."""
+    """Return the unit of each feature; pyradiomics' further classes are given as its own."""
     return {n: FEATURES[n].unit if n in FEATURES else "pyradiomics" for n in names}
 
 
 def features_page() -> str:
-    """``docs/features.md``: every feature with definition, unit and source."""
+    """Return ``docs/features.md``: every feature with definition, unit and source."""
     lines = [
         "# Features",
         "",

@@ -1,4 +1,4 @@
-"""From several readers' scores and histology to one label per region (METHODS 1)."""
+"""From several readers' scores and histology to one label per region (docs/methods.md 1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.labels.scales import score_probability
+from cad.labels.scales import PIRADS_TABLES, score_probability
 from cad.settings import LabelSettings
 
 ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
@@ -19,7 +19,7 @@ _KEY = ["participant_id", "roi_id"]
 def reader_labels(
     scores: pd.DataFrame, rois: pd.DataFrame, readers: pd.DataFrame, settings: LabelSettings
 ) -> pd.DataFrame:
-    """One label per ROI: what its readers believed, how much they disagreed, what is certain.
+    """Return one label per ROI: what its readers believed, how they differ, what is certain.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def reader_labels(
     -------
     DataFrame
         One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
-        ``p``, the mean probability over the readers, and ``eta``, its uncertainty (NaN without a
-        reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN; ``y``, what
-        a learner is told: ``certain`` where known, else ``p``.
+        ``p``, the mean probability over the readers, and ``eta``, how much they disagree (NaN
+        without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
+        ``y``, what a learner is told: ``certain`` where known, else ``p``.
 
     Raises
     ------
@@ -48,9 +48,11 @@ def reader_labels(
 
     Notes
     -----
-    ``eta`` is the standard deviation of the readers' probabilities (ddof 1), never below
-    ``eta_min``; a single reader gets :data:`ETA0`, half a step of the five-point scale. A constant
-    ``settings.eta`` is taken as stated, without the floor. [N14] V-B.
+    ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
+    ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
+    five-point scale. Widths of intervals are made of it by the learner, with ``settings.precision``
+    (docs/methods.md 8). [N14] V-B. ``labels.consensus: pooled`` replaces ``p`` and ``eta`` inside
+    each fold (:mod:`cad.labels.pooled`); the mean stands here.
     """
     known = reader_probabilities(scores, rois, settings)
     counting = chosen_readers(readers, settings.readers)
@@ -70,7 +72,7 @@ def reader_labels(
 def reader_probabilities(
     scores: pd.DataFrame, rois: pd.DataFrame, settings: LabelSettings
 ) -> pd.DataFrame:
-    """Every reader's score as a probability.
+    """Return every reader's score as a probability.
 
     Returns
     -------
@@ -104,8 +106,45 @@ def reader_probabilities(
     )
 
 
+def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
+    """Return the readers' probabilities as a matrix, for consensus rules and readers' skill.
+
+    Parameters
+    ----------
+    probabilities : DataFrame
+        As :func:`reader_probabilities` returns.
+    rois : DataFrame
+        ``participant_id, roi_id``; the rows of the result.
+
+    Returns
+    -------
+    grades : ndarray, shape (n_rois, n_readers)
+        NaN where a reader did not score.
+    readers : list of str
+        Its columns.
+    """
+    wide = probabilities.pivot(index=_KEY, columns="reader_id", values="probability")
+    wide = wide.reindex(pd.MultiIndex.from_frame(rois[_KEY]))
+    return wide.to_numpy(dtype=float), [str(reader) for reader in wide.columns]
+
+
+def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
+    """Return what a run must say about its labels: substitutes that an answer rests on."""
+    said = []
+    given = scores.loc[scores["score"].notna(), "scale"]
+    if (given == "pirads").any() and isinstance(settings.pirads_probability, str):
+        said.append(PIRADS_TABLES[settings.pirads_probability].note)
+    scales = sorted(given.unique())
+    if len(scales) > 1:
+        said.append(
+            f"scores on different scales ({', '.join(scales)}) were turned into probabilities "
+            "before they were put together"
+        )
+    return said
+
+
 def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list[str]:
-    """Ids of the readers whose scores count.
+    """Return the ids of the readers whose scores count.
 
     Parameters
     ----------
@@ -140,15 +179,16 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     return list(choice)
 
 
-def malignant(rois: pd.DataFrame, isup_min: int = 1) -> np.ndarray:
-    """Histological truth of every ROI.
+def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
+    """Return the histological truth of every ROI.
 
     Parameters
     ----------
     rois : DataFrame
         ``histology`` (malignant, benign or missing) and ``isup`` (grade or missing).
     isup_min : int
-        Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer.
+        Lowest ISUP grade that counts as malignant; 2 is clinically significant cancer, the
+        field's definition, 1 any cancer.
 
     Returns
     -------
@@ -186,12 +226,11 @@ def malignant(rois: pd.DataFrame, isup_min: int = 1) -> np.ndarray:
 
 
 def _uncertainty(labels: pd.DataFrame, settings: LabelSettings) -> np.ndarray:
-    known = labels["n_readers"].to_numpy() > 0
+    n = labels["n_readers"].to_numpy()
     if settings.eta != "adaptive":
-        return np.where(known, float(settings.eta), np.nan)
-    spread = np.maximum(labels["spread"].to_numpy(dtype=float), settings.eta_min)
-    eta = np.where(labels["n_readers"] == 1, max(ETA0, settings.eta_min), spread)
-    return np.where(known, eta, np.nan)
+        return np.where(n > 0, float(settings.eta), np.nan)
+    spread = labels["spread"].to_numpy(dtype=float)
+    return np.where(n == 1, ETA0, np.where(n > 0, spread, np.nan))
 
 
 def _refuse_inconsistent(scores: pd.DataFrame, rois: pd.DataFrame) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import beta
 
 from cad.errors import CadError
 
@@ -11,6 +15,80 @@ _FIVE = (1.0, 2.0, 3.0, 4.0, 5.0)
 _QUARTERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEVELS: dict[str, tuple[float, ...]] = {"likert5": _FIVE, "likert01": _QUARTERS, "pirads": _FIVE}
 SCALES = (*_LEVELS, "percent")
+
+
+@dataclass(frozen=True)
+class PiradsTable:
+    """How often each PI-RADS category was cancer in a published series.
+
+    Parameters
+    ----------
+    name : str
+        As in the settings.
+    source : str
+        Whom the numbers are of; shown wherever they are used.
+    lesions, cancers : dict of int to int
+        Lesions of each category, and those of them with ISUP 2 or above.
+    """
+
+    name: str
+    source: str
+    lesions: dict[int, int]
+    cancers: dict[int, int]
+
+    @property
+    def probability(self) -> dict[int, float]:
+        """Return the share of cancers of each category."""
+        return {k: self.cancers[k] / n for k, n in self.lesions.items()}
+
+    def interval(self, category: int, level: float = 0.95) -> tuple[float, float]:
+        """Return the exact (Clopper and Pearson 1934) interval of a category's share."""
+        k, n, tail = self.cancers[category], self.lesions[category], (1 - level) / 2
+        lower = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
+        return lower, 1.0 if k == n else float(beta.ppf(1 - tail, k + 1, n - k))
+
+    @property
+    def note(self) -> str:
+        """Return the sentence that a run shows when it uses the table."""
+        shares = ", ".join(
+            "{}: {:.3f} [{:.3f}, {:.3f}]".format(k, p, *self.interval(k))
+            for k, p in self.probability.items()
+        )
+        return f"PI-RADS scores mean the share with ISUP 2 or above in {self.source}: {shares}"
+
+
+PIRADS_TABLES = {
+    "pi-cai": PiradsTable(
+        "pi-cai",
+        "1,192 biopsied lesions of the public marksheet of the PI-CAI challenge; lesions that "
+        "nobody biopsied are rarer cancers",
+        {1: 96, 2: 148, 3: 208, 4: 389, 5: 351},
+        {1: 2, 2: 11, 3: 21, 4: 147, 5: 225},
+    )
+}
+
+
+def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
+    """Return the probability of each PI-RADS category, named or one's own.
+
+    Raises
+    ------
+    CadError
+        For an unknown name, and for one's own table where a higher category is less probable.
+    """
+    if isinstance(choice, str):
+        if choice not in PIRADS_TABLES:
+            raise CadError(
+                f"labels.pirads_probability names {choice!r}: known is {', '.join(PIRADS_TABLES)}"
+            )
+        return PIRADS_TABLES[choice].probability
+    ordered = [choice[k] for k in sorted(choice)]
+    if (np.diff(ordered) < 0).any():
+        raise CadError(
+            f"labels.pirads_probability {dict(choice)} falls from one category to the next",
+            hint="a higher PI-RADS category is never less suspicious",
+        )
+    return choice
 
 
 def check_score(scale: str, score: float) -> None:
@@ -43,9 +121,9 @@ def check_score(scale: str, score: float) -> None:
 
 
 def score_probability(
-    scale: str, score: float, pirads_probability: Mapping[int, float] | None = None
+    scale: str, score: float, pirads_probability: str | Mapping[int, float] = "pi-cai"
 ) -> float:
-    """Probability of malignancy that a score states (METHODS 1).
+    """Return the probability of malignancy that a score states (docs/methods.md 1).
 
     Parameters
     ----------
@@ -53,9 +131,9 @@ def score_probability(
         As in :func:`check_score`.
     score : float
         The score as the reader gave it.
-    pirads_probability : mapping of int to float, optional
-        Probability of each PI-RADS category. PI-RADS is an ordinal category and not an
-        equidistant scale, so there is no default.
+    pirads_probability : str or mapping of int to float
+        A table of :data:`PIRADS_TABLES`, or the probability of each PI-RADS category: PI-RADS is
+        an ordinal category and not an equidistant scale.
 
     Returns
     -------
@@ -74,12 +152,13 @@ def score_probability(
         return score / 100
     if scale == "likert01":
         return float(score)
-    if pirads_probability is None or int(score) not in pirads_probability:
+    table = pirads_table(pirads_probability)
+    if int(score) not in table:
         raise CadError(
-            f"PI-RADS {score:g} has no probability: PI-RADS is not a Likert scale",
-            hint="name one for every category in labels.pirads_probability",
+            f"PI-RADS {score:g} has no probability in labels.pirads_probability",
+            hint="name one for every category, or 'pi-cai' for the published table",
         )
-    value = float(pirads_probability[int(score)])
+    value = float(table[int(score)])
     if not 0 <= value <= 1:
         raise CadError(f"labels.pirads_probability[{int(score)}] is {value:g}, must be in [0, 1]")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cad.learners.averaged import AveragedProbabilisticSVC
 from cad.learners.baselines import KernelLogistic, LogitSVR
 from cad.learners.opauc import OPAUC
 from cad.learners.probabilistic import ProbabilisticSVC
@@ -14,6 +15,7 @@ from cad.learners.svmlin import SVMLin
 from cad.learners.svmroc import SVMROC
 
 LEARNERS: dict[str, type] = {
+    "AveragedProbabilisticSVC": AveragedProbabilisticSVC,
     "FuzzySVC": FuzzySVC,
     "KernelLogistic": KernelLogistic,
     "LogitSVR": LogitSVR,
@@ -34,6 +36,7 @@ __all__ = [
     "OPAUC",
     "SSLROC",
     "SVMROC",
+    "AveragedProbabilisticSVC",
     "FuzzySVC",
     "KernelLogistic",
     "LogitSVR",

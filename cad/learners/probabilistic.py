@@ -17,17 +17,26 @@ from cad.learners.base import (
     warn_unless_converged,
 )
 from cad.learners.problem import Array, Problem, Solution, pointwise_problem
-from cad.learners.soft_labels import CERTAIN_POSITIVE, SoftLabels, soft_labels
+from cad.learners.soft_labels import (
+    CERTAIN_POSITIVE,
+    KIND_NAMES,
+    SoftLabels,
+    check_soft,
+    half_widths,
+    soft_labels,
+)
 from cad.learners.solvers import solve_pointwise
 
-# Below this share of the largest decision value a learned scale is no scale (METHODS 2).
+# Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
 _COLLAPSED = 1e-6
+# Shares of kappa that are tried in turn when every interval contains 1/2.
+_NARROWER = (0.5, 0.25)
 
 
 def probabilistic_problem(
     labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
 ) -> Problem:
-    """Rows of the P-SVM (METHODS 2).
+    """Build the rows of the P-SVM (docs/methods.md 2).
 
     Parameters
     ----------
@@ -75,21 +84,31 @@ class ProbabilisticSVC(KernelMachine):
     C_soft : float, optional
         Cost of leaving the interval of a soft label; C when None.
     eta : float
-        Half-width of the interval when ``fit`` is given none, and the reading precision eta_0 of
-        the boundary rule and of the fixed scale.
+        Uncertainty of every label when ``fit`` is given none.
+    eta0 : float, optional
+        Reading precision: the narrowest half-width, the edge of the boundary rule and the margin
+        of a certain label at the fixed scale. None: the papers' protocol, no narrowest width and
+        ``eta`` for the other two. Never taken from the argument of ``fit``.
+    kappa : float
+        Share of the uncertainty that becomes half-width: eta_i = clip(max(eta0, kappa eta), 0,
+        1/2) (docs/methods.md 8).
     boundary : "drop" or "paper"
-        What an interval that leaves (0, 1) means (METHODS 1).
+        What an interval that leaves (0, 1) means (docs/methods.md 1).
     scale : "learned", "fixed" or float
-        s = 1/A learned with s >= 0 ([N14] (13)); fixed at 1 / ln(1/eta - 1) so that a certain
-        label's margin means 1 - eta ([N14] (14)); or given.
+        s = 1/A learned with s >= 0 ([N14] (13)); fixed at 1 / ln(1/eta0 - 1) so that a certain
+        label's margin means 1 - eta0 ([N14] (14)); or given.
     kernel, gamma, degree, coef0, solver, tol, cache_size
         As :class:`cad.learners.PlattSVC`.
 
     Attributes
     ----------
     scale_ : float
-        s. When every label is certain there is nothing to learn it from: this is then the SVM and
-        s the fixed one.
+        s. Where there is nothing to learn it from (every label certain, or every interval around
+        1/2 at any kappa) it is the fixed one.
+    kappa_ : float
+        kappa, or the narrower one that was needed to learn the scale; a warning says so.
+    label_kinds_ : ndarray of str, shape (n,)
+        What every sample said (:data:`cad.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
         Number of samples of every kind of label.
     classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
@@ -101,6 +120,8 @@ class ProbabilisticSVC(KernelMachine):
         C: float = 1.0,
         C_soft: float | None = None,
         eta: float = 0.125,
+        eta0: float | None = None,
+        kappa: float = 1.0,
         boundary: Any = "drop",
         scale: Any = "learned",
         kernel: Any = "rbf",
@@ -114,6 +135,8 @@ class ProbabilisticSVC(KernelMachine):
         self.C = C
         self.C_soft = C_soft
         self.eta = eta
+        self.eta0 = eta0
+        self.kappa = kappa
         self.boundary = boundary
         self.scale = scale
         self.kernel = kernel
@@ -141,7 +164,8 @@ class ProbabilisticSVC(KernelMachine):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (0 and 1 are certain).
         eta : float or array, shape (n,), optional
-            Half-widths; override the constructor's.
+            Uncertainty of the labels; overrides the constructor's. One number means the same as
+            an array of it.
         sample_weight : array, shape (n,), optional
             Multiplies the costs.
         start : array, shape (n,), optional
@@ -151,16 +175,12 @@ class ProbabilisticSVC(KernelMachine):
         ------
         LearnerError
             For y or eta out of range, one class, and where the scale cannot be learned: no
-            certain label, no soft interval that excludes 1/2, or a scale that collapses.
+            certain label, or a scale that collapses.
         """
         X, targets, weight = self._read_inputs(X, y, sample_weight)
-        eta0 = self._precision(eta)
-        width = eta0 if eta is None else eta
-        try:
-            labels = soft_labels(targets.p, width, self.boundary, eta0)
-        except ValueError as error:
-            raise LearnerError(str(error)) from error
-        scale = self._fixed_scale(labels, weight > 0, eta0)
+        spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
+        labels, self.kappa_ = self._labels(targets.p, spread, weight > 0)
+        scale = self._fixed_scale(labels, weight > 0)
         cost = check_cost("C", self.C) * weight
         soft = cost if self.C_soft is None else check_cost("C_soft", self.C_soft) * weight
         problem = probabilistic_problem(labels, cost, soft, scale)
@@ -177,60 +197,88 @@ class ProbabilisticSVC(KernelMachine):
         self.scale_ = float(solution.u[1]) if scale is None else float(scale)
         self._refuse_collapse(solution, labels, weight > 0)
         self.classes_ = targets.classes
+        self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
         self._keep(gram, solution)
         return self
 
-    def _precision(self, eta: ArrayLike | None) -> float:
-        """eta_0: the scalar given to fit, else the constructor's."""
-        given: Any = self.eta if eta is None or np.ndim(eta) else np.asarray(eta).item()
-        if not isinstance(given, (int, float, np.floating)) or not 0 <= given < 0.5:
-            raise LearnerError(f"eta = {given!r}, a constant eta must lie in [0, .5)")
-        return float(given)
+    def _precision(self) -> float:
+        """Return eta_0, which no argument of ``fit`` changes."""
+        return _in_range("eta", self.eta, 0.5) if self.eta0 is None else self._floor()
 
-    def _fixed_scale(self, labels: SoftLabels, used: Any, eta0: float) -> float | None:
-        """s when it is fixed; None when it is learned. Refuses what has no answer."""
+    def _floor(self) -> float:
+        return 0.0 if self.eta0 is None else _in_range("eta0", self.eta0, 0.5)
+
+    def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float]:
+        """Return what the labels say, and the kappa it took.
+
+        A learned scale has no bound when every interval contains 1/2 (binary reads: one reader who
+        dissents makes a spread of .38 or more). Narrower intervals around the same means do.
+        """
+        kappa = _in_range("kappa", self.kappa, np.inf)
+        labels = self._at(p, spread, kappa)
+        if self.scale != "learned" or not _all_around_half(labels, used):
+            return labels, kappa
+        shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
+        for narrower in (kappa * share for share in shares):
+            tried = self._at(p, spread, narrower)
+            if not _all_around_half(tried, used):
+                warnings.warn(
+                    f"every soft interval contains 1/2 at kappa = {kappa:g}: the scale is learned "
+                    f"from narrower ones, kappa = {narrower:g}",
+                    LearnerWarning,
+                    stacklevel=3,
+                )
+                return tried, narrower
+        return labels, kappa
+
+    def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
+        try:
+            _, spread = check_soft(p, spread)
+            width = (
+                kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
+            )
+            return soft_labels(p, np.minimum(width, 1.0), self.boundary, self._precision())
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+
+    def _fixed_scale(self, labels: SoftLabels, used: Any) -> float | None:
+        """Return s when it is fixed; None when it is learned. Refuse what has no answer."""
         certain = labels.certain & used
         informative = ~labels.certain & used
         informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
-        self._check_informative(labels, certain, informative)
+        check_labels(labels, used)
+        sides = np.unique(labels.kinds[certain])
+        if len(sides) == 1:
+            warnings.warn(
+                f"every certain label is {KIND_NAMES[sides[0]].removeprefix('certain_')}: "
+                "the margin is held on one side only",
+                LearnerWarning,
+                stacklevel=3,
+            )
         if isinstance(self.scale, str) and self.scale == "learned":
             if not informative.any():
-                return _margin_scale(eta0)
+                return margin_scale(self._precision())
             if not certain.any():
                 raise LearnerError(
                     "no certain label: with a learned scale f = b = s = 0 is optimal",
-                    hint="use scale='fixed', or labels with p <= eta or p >= 1 - eta",
+                    hint="use scale='fixed', or labels with p <= eta0 or p >= 1 - eta0",
                 )
-            if not (((labels.lower > 0) | (labels.upper < 0)) & informative).any():
-                raise LearnerError(
-                    "every soft interval contains 1/2: the learned scale is unbounded",
-                    hint="use scale='fixed', or narrower eta",
+            if _all_around_half(labels, used):
+                scale = margin_scale(self._precision())
+                warnings.warn(
+                    "every soft interval contains 1/2 at any kappa: the scale cannot be learned "
+                    f"and is held at the margin's, {scale:.3g}",
+                    LearnerWarning,
+                    stacklevel=3,
                 )
+                return scale
             return None
         if isinstance(self.scale, str):
             if self.scale != "fixed":
                 raise LearnerError(f'scale = {self.scale!r}: "learned", "fixed" or a number > 0')
-            return _margin_scale(eta0)
+            return margin_scale(self._precision())
         return check_cost("scale", self.scale)
-
-    def _check_informative(self, labels: SoftLabels, certain: Any, informative: Any) -> None:
-        if not (certain | informative).any():
-            raise LearnerError(
-                "no sample says anything: every interval p +- eta covers (0, 1)",
-                hint="give smaller eta, or certain labels",
-            )
-        positive = labels.kinds == CERTAIN_POSITIVE
-        sides = {bool(side) for side in np.unique(positive[certain])}
-        if len(sides) == 1 and not informative.any():
-            raise LearnerError("one class only among the labels: two are needed")
-        if len(sides) == 1:
-            name = "positive" if sides.pop() else "negative"
-            warnings.warn(
-                f"every certain label is {name}: the margin is held on one side only",
-                LearnerWarning,
-                stacklevel=4,
-            )
 
     def _refuse_collapse(self, solution: Solution, labels: SoftLabels, used: Any) -> None:
         values = solution.f + solution.u[0]
@@ -257,11 +305,51 @@ class ProbabilisticSVC(KernelMachine):
         return probability
 
 
-def _margin_scale(eta0: float) -> float:
-    """s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
+def check_labels(labels: SoftLabels, used: Any) -> None:
+    """Refuse labels that say nothing, or of one class only.
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    used : ndarray of bool, shape (n,)
+        Samples that count.
+
+    Raises
+    ------
+    LearnerError
+        As the first line says.
+    """
+    certain = labels.certain & used
+    informative = ~labels.certain & used
+    informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    if not (certain | informative).any():
+        raise LearnerError(
+            "no sample says anything: every interval p +- eta covers (0, 1)",
+            hint="give smaller eta, or certain labels",
+        )
+    if len(np.unique(labels.kinds[certain])) == 1 and not informative.any():
+        raise LearnerError("one class only among the labels: two are needed")
+
+
+def _all_around_half(labels: SoftLabels, used: Any) -> bool:
+    """Return whether there are soft intervals and each of them contains 1/2."""
+    soft = ~labels.certain & used
+    soft &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    return bool(soft.any()) and not bool(((labels.lower > 0) | (labels.upper < 0))[soft].any())
+
+
+def _in_range(name: str, value: Any, end: float) -> float:
+    """Return a number in [0, end) as a float; refuse others."""
+    if not isinstance(value, (int, float, np.number)) or not 0 <= value < end:
+        raise LearnerError(f"{name} = {value!r}, must lie in [0, {end:g})")
+    return float(value)
+
+
+def margin_scale(eta0: float) -> float:
+    """Return s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
     if not 0 < eta0 < 0.5:
         raise LearnerError(
-            f"eta = {eta0:g}: the fixed scale 1 / ln(1/eta - 1) needs 0 < eta < .5",
-            hint="set the constructor's eta, or give scale as a number",
+            f"eta0 = {eta0:g}: the fixed scale 1 / ln(1/eta0 - 1) needs 0 < eta0 < .5",
+            hint="set eta0, or give scale as a number",
         )
     return float(1.0 / np.log(1.0 / eta0 - 1.0))

@@ -1,4 +1,4 @@
-"""From a probability and its uncertainty to what a learner is told (METHODS 1).
+"""From a probability and its uncertainty to what a learner is told (docs/methods.md 1).
 
 Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper" is [N14] III,
 where an interval that leaves (0, 1) makes the label certain.
@@ -18,7 +18,9 @@ Rule = Literal["drop", "paper"]
 KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
 CERTAIN_NEGATIVE, CERTAIN_POSITIVE, TWO_SIDED, ONE_SIDED, NONE = range(5)
 
-# With ddof 0, eleven patterns of four readers sit on a boundary exactly (METHODS 1).
+# Widest interval: one half would leave (0, 1) on both sides wherever p lies.
+WIDEST = 0.5 - 1e-6
+# With ddof 0, eleven patterns of four readers sit on a boundary exactly (docs/methods.md 1).
 _TIE = 1e-9
 
 
@@ -49,6 +51,21 @@ class SoftLabels:
         return {name: int(np.sum(self.kinds == code)) for code, name in enumerate(KIND_NAMES)}
 
 
+def half_widths(spread: ArrayLike, eta0: float, kappa: float) -> Array:
+    """Return eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
+
+    Parameters
+    ----------
+    spread : float or array, shape (n,)
+        How much the readers differ, in units of probability, >= 0.
+    eta0 : float
+        Reading precision: no interval is narrower.
+    kappa : float
+        Share of the spread that becomes width; 0 gives every sample eta_0.
+    """
+    return np.clip(np.maximum(eta0, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
+
+
 def constraint_kinds(
     p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
 ) -> NDArray[np.int64]:
@@ -72,7 +89,8 @@ def constraint_kinds(
     p, eta = check_soft(p, eta)
     below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
     if rule == "paper":
-        # An interval that leaves on both sides is certain of nothing ((0, 0, 1, 1): METHODS 1).
+        # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
+        # docs/methods.md 1.
         negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
         edge = max(eta0, 0.0) + _TIE

@@ -22,7 +22,7 @@ DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile)
 """What reading a damaged file of this kind can raise."""
 
 
-def write_study(
+def write_measured(
     path: Path,
     *,
     key: str,

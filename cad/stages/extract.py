@@ -19,7 +19,7 @@ from cad.errors import CadError
 from cad.execution.resume import measure_studies
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, input_key
 from cad.model.fold_features import FoldFeatures, without_copies
-from cad.run_folder.study_file import read_rows, study_failures, study_key, write_study
+from cad.run_folder.study_file import read_rows, study_failures, study_key, write_measured
 from cad.run_folder.tables import KEYS, Failure, write_features
 from cad.settings import PipelineSettings
 from cad.stages.load import Loaded, failure_of, read_study_of
@@ -194,7 +194,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
         failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures
     ]
     write = partial(
-        write_study,
+        write_measured,
         task.result,
         key=key,
         participant_id=ref.participant_id,

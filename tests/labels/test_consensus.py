@@ -41,7 +41,7 @@ def test_mean_and_spread_by_hand() -> None:
     labels = reader_labels(scores, rois, READERS, LabelSettings())
     assert labels["p"].tolist()[:3] == pytest.approx([0.4375, 0.5, 0.25])
     # (0, 0, .75, 1): squared deviations sum to .796875, over 3.
-    assert labels["eta"].tolist()[:3] == pytest.approx([np.sqrt(0.796875 / 3), 0.125, 0.125])
+    assert labels["eta"].tolist()[:3] == pytest.approx([np.sqrt(0.796875 / 3), 0, 0.125])
     assert labels["n_readers"].tolist() == [4, 4, 1, 0]
     assert labels.loc[3, ["p", "eta", "y", "certain"]].isna().all()
 
@@ -49,7 +49,7 @@ def test_mean_and_spread_by_hand() -> None:
 def test_all_625_patterns_agree_with_numpy() -> None:
     patterns = list(product(range(1, 6), repeat=4))
     scores, rois = cohort(patterns)
-    labels = reader_labels(scores, rois, READERS, LabelSettings(eta_min=0.0))
+    labels = reader_labels(scores, rois, READERS, LabelSettings())
     p = (np.array(patterns) - 1) / 4
     np.testing.assert_allclose(labels["p"], p.mean(axis=1), atol=1e-15)
     np.testing.assert_allclose(labels["eta"], p.std(axis=1, ddof=1), atol=1e-12)
@@ -89,14 +89,12 @@ def test_histology_overrides_where_it_is_known() -> None:
     scores, rois = cohort([(1, 1, 2, 1), (5, 5, 5, 5), (3, 3, 4, 4), (2, 2, 2, 2)])
     rois["histology"] = ["malignant", "benign", None, "malignant"]
     rois["isup"] = [3, np.nan, np.nan, 1]
-    overriding = LabelSettings(histology="override")
+    overriding = LabelSettings(histology="override", isup_min=1)
     labels = reader_labels(scores, rois, READERS, overriding)
     np.testing.assert_array_equal(labels["certain"], [1, 0, np.nan, 1])
     np.testing.assert_array_equal(labels["y"], [1, 0, 0.625, 1])
     assert labels["p"].tolist() == pytest.approx([0.0625, 1, 0.625, 0.25])  # readers are kept
-    significant = reader_labels(
-        scores, rois, READERS, LabelSettings(histology="override", isup_min=2)
-    )
+    significant = reader_labels(scores, rois, READERS, LabelSettings(histology="override"))
     np.testing.assert_array_equal(significant["certain"], [1, 0, np.nan, 0])
     ignored = reader_labels(scores, rois, READERS, LabelSettings())
     assert ignored["certain"].isna().all()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import binom
 
 from cad.errors import CadError
-from cad.labels.scales import check_score, score_probability
+from cad.labels.scales import PIRADS_TABLES, check_score, score_probability
 
 TABLE = {1: 0.02, 2: 0.05, 3: 0.2, 4: 0.5, 5: 0.85}
 
@@ -54,10 +56,30 @@ def test_an_unknown_scale_suggests_the_nearest() -> None:
         check_score("likert-5", 3)
 
 
-def test_pirads_without_a_table_is_refused() -> None:
-    with pytest.raises(CadError, match="PI-RADS is not a Likert scale"):
-        score_probability("pirads", 3)
-    with pytest.raises(CadError, match="PI-RADS 4"):
+def test_pirads_means_the_published_share_unless_told_otherwise() -> None:
+    """The public PI-CAI marksheet: 2 of 96, 11 of 148, 21 of 208, 147 of 389, 225 of 351."""
+    table = PIRADS_TABLES["pi-cai"]
+    assert sum(table.lesions.values()) == 1192
+    shares = [score_probability("pirads", k) for k in range(1, 6)]
+    np.testing.assert_allclose(shares, [0.021, 0.074, 0.101, 0.378, 0.641], atol=5e-4)
+    for k, share in enumerate(shares, start=1):
+        lower, upper = table.interval(k)
+        # Exact: the tail beyond either end is 2.5 %.
+        n, hits = table.lesions[k], table.cancers[k]
+        assert binom.sf(hits - 1, n, lower) == pytest.approx(0.025)
+        assert binom.cdf(hits, n, upper) == pytest.approx(0.025)
+        assert lower < share < upper
+    assert "1,192 biopsied lesions" in table.note
+    assert "5: 0.641 [0.588, 0.691]" in table.note
+
+
+def test_ones_own_pirads_table_is_checked() -> None:
+    assert score_probability("pirads", 4, {4: 0.5}) == 0.5
+    with pytest.raises(CadError, match=r"PI-RADS 4 has no probability in labels\.pirads"):
         score_probability("pirads", 4, {3: 0.2})
     with pytest.raises(CadError, match=r"must be in \[0, 1\]"):
         score_probability("pirads", 4, {4: 1.5})
+    with pytest.raises(CadError, match="falls from one category to the next"):
+        score_probability("pirads", 4, {3: 0.6, 4: 0.5})
+    with pytest.raises(CadError, match="names 'picai': known is pi-cai"):
+        score_probability("pirads", 4, "picai")

@@ -26,6 +26,7 @@ from cad.learners import (
     SoftPlattSVC,
 )
 from cad.learners.base import LearnerError, LearnerWarning
+from cad.learners.soft_labels import half_widths
 
 # A reject SVM answers with a third label where it declines, and -1, its default, may be no class.
 DECLINES = dict.fromkeys(
@@ -147,7 +148,6 @@ BAD: list[tuple[str, dict[str, Any], Any, Any, str]] = [
     ("one class", {}, [1, 1, 1, 1, 1, 1], None, "one class"),
     ("C = 0", {"C": 0}, [0, 1, 0.7, 0.2, 0.3, 1], None, "C = 0, must be"),
     ("no certain label", {}, [0.3, 0.4, 0.7, 0.2, 0.3, 0.6], None, "no certain label"),
-    ("every interval holds 1/2", {}, [0, 1, 0.51, 0.5, 0.5, 0.5], None, "contains 1/2"),
     ("nothing said", {"eta": 0.1}, [0.5, 0.5, 0.5, 0.4, 0.5, 0.6], [1.0] * 6, "no sample says"),
     ("gamma < 0", {"gamma": -1.0}, [0, 1, 0.7, 0.2, 0.3, 1], None, "gamma = -1.0"),
     ("unknown kernel", {"kernel": "rbv"}, [0, 1, 0.7, 0.2, 0.3, 1], None, "rbv"),
@@ -193,6 +193,45 @@ def test_a_collapsed_scale_is_an_error_with_the_violated_share() -> None:
     p[:6] = [0, 1, 0, 1, 0, 1]
     with pytest.raises(LearnerError, match=r"collapsed to .* soft intervals are violated"):
         ProbabilisticSVC(kernel="linear", eta=0.01).fit(X, p)
+
+
+def test_intervals_that_all_contain_one_half_are_narrowed_and_it_is_said() -> None:
+    """Seven binary readers: one who dissents makes a spread of .378, wider than 1/7 from 1/2."""
+    votes = np.array([[j < k for j in range(7)] for k in (0, 0, 1, 2, 3, 4, 5, 6, 7, 7)], float)
+    p, eta = votes.mean(axis=1), votes.std(axis=1, ddof=1)
+    X = np.arange(10.0)[:, None] + np.array([0, 0.3] * 5)[:, None]
+    with pytest.warns(LearnerWarning, match=r"learned from narrower ones, kappa = 0\.5"):
+        machine = ProbabilisticSVC(C=10.0, eta0=0.02).fit(X, p, eta=eta)
+    assert machine.kappa_ == 0.5
+    assert machine.solution_.converged
+    assert machine.label_counts_["certain_positive"] == 2
+    same = ProbabilisticSVC(C=10.0, eta0=0.02, kappa=0.5).fit(X, p, eta=eta)
+    np.testing.assert_array_equal(same.dual_coef_, machine.dual_coef_)
+    with pytest.warns(LearnerWarning, match="at any kappa: the scale cannot be learned"):
+        held = ProbabilisticSVC().fit(X[:6], np.array([0, 1, 0.51, 0.5, 0.5, 0.5]))
+    assert held.scale_ == pytest.approx(1 / np.log(7))
+
+
+def test_one_number_and_an_array_of_it_are_the_same_model() -> None:
+    X, p = cohort()
+    for scale in ("learned", "fixed"):
+        one = ProbabilisticSVC(scale=scale).fit(X, p, eta=0.03)
+        many = ProbabilisticSVC(scale=scale).fit(X, p, eta=np.full(len(p), 0.03))
+        assert one.solution_.gamma.tobytes() == many.solution_.gamma.tobytes()
+        assert one.label_counts_ == many.label_counts_
+        assert one.scale_ == many.scale_
+    # eta_0 is its own number: it moves the edge of certainty, the argument of fit does not.
+    at = [ProbabilisticSVC(eta0=e).fit(X, p, eta=0.03).label_counts_ for e in (0.03, 0.125)]
+    certain = [c["certain_negative"] + c["certain_positive"] for c in at]
+    assert certain[0] == ((p <= 0.03 + 1e-9) | (p >= 0.97 - 1e-9)).sum()
+    assert certain[1] == ((p <= 0.125 + 1e-9) | (p >= 0.875 - 1e-9)).sum() > certain[0]
+
+
+def test_widths_by_hand() -> None:
+    """max(eta_0, kappa spread), below one half: .25 of .2 is under .06, half of .8 is .4."""
+    np.testing.assert_allclose(half_widths([0.2, 0.8], 0.06, 0.25), [0.06, 0.2])
+    np.testing.assert_allclose(half_widths([0.2, 1.2], 0.06, 0.5), [0.1, 0.5], atol=2e-6)
+    np.testing.assert_allclose(half_widths([0.2, 0.8], 0.06, 0.0), [0.06, 0.06])
 
 
 def test_useless_but_right_fits_warn() -> None:

@@ -62,9 +62,9 @@ def test_costs_that_make_referring_useless_are_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("name: x\nlabels: {eta_mim: 0.1}", "labels.eta_mim; did you mean 'eta_min'"),
+        ("name: x\nlabels: {kapa: 0.1}", "labels.kapa; did you mean 'kappa'"),
         ("name: x\nlernaer: {}", "lernaer; did you mean 'learner'"),
-        ("name: x\nlabels: {eta_min: 0.9}", "labels.eta_min.*0.9"),
+        ("name: x\nlabels: {eta0: 0.9}", "labels.eta0.*0.9"),
         ("name: x\nvalidate: {scheme: loocv}", "validate.scheme"),
         ("labels: {}", "name"),
         ("- a\n- b", "mapping"),

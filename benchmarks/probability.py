@@ -1,0 +1,306 @@
+"""Is the probability worth having? ``python -m benchmarks.probability NAME [options]``.
+
+``cohorts`` simulates cohorts of 49 patients and measures them with the project's own features
+(cached under ``--work``); ``learners`` compares the shipped learner with its rivals on the same
+leave-one-patient-out folds, on them and on the endoscopists' lesions; ``readers`` compares the
+consensus rules on readings without images. Every table of docs/probability.md is one of these.
+"""
+
+# ruff: noqa: E402  (threads are limited before numpy starts)
+from __future__ import annotations
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t as student
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.evaluation import metrics
+from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.nested import PatientGridSearch
+from cad.evaluation.rivals import compare_with_rivals
+from cad.evaluation.tables import to_markdown
+from cad.labels.consensus import malignant, reader_labels
+from cad.labels.latent import dawid_skene, glad
+from cad.labels.pooled import MeanReaders, PooledReaders
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
+from cad.learners.rivals import rival_learners
+from cad.phantom import simulate
+from cad.phantom.readings import draw_readings
+from cad.settings import LabelSettings
+
+PATIENTS, SEED = 49, 5000
+KEYS = ["participant_id", "roi_id"]
+SHIPPED = "P-SVM (shipped)"
+MEASURE_ONLY = """name: measure
+learner: {name: SoftPlattSVC}
+validate: {scheme: none, bootstraps: 0}
+"""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """One cohort as learners see it; shapes (n, d) and (n,)."""
+
+    X: np.ndarray
+    p: np.ndarray
+    eta: np.ndarray
+    truth: np.ndarray
+    patients: np.ndarray
+
+
+def main() -> None:
+    """Run the named benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", choices=("cohorts", "learners", "readers"))
+    parser.add_argument("--work", type=Path, default=Path("probability-cohorts"))
+    parser.add_argument("--count", type=int, default=20)
+    parser.add_argument("--full", action="store_true", help="fine grids and every frame")
+    parser.add_argument("--gastro", type=Path, help="folder of the endoscopists' lesions")
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    {"cohorts": cohorts, "learners": learners, "readers": readers}[options.name](options)
+
+
+def cohorts(options: argparse.Namespace) -> None:
+    """Simulate and measure; keep tables and features, not images."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    for index in range(1, options.count + 1):
+        out = options.work / f"{'full' if options.full else 'light'}-{index:02d}"
+        if (out / "features.parquet").exists():
+            continue
+        images, run = options.work / "images", options.work / "run"
+        for folder in (images, run):
+            shutil.rmtree(folder, ignore_errors=True)
+        simulate(images, PATIENTS, SEED + index, light=not options.full, jobs=options.jobs)
+        pipeline = options.work / "measure.yaml"
+        pipeline.write_text(MEASURE_ONLY)
+        command = [sys.executable, "-m", "cad.cli", "run", str(pipeline)]
+        subprocess.run([*command, "--cohort", str(images), "-o", str(run)], check=True)
+        out.mkdir(exist_ok=True)
+        for name in ("rois.tsv", "scores.tsv", "readers.tsv"):
+            shutil.copy(images / name, out / name)
+        shutil.copy(run / "features.parquet", out / "features.parquet")
+        for folder in (images, run):
+            shutil.rmtree(folder)
+
+
+def read_regions(folder: Path, isup_min: int = 2) -> Regions:
+    """Return a measured cohort's regions that somebody scored."""
+    text = {"roi_id": str}
+    features = pd.read_parquet(folder / "features.parquet").astype(text)
+    rois, scores = (
+        pd.read_csv(folder / f"{name}.tsv", sep="\t", dtype=text) for name in ("rois", "scores")
+    )
+    known = pd.read_csv(folder / "readers.tsv", sep="\t")
+    settings = LabelSettings(isup_min=isup_min)
+    labels = reader_labels(scores, rois, known, settings)
+    labels = labels.assign(truth=malignant(rois, isup_min))
+    rows = features[KEYS].merge(labels, on=KEYS, how="left")
+    use = rows["p"].notna().to_numpy()
+    X = features.drop(columns=[*KEYS, "study_id"]).to_numpy(float)[use]
+    rows = rows[use]
+    columns = (rows[name].to_numpy(float) for name in ("p", "eta", "truth"))
+    return Regions(X, *columns, rows["participant_id"].to_numpy(str))
+
+
+def read_gastro(folder: Path) -> tuple[Regions, np.ndarray]:
+    """Return the lesions (both lights side by side) and the seven readers' votes."""
+    votes = pd.read_csv(folder / "readers.csv")
+    table = pd.read_csv(folder / "features.csv", header=None)
+    table[0] = table[0].str.lower()
+    light = [table[table[2] == k].set_index(0).iloc[:, 2:] for k in (1, 2)]
+    wide = np.hstack([part.loc[votes["lesion"].str.lower()].to_numpy(float) for part in light])
+    grades = votes[["e1", "e2", "e3", "e4", "b1", "b2", "b3"]].to_numpy(float)
+    belief = MeanReaders().predict(grades)
+    truth = votes["truth"].to_numpy(float)
+    return Regions(wide, belief.p, belief.eta, truth, votes["lesion"].to_numpy(str)), grades
+
+
+def front() -> Pipeline:
+    """Return what stands before every learner in a shipped pipeline."""
+    return Pipeline(
+        [
+            ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
+            ("constant", VarianceThreshold()),
+            ("scale", StandardScaler()),
+        ]
+    )
+
+
+def learners(options: argparse.Namespace) -> None:
+    """Print every cohort's table, then how often the shipped learner is within chance."""
+    data = {
+        folder.parent.name: read_regions(folder.parent)
+        for folder in sorted(options.work.glob("*/features.parquet"))[: options.count]
+    }
+    if options.gastro is not None:
+        data["gastro"] = read_gastro(options.gastro)[0]
+    tables = []
+    for name, regions in data.items():
+        cached = options.work / f"{name}.rivals.csv"
+        if not cached.exists():
+            start = time.process_time()
+            table = _compared(regions, options.jobs)
+            table.assign(cohort=name, seconds=time.process_time() - start).to_csv(
+                cached, index=False
+            )
+        tables.append(pd.read_csv(cached))
+        print(f"{name}: {tables[-1]['seconds'].iloc[0]:.0f} CPU s", flush=True)
+    everything = pd.concat(tables, ignore_index=True)
+    print(to_markdown(summary(everything)))
+
+
+def _compared(regions: Regions, jobs: int) -> pd.DataFrame:
+    shipped = Pipeline([*front().steps, ("learner", AveragedProbabilisticSVC())])
+    folds = out_of_fold(
+        shipped, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
+    )
+    grid = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
+    before = PatientGridSearch(ProbabilisticSVC(eta0=0.125), grid)
+    others = {"P-SVM as shipped before": before, **rival_learners()}
+    return compare_with_rivals(
+        SHIPPED,
+        folds.probability,
+        others,
+        regions.X,
+        regions.p,
+        regions.patients,
+        eta=regions.eta,
+        front=front(),
+        truth=regions.truth,
+        n_jobs=jobs,
+    ).table
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per truth, measure and learner over cohorts (gastro beside them)."""
+    rows = []
+    for (against, measure, learner), part in table.groupby(
+        ["against", "measure", "learner"], sort=False
+    ):
+        simulated = part[part["cohort"] != "gastro"]
+        own = table[
+            (table["against"] == against)
+            & (table["measure"] == measure)
+            & (table["learner"] == SHIPPED)
+        ]
+        mean_own = own[own["cohort"] != "gastro"]["value"].mean()
+        lost = simulated["upper"] < 0 if measure != "auc" else simulated["lower"] > 0
+        gastro = part[part["cohort"] == "gastro"]
+        rows.append(
+            {
+                "against": against,
+                "measure": measure,
+                "learner": learner,
+                "cohorts": len(simulated),
+                "mean": simulated["value"].mean(),
+                "lowest": simulated["value"].min(),
+                "highest": simulated["value"].max(),
+                "shipped worse beyond chance": int(lost.sum()),
+                "shipped/learner - 1, %": 100 * (mean_own / simulated["value"].mean() - 1),
+                "gastro": float(gastro["value"].iloc[0]) if len(gastro) else np.nan,
+                "gastro difference": _interval(gastro),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _interval(part: pd.DataFrame) -> str:
+    if part.empty or part["difference"].isna().all():
+        return ""
+    row = part.iloc[0]
+    return f"{row['difference']:.3g} [{row['lower']:.3g}, {row['upper']:.3g}]"
+
+
+def readers(options: argparse.Namespace) -> None:
+    """Print consensus rules against histology of the regions without it in training."""
+    rows = []
+    for index in range(1, options.count + 1):
+        regions, scores = draw_readings(9000 + index, PATIENTS)
+        for isup_min in (1, 2):
+            for noisy in ("", "r1", "r4"):
+                part = _rules(regions, scores, index, isup_min, noisy)
+                rows.append({"cohort": index, "ISUP from": isup_min, "noise": noisy or "-", **part})
+    table = pd.DataFrame(rows)
+    groups = table.groupby(["ISUP from", "noise"], sort=False)
+    means = groups.mean(numeric_only=True).drop(columns="cohort").reset_index()
+    better = table.assign(**{"pooled better": table["Brier pooled"] < table["Brier mean"]})
+    counts = better.groupby(["ISUP from", "noise"], sort=False)["pooled better"].sum()
+    print(to_markdown(means.assign(**{"pooled better": counts.to_numpy(), "of": options.count})))
+    if options.gastro is not None:
+        print(to_markdown(pd.DataFrame([_gastro_rules(options.gastro)])))
+
+
+def _rules(
+    regions: pd.DataFrame, scores: pd.DataFrame, seed: int, isup_min: int, noisy: str
+) -> dict[str, float]:
+    """Return Brier and AUC of every rule, histology known for a random third of the regions."""
+    index = pd.MultiIndex.from_frame(regions[KEYS])
+    stated = scores.assign(p=(scores["score"] - 1) / 4)
+    wide = stated.pivot(index=KEYS, columns="reader_id", values="p").reindex(index)
+    rng = np.random.default_rng(seed)
+    known = rng.random(len(regions)) < 1 / 3
+    if noisy:
+        wide[noisy] = rng.integers(0, 5, len(wide)) / 4
+    seen = wide.notna().any(axis=1).to_numpy()
+    truth = (regions["isup"] >= isup_min).to_numpy(float)[seen]
+    grades, known = wide.to_numpy(float)[seen], known[seen]
+    given = np.where(known, truth, np.nan)
+    without = np.delete(grades, list(wide.columns).index(noisy), axis=1) if noisy else grades
+    believed = {
+        "mean": MeanReaders().predict(grades).p,
+        "pooled": PooledReaders().fit(grades, given).predict(grades).p,
+        "pooled without it": PooledReaders().fit(without, given).predict(without).p,
+        "Dawid-Skene": dawid_skene(grades),
+        "Dawid-Skene with histology": dawid_skene(grades, given),
+        "GLAD": glad(grades),
+        "GLAD with histology": glad(grades, given),
+    }
+    found: dict[str, float] = {}
+    for name, p in believed.items():
+        use = ~known & np.isfinite(p)
+        found[f"Brier {name}"] = metrics.brier(truth[use], p[use])
+        if name in ("mean", "pooled", "pooled without it"):
+            found[f"AUC {name}"] = metrics.auc(truth[use], p[use])
+    return found
+
+
+def _gastro_rules(folder: Path) -> dict[str, float | str]:
+    """Return the lesions' Brier by rule, each lesion pooled by the others, and the difference."""
+    regions, grades = read_gastro(folder)
+    pooled = np.zeros(len(grades))
+    for row in range(len(grades)):
+        given = regions.truth.copy()
+        given[row] = np.nan
+        pooled[row] = PooledReaders().fit(grades, given).predict(grades[[row]]).p[0]
+    lost = (pooled - regions.truth) ** 2 - (regions.p - regions.truth) ** 2
+    half = student.ppf(0.975, len(lost) - 1) * lost.std(ddof=1) / np.sqrt(len(lost))
+    return {
+        "Brier mean": metrics.brier(regions.truth, regions.p),
+        "Brier pooled": metrics.brier(regions.truth, pooled),
+        "difference": f"{lost.mean():.4f} [{lost.mean() - half:.4f}, {lost.mean() + half:.4f}]",
+        "Brier Dawid-Skene": metrics.brier(regions.truth, dawid_skene(grades)),
+        "Brier GLAD": metrics.brier(regions.truth, glad(grades)),
+        "AUC mean": metrics.auc(regions.truth, regions.p),
+        "AUC pooled": metrics.auc(regions.truth, pooled),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""Which learner is best, and is it more than chance? Learners beside each other on the same folds.
+
+Differences are paired and the patient is the unit: a loss is summed per patient, and the interval
+is Student's over patients (linearised for means), which holds at twenty patients where the
+percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+from scipy.special import expit, logit, xlogy
+from scipy.stats import t as student
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from cad.errors import CadError
+from cad.evaluation import metrics
+from cad.evaluation.crossval import Relabel, out_of_fold
+from cad.evaluation.intervals import auc_covariance
+
+CONSTANT, READERS = "constant", "readers' mean"
+_TITLES = {"readers": "the readers", "histology": "histology"}
+_NAMES = {"kl": "two-sided KL", "brier": "Brier"}
+# By what the sentence judges: the issue with readers is the probability, with histology too.
+_JUDGED_BY = {"readers": "kl", "histology": "brier"}
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Learners side by side.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row per truth (``against``: readers, histology), measure (kl, brier, auc,
+        calibration_slope) and learner: ``value``; ``difference`` to the reference with ``lower``,
+        ``upper`` (95 %, paired, patient-clustered; NaN for the reference, for slopes and where
+        nothing was predicted); ``beyond_chance``; ``note``.
+    sentence : str
+        Which learner is best, and whether the difference is larger than chance.
+    probabilities : dict of str to ndarray, shape (n,)
+        Out-of-fold probabilities, NaN where a learner failed.
+    reference : str
+        What the others are compared with.
+    """
+
+    table: pd.DataFrame
+    sentence: str
+    probabilities: dict[str, np.ndarray]
+    reference: str
+
+
+def compare_with_rivals(
+    name: str,
+    probability: ArrayLike,
+    rivals: Mapping[str, Any],
+    X: Any,
+    y: ArrayLike,
+    groups: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    front: Pipeline | None = None,
+    target: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
+    n_jobs: int = 1,
+) -> Rivals:
+    """Validate rivals on the folds of a learner and compare all of them with it.
+
+    Parameters
+    ----------
+    name : str
+        The learner's name in the table.
+    probability : array, shape (n,)
+        Its out-of-fold probabilities; NaN where it has none.
+    rivals : mapping of str to estimator
+        Unfitted; with ``cad.learners.rivals.rival_learners()`` those every validation shows.
+    X, y, groups, eta, patients, relabel, n_jobs
+        As :func:`cad.evaluation.crossval.out_of_fold`; the same that gave ``probability``.
+    front : Pipeline, optional
+        Unfitted steps before every rival (imputation, scaling, selection), fitted in the fold.
+    target : array, shape (n,), optional
+        What readers believed (their mean), NaN where nobody read; ``y`` when not given.
+    truth : array, shape (n,), optional
+        Histology, 1, 0 or NaN.
+
+    Returns
+    -------
+    Rivals
+        With a row for the constant (the training folds' mean of ``y``) and, against histology, for
+        the readers' mean. A rival that failed or warned has a note that says so.
+
+    Raises
+    ------
+    CadError
+        When nothing was predicted, or nothing is known to compare with.
+    """
+    p = np.asarray(y, dtype=float)
+    believed = p if target is None else np.asarray(target, dtype=float)
+    found = {name: np.asarray(probability, dtype=float)}
+    notes: dict[str, str] = {}
+    for rival, estimator in rivals.items():
+        steps = [] if front is None else clone(front).steps
+        model = Pipeline([*steps, ("learner", clone(estimator))])
+        try:
+            folds = out_of_fold(
+                model,
+                X,
+                p,
+                groups=groups,
+                eta=eta,
+                patients=patients,
+                relabel=relabel,
+                n_jobs=n_jobs,
+            )
+            found[rival], notes[rival] = folds.probability, _fold_note(folds.folds)
+        except CadError as error:
+            found[rival], notes[rival] = np.full(len(p), np.nan), str(error)
+    found[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
+    if truth is not None:
+        found[READERS] = believed
+    owner = groups if patients is None else patients
+    result = compare_probabilities(found, owner, target=believed, truth=truth, reference=name)
+    noted = result.table.assign(note=[notes.get(rival, "") for rival in result.table["learner"]])
+    return replace(result, table=noted)
+
+
+def compare_probabilities(
+    probabilities: Mapping[str, ArrayLike],
+    groups: ArrayLike,
+    *,
+    reference: str,
+    target: ArrayLike | None = None,
+    truth: ArrayLike | None = None,
+) -> Rivals:
+    """Compare probabilities of the same regions, from any learners or pipelines.
+
+    Parameters
+    ----------
+    probabilities : mapping of str to array, shape (n,)
+        By learner; NaN where it has none. Each is compared with the reference on the regions that
+        both predicted.
+    groups : array, shape (n,)
+        Patient of every region.
+    reference : str
+        The learner that others are compared with.
+    target : array, shape (n,), optional
+        What readers believed, in [0, 1] or NaN.
+    truth : array, shape (n,), optional
+        Histology, 1, 0 or NaN.
+
+    Raises
+    ------
+    CadError
+        When the reference is not among them, or there is nothing to compare with.
+    """
+    found = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
+    if reference not in found:
+        raise CadError(f"no learner {reference!r} to compare with: {', '.join(found)}")
+    code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
+    goals = {"readers": target, "histology": truth}
+    rows = []
+    for against, goal in goals.items():
+        if goal is None:
+            continue
+        aim = np.asarray(goal, dtype=float)
+        if np.isfinite(aim).any():
+            for learner, q in found.items():
+                # The readers' mean is what it would be measured against.
+                if not (against == "readers" and learner == READERS):
+                    rows += _rows(against, learner, q, found[reference], aim, code, reference)
+    if not rows:
+        raise CadError("neither readers' scores nor histology to compare learners with")
+    table = pd.DataFrame(rows).sort_values(
+        ["against", "measure"], key=lambda column: column.map(_ORDER), kind="stable"
+    )
+    table = table.reset_index(drop=True)
+    said = [_sentence(table, against, reference) for against in goals]
+    return Rivals(table, " ".join(text for text in said if text), found, reference)
+
+
+_ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibration_slope": 3}
+
+
+def _rows(
+    against: str,
+    learner: str,
+    q: np.ndarray,
+    base: np.ndarray,
+    aim: np.ndarray,
+    code: np.ndarray,
+    reference: str,
+) -> list[dict[str, Any]]:
+    own = np.isfinite(aim) & np.isfinite(q)
+    both = own & np.isfinite(base)
+    rows = []
+    for measure in ("kl", "brier", "auc", "calibration_slope"):
+        if measure == "kl" and against == "histology":
+            continue  # of a certain truth it is the cross-entropy, whose clip would decide
+        value = _value(measure, aim[own], q[own])
+        difference = lower = upper = np.nan
+        if learner != reference and both.any() and measure != "calibration_slope":
+            difference, lower, upper = _difference(
+                measure, aim[both], q[both], base[both], code[both]
+            )
+        rows.append(
+            {
+                "against": against,
+                "measure": measure,
+                "learner": learner,
+                "n": int(own.sum()),
+                "value": value,
+                "difference": difference,
+                "lower": lower,
+                "upper": upper,
+                "beyond_chance": bool(lower > 0 or upper < 0),
+                "note": "" if own.any() else "nothing predicted",
+            }
+        )
+    return rows
+
+
+def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
+    if len(aim) == 0:
+        return float("nan")
+    if measure == "auc":
+        return metrics.auc(metrics.consensus_truth(aim)[0], q)
+    if measure == "calibration_slope":
+        return soft_calibration_slope(aim, q)
+    losses = _losses(measure, aim, q)
+    return float(losses.sum() if measure == "kl" else losses.mean())
+
+
+def soft_calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
+    """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
+
+    Unlike the slope against a thresholded consensus this is 1 when the probabilities are the
+    target's expectation, soft or hard. NaN where either is constant.
+    """
+    aim, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+    z = logit(np.clip(q, metrics.CLIP, 1 - metrics.CLIP))
+    if len(z) < 2 or np.ptp(z) < 1e-9 or np.ptp(aim) == 0:
+        return float("nan")
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        eta = theta[0] + theta[1] * z
+        rest = expit(eta) - aim
+        value = float(np.mean(np.logaddexp(0.0, eta) - aim * eta))
+        return value, np.array([rest.mean(), (rest * z).mean()])
+
+    return float(minimize(loss, np.array([0.0, 1.0]), jac=True, method="BFGS").x[1])
+
+
+def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return one loss per region."""
+    if measure == "brier":
+        return (aim - q) ** 2
+    p, q = (np.clip(v, metrics.CLIP, 1 - metrics.CLIP) for v in (aim, q))
+    return xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))
+
+
+def _difference(
+    measure: str, aim: np.ndarray, q: np.ndarray, base: np.ndarray, code: np.ndarray
+) -> tuple[float, float, float]:
+    """Return learner minus reference with its 95 % interval over patients."""
+    patient = np.unique(code, return_inverse=True)[1]
+    n = int(patient.max()) + 1
+    if measure == "auc":
+        theta, cov = auc_covariance(metrics.consensus_truth(aim)[0], np.stack([q, base]), code)
+        value = float(theta[0] - theta[1])
+        variance = float(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1])
+    else:
+        lost = _losses(measure, aim, q) - _losses(measure, aim, base)
+        sums = np.bincount(patient, lost, n)
+        size = np.bincount(patient, minlength=n).astype(float)
+        if measure == "kl":
+            value, rest, total = float(sums.sum()), sums - sums.mean(), 1.0
+        else:
+            total = float(size.sum())
+            value = float(sums.sum() / total)
+            rest = sums - value * size
+        variance = n / (n - 1) * float(rest @ rest) / total**2 if n > 1 else float("nan")
+    if n < 2 or not np.isfinite(variance):
+        return value, float("nan"), float("nan")
+    half = float(student.ppf(0.975, n - 1) * np.sqrt(max(variance, 0.0)))
+    return value, value - half, value + half
+
+
+def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
+    measure = _JUDGED_BY[against]
+    rows = table[(table["against"] == against) & (table["measure"] == measure)]
+    # Who predicted fewer regions would win a sum by staying silent.
+    rows = rows[np.isfinite(rows["value"]) & (rows["n"] == rows["n"].max())]
+    if rows.empty or reference not in set(rows["learner"]):
+        return ""
+    ranked = rows.sort_values("value", kind="stable")
+    best = ranked.iloc[0]
+    name, digits = _NAMES[measure], 1 if measure == "kl" else 3
+    own = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
+    start = f"Against {_TITLES[against]} ({name}, smaller is better)"
+    if best["learner"] == reference:
+        if len(ranked) == 1:
+            return f"{start} there is no rival to {reference}."
+        second = ranked.iloc[1]
+        verdict = "more than chance" if second["beyond_chance"] else "within chance"
+        return (
+            f"{start} {reference} is best, {own:.{digits}f}; next {second['learner']}, "
+            f"{second['value']:.{digits}f}, {verdict}."
+        )
+    verdict = "larger than chance" if best["beyond_chance"] else "within chance"
+    return (
+        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {own:.{digits}f} "
+        f"of {reference}: the difference is {verdict} "
+        f"([{best['lower']:.{digits}f}, {best['upper']:.{digits}f}])."
+    )
+
+
+def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return for every region the mean label of the other groups."""
+    code = np.unique(group, return_inverse=True)[1]
+    known = np.isfinite(p)
+    sums = np.bincount(code, np.where(known, p, 0.0))
+    counts = np.bincount(code, known.astype(float))
+    left = counts.sum() - counts
+    mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
+    return mean[code]
+
+
+def _fold_note(folds: list[Any]) -> str:
+    """Return what went wrong in a rival's folds, empty when nothing did."""
+    failed = [fold for fold in folds if fold.error]
+    warned = [fold for fold in folds if fold.warnings]
+    notes = []
+    if failed:
+        notes.append(f"{len(failed)} of {len(folds)} folds failed: {failed[0].error}")
+    if warned:
+        notes.append(f"{len(warned)} of {len(folds)} folds warned: {warned[0].warnings[0]}")
+    return "; ".join(notes)

@@ -1,0 +1,234 @@
+"""Readers who differ in skill, pooled on the regions whose histology is known (docs/methods.md 8).
+
+P(t = 1 | scores) = expit(a + b z + sum_r w_r (s_r - m)) with m the mean score, z the log-odds of
+(R m + 1/2) / (R + 1), the mean drawn half a reading towards 1/2, and a missing score at the mean.
+The prior is the readers' mean itself: a ~ N(0, 1), b ~ N(1, 1/4), w_r ~ N(0, 1), so that a little
+histology moves it a little (partial pooling). The fit is the posterior's mode, the uncertainty its
+Laplace approximation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from cad.errors import CadError
+
+Array = NDArray[np.float64]
+
+_PRIOR_PRECISION = {"offset": 1.0, "mean": 4.0, "reader": 1.0}
+_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What the readers of every region make probable.
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Probability of malignancy; NaN where nobody read.
+    eta : ndarray, shape (n,)
+        Its uncertainty (a standard deviation); NaN where nobody read.
+    """
+
+    p: Array
+    eta: Array
+
+
+class Consensus(Protocol):
+    """Name what a consensus rule does; parameters come from training rows only."""
+
+    note: str
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Learn from training regions: grades (n, n_readers), truth (n,) 1, 0 or NaN."""
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the belief about any regions."""
+
+
+class MeanReaders:
+    """The mean of the readers' probabilities, its uncertainty their standard deviation (ddof 1).
+
+    One reader alone has no spread; ``single`` stands for it, half a step of the five-point scale.
+    """
+
+    note = ""
+
+    def __init__(self, single: float = 0.125) -> None:
+        self.single = single
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Return itself: a mean has nothing to learn."""
+        return self
+
+    def predict(self, grades: Array) -> Belief:
+        """Return mean and spread of every region, shape (n,)."""
+        known = np.isfinite(grades)
+        n = known.sum(axis=1)
+        mean = _mean(grades)
+        square = np.where(known, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
+        spread = np.sqrt(np.divide(square, n - 1, out=np.zeros(len(n)), where=n > 1))
+        return Belief(mean, np.where(n == 0, np.nan, np.where(n == 1, self.single, spread)))
+
+
+class PooledReaders:
+    """Readers pooled by a logistic model with partial pooling, fitted on histology.
+
+    Attributes
+    ----------
+    coefficients_ : ndarray, shape (2 + n_readers,)
+        a, b, w_1 .. w_R.
+    covariance_ : ndarray, shape (2 + n_readers, 2 + n_readers)
+        Of the coefficients, by Laplace's approximation.
+    identified_ : bool
+        False where histology does not have both classes: the mean is then taken.
+    note : str
+        What a run must say about it; empty when nothing.
+    """
+
+    note = ""
+
+    def fit(self, grades: Array, truth: Array) -> Self:
+        """Fit to the rows that have a score and histology.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Probabilities that the readers' scores state; NaN where missing.
+        truth : ndarray, shape (n,)
+            1, 0 or NaN.
+
+        Raises
+        ------
+        CadError
+            For grades outside [0, 1].
+        """
+        _refuse_outside(grades)
+        used = np.isfinite(truth) & np.isfinite(grades).any(axis=1)
+        y = truth[used]
+        self.identified_ = bool((y == 1).any() and (y == 0).any())
+        if not self.identified_:
+            what = "no region has" if not len(y) else "only one class has"
+            self.note = (
+                f"labels.consensus pooled: {what} histology among the training regions, so the "
+                "readers' weights cannot be identified; the mean is taken"
+            )
+            return self
+        self.note = ""
+        self.coefficients_, self.covariance_ = _posterior(_design(grades[used]), y)
+        return self
+
+    def predict(self, grades: Array) -> Belief:
+        """Return the pooled probability and its standard deviation, shape (n,).
+
+        The probability is averaged over the posterior (MacKay's approximation of the logistic
+        normal integral).
+        """
+        _refuse_outside(grades)
+        if not self.identified_:
+            return MeanReaders().predict(grades)
+        known = np.asarray(np.isfinite(grades).any(axis=1))
+        design = _design(np.where(known[:, None], grades, 0.5))
+        z = design @ self.coefficients_
+        variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
+        p = expit(z / np.sqrt(1 + np.pi * variance / 8))
+        return Belief(
+            np.where(known, p, np.nan), np.where(known, p * (1 - p) * np.sqrt(variance), np.nan)
+        )
+
+    def weights(self, grades: Array) -> tuple[Array, Array]:
+        """Return how much each reader's score moves the log-odds, and the standard deviation.
+
+        The change of the log-odds when the reader alone goes from 0 to 1, averaged over the given
+        regions; shapes (n_readers,).
+        """
+        n_readers = grades.shape[1]
+        rows = np.where(np.isfinite(grades), grades, _mean(grades)[:, None])
+        rows = rows[np.isfinite(rows).all(axis=1)]
+        slopes = []
+        for reader in range(n_readers):
+            low, high = rows.copy(), rows.copy()
+            low[:, reader], high[:, reader] = 0.0, 1.0
+            slopes.append((_design(high) - _design(low)).mean(axis=0))
+        table = np.array(slopes)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", table, self.covariance_, table))
+        return table @ self.coefficients_, deviation
+
+
+def consensus_rule(name: str) -> Consensus:
+    """Return an unfitted rule of ``labels.consensus``.
+
+    Raises
+    ------
+    CadError
+        For an unknown name.
+    """
+    rules: dict[str, type[MeanReaders] | type[PooledReaders]] = {
+        "mean": MeanReaders,
+        "pooled": PooledReaders,
+    }
+    if name not in rules:
+        raise CadError(f"labels.consensus is {name!r}, must be one of {', '.join(rules)}")
+    return rules[name]()
+
+
+def _design(grades: Array) -> Array:
+    """Return rows (1, z, s_1 - m, .., s_R - m), shape (n, 2 + R)."""
+    known = np.isfinite(grades)
+    n = known.sum(axis=1)
+    total = np.where(known, grades, 0.0).sum(axis=1)
+    mean = total / n
+    drawn = (total + 0.5) / (n + 1)
+    deviation = np.where(known, grades - mean[:, None], 0.0)
+    return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
+
+
+def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
+    """Return mode and covariance of the coefficients, by Newton's steps with halving."""
+    k = design.shape[1]
+    centre = np.zeros(k)
+    centre[1] = 1.0
+    precision = np.full(k, _PRIOR_PRECISION["reader"])
+    precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
+
+    def loss(theta: Array) -> float:
+        z = design @ theta
+        gap = theta - centre
+        return float(np.sum(np.logaddexp(0.0, z) - y * z) + 0.5 * precision @ gap**2)
+
+    theta = centre.copy()
+    for _ in range(_STEPS):
+        q = expit(design @ theta)
+        gradient = design.T @ (q - y) + precision * (theta - centre)
+        hessian = (design * (q * (1 - q))[:, None]).T @ design + np.diag(precision)
+        if np.max(np.abs(gradient)) <= 1e-9 * len(y):
+            break
+        step, length = np.linalg.solve(hessian, gradient), 1.0
+        while loss(theta - length * step) > loss(theta) and length > 1e-8:
+            length /= 2
+        theta = theta - length * step
+    return theta, np.linalg.inv(hessian)
+
+
+def _mean(grades: Array) -> Array:
+    known = np.isfinite(grades)
+    n = known.sum(axis=1)
+    total = np.where(known, grades, 0.0).sum(axis=1)
+    mean: Array = np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0)
+    return mean
+
+
+def _refuse_outside(grades: Array) -> None:
+    values = grades[np.isfinite(grades)]
+    outside = values[(values < 0) | (values > 1)]
+    if len(outside):
+        raise CadError(
+            f"a reader's grade is {outside[0]:g}, must lie in [0, 1]",
+            hint="turn scores into probabilities first (labels.scales)",
+        )

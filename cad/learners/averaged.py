@@ -1,0 +1,325 @@
+"""The P-SVM without a chosen grid point: every setting is kept with the weight it earns.
+
+C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with a few hundred
+regions: neighbours in the grid differ by less than chance and predict differently. Here each
+setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
+(Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
+averaged over Bayesian-bootstrap resamples of patients. The average of kernel
+machines is a kernel machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+from sklearn.model_selection import GroupKFold
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learners.base import KernelMachine, LearnerError, check_cost
+from cad.learners.kernels import Gram, Kernel
+from cad.learners.probabilistic import check_labels, margin_scale, probabilistic_problem
+from cad.learners.problem import Array, Solution
+from cad.learners.soft_labels import KIND_NAMES, SoftLabels, check_soft, half_widths, soft_labels
+from cad.learners.solvers import solve_pointwise
+
+_CLIP = 1e-6
+_RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of the P-SVM.
+
+    Parameters
+    ----------
+    gamma : float
+        Of exp(-gamma |u - v|^2 / d), d the number of features.
+    eta0, kappa : float
+        Half-widths clip(max(eta0, kappa eta), 0, 1/2) (docs/methods.md 8).
+    C : float
+        Cost of certain and of soft labels.
+    """
+
+    gamma: float
+    eta0: float
+    kappa: float
+    C: float
+
+
+class AveragedProbabilisticSVC(KernelMachine):
+    """P-SVMs of fixed scale, averaged over their settings by what they predict on inner folds.
+
+    P(y = 1 | x) = 1 / (1 + exp(-sum_k w_k (f_k(x) + b_k) / s_k)), s_k = 1 / ln(1/eta0_k - 1).
+
+    Parameters
+    ----------
+    C : float or sequence of float
+        Costs.
+    gamma : float or sequence of float
+        Kernel widths times the number of features d.
+    eta0 : float or sequence of float
+        Reading precisions.
+    kappa : float or sequence of float
+        Shares of the readers' spread that become width.
+    boundary : "drop" or "paper"
+        What an interval that leaves (0, 1) means (docs/methods.md 1).
+    folds : int
+        Inner folds; whole patients where ``fit`` is given ``groups``.
+    drop : float
+        Settings of less weight are left out of the average.
+    solver, tol
+        As :class:`cad.learners.PlattSVC`.
+
+    Attributes
+    ----------
+    points_ : list of dict
+        Settings with their ``weight`` and mean inner ``cross_entropy``, heaviest first.
+    best_params_ : dict
+        The heaviest setting.
+    label_kinds_, label_counts_
+        What the labels said at the heaviest setting.
+    gammas_ : ndarray, shape (k,)
+        Distinct gammas of the average (of |u - v|^2, not times d).
+    support_, support_vectors_, classes_
+    dual_coef_ : ndarray, shape (k, n_support)
+        Coefficients of the log-odds, one row per gamma.
+    intercept_ : ndarray, shape (1,)
+    """
+
+    kernel = "rbf"
+
+    def __init__(
+        self,
+        *,
+        C: float | Sequence[float] = (0.3, 3.0, 30.0),
+        gamma: float | Sequence[float] = (0.03, 0.1, 0.3),
+        eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
+        kappa: float | Sequence[float] = (0.0, 0.5),
+        boundary: Any = "drop",
+        folds: int = 5,
+        drop: float = 0.01,
+        solver: str = "auto",
+        tol: float = 1e-5,
+    ) -> None:
+        self.C = C
+        self.gamma = gamma
+        self.eta0 = eta0
+        self.kappa = kappa
+        self.boundary = boundary
+        self.folds = folds
+        self.drop = drop
+        self.solver = solver
+        self.tol = tol
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Weigh the settings on inner folds, then fit those that count to all rows.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, scaled.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (0 and 1 are certain).
+        eta : float or array, shape (n,), optional
+            Uncertainty of the labels (the readers' spread); 0 when not given.
+        sample_weight : array, shape (n,), optional
+            Multiplies the costs and the inner losses.
+        groups : array, shape (n,), optional
+            Patient of every row; every row its own when not given.
+
+        Raises
+        ------
+        LearnerError
+            For labels out of range, one class, fewer than two patients, or when no setting can be
+            fitted.
+        """
+        rows, targets, weight = self._read_inputs(X, y, sample_weight)
+        try:
+            p, spread = check_soft(targets.p, 0.0 if eta is None else eta)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        points = self._points()
+        task = _Task(
+            _distances(rows, rows) / rows.shape[1],
+            p,
+            spread,
+            weight,
+            self.boundary,
+            self.solver,
+            self.tol,
+        )
+        share, loss = self._weigh(task, points, owner)
+        order = [int(k) for k in np.argsort(-share, kind="stable") if share[k] > 0]
+        self.points_ = [
+            {**asdict(points[k]), "weight": float(share[k]), "cross_entropy": float(loss[k])}
+            for k in order
+        ]
+        self.best_params_ = asdict(points[order[0]])
+        self.classes_ = targets.classes
+        labels = task.labels(points[order[0]], np.arange(len(p)))
+        self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
+        self.label_counts_ = labels.counts()
+        self._average(task, [points[k] for k in order], share[order], rows)
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return averaged log-odds, shape (n,)."""
+        check_is_fitted(self)
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        distances = _distances(rows, self.support_vectors_)
+        values = np.full(len(rows), self.intercept_[0])
+        for gamma, coefficients in zip(self.gammas_, self.dual_coef_, strict=True):
+            values += np.exp(-gamma * distances) @ coefficients
+        return values
+
+    def _probability(self, values: Array) -> Array:
+        probability: Array = expit(values)
+        return probability
+
+    def _points(self) -> list[Point]:
+        """Return the settings, refusing what lies outside its range."""
+        tried = []
+        for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
+            values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
+            start = 0.0 if name == "kappa" else np.nextafter(0.0, 1.0)
+            if (
+                values.ndim != 1
+                or not len(values)
+                or not ((values >= start) & (values < end)).all()
+            ):
+                bracket = "[" if name == "kappa" else "("
+                raise LearnerError(
+                    f"{name} = {getattr(self, name)!r}, must lie in {bracket}0, {end:g})"
+                )
+            tried.append([float(value) for value in values])
+        return [Point(*values) for values in product(*tried)]
+
+    def _weigh(self, task: _Task, points: list[Point], owner: NDArray[Any]) -> tuple[Array, Array]:
+        """Return weight and mean cross-entropy of every setting."""
+        patient = np.unique(owner, return_inverse=True)[1]
+        n_patients = int(patient.max()) + 1
+        if n_patients < 2:
+            raise LearnerError("inner folds need two patients or more to weigh settings")
+        losses = np.full((len(points), len(patient)), np.inf)
+        splits = GroupKFold(min(self.folds, n_patients)).split(task.p, groups=owner)
+        for train, test in splits:
+            target = task.p[test]
+            for k, solution, scale in task.solutions(points, train):
+                q = expit(task.values(points[k], solution, train, test) / scale)
+                q = np.clip(q, _CLIP, 1 - _CLIP)
+                losses[k, test] = -target * np.log(q) - (1 - target) * np.log1p(-q)
+        # A fold in which no setting could be fitted says nothing about any of them.
+        known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+        losses = losses[:, known] * task.weight[known]
+        if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
+            check_labels(task.labels(points[0], np.arange(len(task.p))), task.weight > 0)
+            raise LearnerError(
+                f"none of {len(points)} settings could be fitted in the inner folds: their labels "
+                "say nothing, or are of one class",
+                hint="more patients, or smaller eta0 and kappa",
+            )
+        sums = np.array([np.bincount(patient[known], row, n_patients) for row in losses])
+        return _pseudo_bma(sums, self.drop), losses.sum(axis=1) / task.weight[known].sum()
+
+    def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
+        everything = np.arange(len(rows))
+        gammas = sorted({point.gamma for point in points})
+        beta, intercept = np.zeros((len(gammas), len(rows))), 0.0
+        total = float(share.sum())
+        for k, solution, scale in task.solutions(points, everything):
+            part = share[k] / total / scale
+            beta[gammas.index(points[k].gamma)] += part * solution.beta
+            intercept += part * solution.u[0]
+        self.support_ = np.flatnonzero(np.any(beta != 0, axis=0))
+        self.support_vectors_ = rows[self.support_]
+        self.dual_coef_ = beta[:, self.support_]
+        self.gammas_ = np.array(gammas) / rows.shape[1]
+        self.intercept_ = np.array([intercept])
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Hold what every setting shares: distances, labels, weights."""
+
+    distances: Array
+    p: Array
+    spread: Array
+    weight: Array
+    boundary: Any
+    solver: str
+    tol: float
+
+    def labels(self, point: Point, rows: NDArray[np.intp]) -> SoftLabels:
+        """Return what the labels of some rows say at a setting."""
+        width = half_widths(self.spread[rows], point.eta0, point.kappa)
+        try:
+            return soft_labels(self.p[rows], width, self.boundary, point.eta0)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
+
+    def solutions(
+        self, points: list[Point], rows: NDArray[np.intp]
+    ) -> Iterator[tuple[int, Solution, float]]:
+        """Yield index, solution and scale of every setting that the labels of some rows allow."""
+        for gamma in dict.fromkeys(point.gamma for point in points):
+            K = np.exp(-gamma * self.distances[np.ix_(rows, rows)])
+            gram = Gram(Kernel("precomputed"), K, K)
+            for k, point in enumerate(points):
+                if point.gamma != gamma:
+                    continue
+                labels = self.labels(point, rows)
+                try:
+                    check_labels(labels, self.weight[rows] > 0)
+                except LearnerError:
+                    continue
+                cost, scale = check_cost("C", point.C) * self.weight[rows], margin_scale(point.eta0)
+                problem = probabilistic_problem(labels, cost, cost, scale)
+                yield k, solve_pointwise(gram, problem, solver=self.solver, tol=self.tol), scale
+
+    def values(
+        self, point: Point, solution: Solution, rows: NDArray[np.intp], new: NDArray[np.intp]
+    ) -> Array:
+        """Return f + b of other rows."""
+        used = np.flatnonzero(solution.beta)
+        block = np.exp(-point.gamma * self.distances[np.ix_(new, rows[used])])
+        values: Array = block @ solution.beta[used] + solution.u[0]
+        return values
+
+
+def _pseudo_bma(sums: Array, drop: float) -> Array:
+    """Return weights of settings from their summed losses, shape (k, n_patients).
+
+    Each Bayesian-bootstrap resample of the patients gives exp(-loss), normalised; their mean is
+    the weight, and settings below ``drop`` of the whole have none.
+    """
+    possible = np.isfinite(sums).all(axis=1)
+    n = sums.shape[1]
+    resamples = np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n
+    score = -(resamples @ sums[possible].T)
+    score = np.exp(score - score.max(axis=1, keepdims=True))
+    share = np.zeros(len(sums))
+    share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
+    share[share < min(drop, share.max())] = 0.0
+    weights: Array = share / share.sum()
+    return weights
+
+
+def _distances(X: Array, Y: Array) -> Array:
+    """Return squared distances, shape (n, m)."""
+    squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
+    clipped: Array = np.maximum(squares, 0.0)
+    return clipped
