@@ -16,7 +16,7 @@ from cad.features.histogram import HISTOGRAM, discretise, histogram_features
 from cad.features.images import Prepared
 from cad.features.intensity import STATISTICS, statistics
 from cad.features.regions import Regions, keep_finite
-from cad.features.registry import statistics_of
+from cad.features.registry import counts_voxels, statistics_of
 from cad.imaging.geometry import MIN_VOXELS
 from cad.settings import FeatureSettings, TextureSettings
 
@@ -37,6 +37,19 @@ FIT_QUALITY = (UNFIT, "_r2", "_residual")
 def aggregation_of(texture: TextureSettings) -> str:
     """Return IBSI's name of the settings' aggregation."""
     return _AGGREGATION[texture.dimension, texture.aggregation]
+
+
+def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
+    """Return the texture settings of a modality."""
+    return settings.texture_adc if modality == "adc" else settings.texture
+
+
+def resegmented(values: np.ndarray, texture: TextureSettings) -> np.ndarray:
+    """Replace values outside the re-segmentation range by NaN."""
+    if texture.range is None:
+        return values
+    low, high = texture.range
+    return np.where((values >= low) & (values <= high), values, np.nan)
 
 
 def measure(
@@ -70,6 +83,7 @@ def measure(
         name: values
         for name, values in columns.items()
         if not any(fnmatchcase(name, pattern) for pattern in settings.exclude)
+        and (settings.counting or not counts_voxels(name))
     }
 
 
@@ -78,21 +92,24 @@ def _measure_image(
 ) -> dict[str, np.ndarray]:
     name, image, families = prepared.name, prepared.grid.array, settings.families
     columns: dict[str, np.ndarray] = {}
+    texture = texture_of(settings, name)
     core = regions.core()
-    values = core.values(image)
+    values = resegmented(core.values(image), texture)
     finite, start, kept = keep_finite(values, core.start)
-    texture = settings.texture
-    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width)
+    anchor = texture.range[0] if texture.range else None
+    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
     if "intensity" in families:
-        columns |= _statistics(f"{name}_intensity", regions.values(image), regions)
+        inside = resegmented(regions.values(image), texture)
+        columns |= _statistics(f"{name}_intensity", inside, regions)
     if "histogram" in families:
         found = histogram_features(levels, start, n_levels)
+        found[np.diff(start) < MIN_VOXELS] = np.nan
         columns |= {f"{name}_histogram_{f}": found[:, i] for i, f in enumerate(HISTOGRAM)}
     if "gradient" in families:
-        inside = regions.voxels()
+        voxels = regions.voxels()
         for family, gradient in (
-            ("sobel", sobel_map(image, prepared.grid.spacing, inside)),
-            ("kirsch", kirsch_map(image, inside)),
+            ("sobel", sobel_map(image, prepared.grid.spacing, voxels)),
+            ("kirsch", kirsch_map(image, voxels)),
         ):
             columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions)
     if "haralick" in families:

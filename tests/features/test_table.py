@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from cad.errors import CadError
-from cad.features.registry import FEATURES, feature_units, features_page
+from cad.features.registry import FEATURES, counts_voxels, feature_units, features_page
 from cad.features.sliding import sliding_rows, where_to_slide
 from cad.features.table import extract
 from cad.imaging.geometry import occupancy
@@ -29,8 +30,14 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert found.rows["roi_id"].tolist() == ["one", "two"]
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     assert set(names) <= set(FEATURES)
-    # Without flip-angle images T1 is an assumption and no feature.
-    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(names)
+    # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
+    usual = {n for n in FEATURES if not n.startswith(("dce_t1_", "size_", "position_"))}
+    assert {n for n in usual if not counts_voxels(n)} == set(names)
+    every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
+    more = extract(study, with_features(counting=True, families=get_args(every)))
+    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(more.rows.columns[2:])
+    names_all = list(more.rows.columns[2:])
+    assert names_all == [n for n in FEATURES if n in set(names_all)]
     assert names == [n for n in FEATURES if n in set(names)]
     for name in (
         "adc_intensity_p10",
