@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import reprlib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -139,11 +139,15 @@ class LabelSettings(Section):
     eta: Literal["adaptive"] | float = Field(
         "adaptive", description="disagreement: standard deviation over readers, or one constant"
     )
-    eta0: float = Field(
-        0.125, ge=0, lt=0.5, description="reading precision: narrowest width, edge of certainty"
+    eta0: Annotated[float, Field(ge=0, lt=0.5)] | tuple[float, ...] = Field(
+        0.125,
+        description="reading precision: narrowest half-width and edge of certainty; a list is "
+        "weighed on inner folds",
     )
-    kappa: float = Field(
-        1.0, ge=0, description="share of the disagreement that becomes an interval's half-width"
+    kappa: Annotated[float, Field(ge=0)] | tuple[float, ...] = Field(
+        1.0,
+        description="share of the disagreement that becomes half-width; a list is weighed on "
+        "inner folds",
     )
     boundary: Literal["drop", "paper"] = Field("drop", description="rule at the ends of (0, 1)")
     histology: Literal["ignore", "override"] = Field(
@@ -158,8 +162,8 @@ class LabelSettings(Section):
     )
 
     @property
-    def precision(self) -> tuple[float, float]:
-        """Return eta_0 and kappa as learners are told them; a constant eta is its own precision."""
+    def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Return eta_0 and kappa as the learner is told them; a constant eta is its own eta_0."""
         return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 

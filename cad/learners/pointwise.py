@@ -26,8 +26,8 @@ from cad.learners.smo import smo
 _FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# Most dimensions, a share of the points, that are looked for when the active set has failed.
-_MOST_DIMENSIONS = 0.5
+# Most dimensions that are looked for when the active set has failed.
+_MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
@@ -172,7 +172,7 @@ class _Work:
 
     def in_feature_space(self) -> Solution | None:
         """Return the solution by the interior point, or None: too many dimensions, or it failed."""
-        factor = self.gram.factor(int(_MOST_DIMENSIONS * self.gram.n_points))
+        factor = self.gram.factor(min(_MOST_DIMENSIONS, self.gram.n_points // 2))
         if factor is None:
             return None
         solution = solve_low_rank(
@@ -242,7 +242,8 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.at)
-            if solution is None and not failed:
+            # A whole matrix of hidden low rank, as a linear kernel that was given, is worth a look.
+            if solution is None and not failed and work.gram.matrix is not None:
                 failed, solution = True, work.in_feature_space()
         elif polish and eps <= _PART_EPS and violation <= eps:
             solution = work.finish_part(eps)

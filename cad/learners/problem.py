@@ -79,12 +79,12 @@ class Problem:
 
     @property
     def n_points(self) -> int:
-        """Number of training points n."""
+        """Return the number of training points n."""
         return int(self.A.shape[1])
 
     @property
     def n_rows(self) -> int:
-        """Number of constraint rows m."""
+        """Return the number of constraint rows m."""
         return int(self.A.shape[0])
 
     def dense(self) -> tuple[Array, Array]:
@@ -99,11 +99,11 @@ class Problem:
         return self.A.T @ gamma
 
     def slack(self, f: Array, u: Array) -> Array:
-        """t - A f - B u, shape (m,): positive where the margin is missed."""
+        """Return t - A f - B u, shape (m,): positive where the margin is missed."""
         return self.t - self.A @ f - self.B @ u
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
-        """Primal objective at beta, with f = K beta."""
+        """Return the primal objective at beta, with f = K beta."""
         missed = np.maximum(0.0, self.slack(f, u))
         return float(0.5 * beta @ f + self.c @ missed**self.r)
 
@@ -166,7 +166,7 @@ def judge(
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,
 ) -> Solution:
-    """Solution with objectives, gap and KKT violation measured from scratch.
+    """Return a solution whose objectives, gap and KKT violation are measured from scratch.
 
     Parameters
     ----------
@@ -192,7 +192,10 @@ def judge(
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
-    """sum max(lower g, upper g); an infinite bound reached by rounding only counts at u."""
+    """Return sum max(lower g, upper g).
+
+    Where rounding makes g pull at an infinite bound, u stands in for the bound.
+    """
     bound = np.where(g > 0, problem.upper, problem.lower)
     at = np.where(np.isfinite(bound), bound, u)
     return float(at @ g)
@@ -211,7 +214,9 @@ def _row_violation(problem: Problem, f: Array, gamma: Array, u: Array) -> float:
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound.
+    """Return by how much the balance g of a scalar u is missed.
+
+    A free u_k asks for g_k = 0 inside its box, g_k >= 0 at the upper and <= 0 at the lower bound.
 
     Relative to the terms that balance; for a u_k boxed on both sides relative to all that its rows
     could add, because there the gap sees what is missing, and its rows may all be nearly inactive.
@@ -236,7 +241,7 @@ def pointwise_problem(
     c: Array,
     scale: Array | None = None,
 ) -> Problem:
-    """Problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
+    """Return a problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -162,9 +163,15 @@ class RowStore:
         places = slot[support]
         if (places < 0).any():
             return self._gram.times(beta)
-        if 3 * len(support) < self._used:
-            return beta[support] @ values[places]
-        # Most rows take part: zeros for the others cost less than gathering them.
-        weight = np.zeros(self._used)
-        weight[places] = beta[support]
-        return weight @ values[: self._used]
+        out = np.zeros(values.shape[1])
+        _add_rows(values, places, beta[support], out)
+        return out
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def _add_rows(values, places, weight, out):  # type: ignore[no-untyped-def]
+    """Add weighted rows to ``out``: numpy would copy them out of the store first."""
+    for i in range(len(places)):
+        row = values[places[i]]
+        for k in range(len(out)):
+            out[k] += weight[i] * row[k]

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cad import __version__
+from cad.evaluation.measures import MEASURES
+from cad.evaluation.tables import interval_text, to_markdown
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
 
@@ -17,6 +19,7 @@ INTENDED_USE = (
     "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
     "device, not for diagnosis or for finding lesions."
 )
+_KEPT = ("n", "histology", "consensus", "null", "rivals", "patient_level", "ceiling")
 LIMITS = (
     "Valid for regions drawn and scored as in the training cohort, for scanners and protocols like "
     "those of its sites, and for the regions that readers chose to draw."
@@ -29,6 +32,7 @@ def metadata(
     features: pd.DataFrame,
     units: dict[str, str],
     labels: pd.DataFrame,
+    label_counts: dict[str, int] | None,
     participants: pd.DataFrame,
     simulated: bool,
     metrics: dict[str, Any],
@@ -46,7 +50,9 @@ def metadata(
     units : dict of str to str
         Unit of every feature.
     labels : DataFrame
-        Labels of the training regions with ``label_kind`` and ``truth``.
+        Labels of the training regions with ``truth``.
+    label_counts : dict or None
+        What the fitted learner was told, by kind; None for a learner without soft labels.
     participants : DataFrame
         Training patients.
     simulated : bool
@@ -76,13 +82,13 @@ def metadata(
             "benign": int((truth == 0).sum()),
             "without_histology": int(np.isnan(truth).sum()),
             "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
-            "label_kinds": {k: int(n) for k, n in labels["label_kind"].value_counts().items()},
+            "label_kinds": label_counts,
             "sites": {str(k): int(n) for k, n in dict(sites).items()},
             "simulated": simulated,
             "cohort_hash": _hash(features, labels),
             "extends": parents,
         },
-        "validation": {key: metrics.get(key) for key in ("n", "histology", "consensus", "null")},
+        "validation": {key: metrics.get(key) for key in _KEPT},
         "outlier": outlier,
         "intended_use": INTENDED_USE,
         "limits": LIMITS,
@@ -113,7 +119,7 @@ def card(meta: dict[str, Any]) -> str:
         f"- {training['patients']} {population}, {training['regions']} regions: "
         f"{training['malignant']} malignant, {training['benign']} benign, "
         f"{training['without_histology']} without histology",
-        f"- what the learner was told: {_counts(training['label_kinds'])}",
+        *_told(training["label_kinds"]),
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
         f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
@@ -137,6 +143,11 @@ def card(meta: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _told(counts: dict[str, int] | None) -> list[str]:
+    """Return the line on certain and soft labels, of a learner that tells them apart."""
+    return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
+
+
 def _carries(rows: bool) -> str:
     if rows:
         return (
@@ -149,24 +160,22 @@ def _carries(rows: bool) -> str:
 
 def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
     lines = [f"Scheme: {scheme}. Brackets: 95 % intervals, patients as clusters.", ""]
-    rows = ["| against | AUC | accuracy | two-sided KL (sum) | Brier |", "|---|---|---|---|---|"]
-    for name in ("histology", "consensus"):
-        part = validation.get(name)
-        if part is not None:
-            cells = [
-                part["auc"],
-                *(part["measures"][m] for m in ("accuracy", "kl", "brier")),
-            ]
-            rows.append(f"| {name} | " + " | ".join(_cell(c) for c in cells) + " |")
-    return lines + rows
-
-
-def _cell(part: dict[str, Any] | None) -> str:
-    if not part or part["value"] is None:
-        return "not defined"
-    if part["lower"] is None or part["upper"] is None:
-        return f"{part['value']:.3f}"  # no resamples were asked for, or none could be used
-    return f"{part['value']:.3f} [{part['lower']:.3f}, {part['upper']:.3f}]"
+    shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
+    rows = [
+        {
+            "against": name,
+            "AUC": interval_text(part["auc"]),
+            **{m.title: interval_text(part["measures"][k], m.digits) for k, m in shown.items()},
+        }
+        for name in ("histology", "consensus")
+        if (part := validation.get(name)) is not None
+    ]
+    if rows:
+        lines += to_markdown(pd.DataFrame(rows)).splitlines()
+    for name in ("rivals", "ceiling"):
+        sentence = (validation.get(name) or {}).get("sentence")
+        lines += ["", sentence] if sentence else []
+    return lines
 
 
 def _counts(counts: dict[str, Any]) -> str:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MEASURES = (
-    ("accuracy", "Accuracy at .5", 3),
-    ("average_precision", "Average precision", 3),
-    ("partial_auc", "Partial AUC", 3),
-    ("brier", "Brier score", 3),
-    ("cross_entropy", "Cross-entropy, nats", 3),
-    ("kl", "Two-sided KL, sum, nats", 1),
-    ("alignment_error", "Alignment error", 3),
-    ("calibration_intercept", "Calibration intercept", 2),
-    ("calibration_slope", "Calibration slope", 2),
-)
+from cad.evaluation.measures import MEASURES
+from cad.evaluation.tables import interval_text
+
 RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 
@@ -46,24 +38,6 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
     return [table for table in made if table is not None and table.rows]
 
 
-def interval(part: Any, digits: int = 3) -> str:
-    """``value [lower, upper]`` with as many decimals; a dash where nothing is known."""
-    if isinstance(part, int | float):
-        part = {"value": part}
-    if not isinstance(part, dict) or part.get("value") is None:
-        return "–"
-    text = _fixed(part["value"], digits)
-    lower, upper = part.get("lower"), part.get("upper")
-    if lower is None or upper is None:
-        return text
-    return f"{text} [{_fixed(lower, digits)}, {_fixed(upper, digits)}]"
-
-
-def _fixed(value: float, digits: int) -> str:
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 and digits > 1 else text
-
-
 def _measures(metrics: dict[str, Any]) -> MetricTable | None:
     parts = {
         title: metrics.get(key)
@@ -76,13 +50,14 @@ def _measures(metrics: dict[str, Any]) -> MetricTable | None:
         ["Regions (patients)", *(f"{p['n']} ({p.get('patients', '–')})" for p in known.values())],
         ["Malignant / benign", *(f"{p.get('positive', '–')} / {p.get('negative', '–')}"
                                  for p in known.values())],
-        ["AUC, patients as clusters", *(interval(p.get("auc")) for p in known.values())],
+        ["AUC, patients as clusters", *(interval_text(p.get("auc")) for p in known.values())],
         ["AUC, regions as independent (DeLong)",
-         *(interval(p.get("auc_roi_level")) for p in known.values())],
+         *(interval_text(p.get("auc_roi_level")) for p in known.values())],
     ]  # fmt: skip
-    for key, title, digits in MEASURES:
-        cells = [interval((p.get("measures") or {}).get(key), digits) for p in known.values()]
-        rows.append([title, *cells])
+    for key, measure in MEASURES.items():
+        found = [(p.get("measures") or {}).get(key) for p in known.values()]
+        if any(found):
+            rows.append([measure.title, *(interval_text(part, measure.digits) for part in found)])
     note = (
         "Brackets: 95 % intervals, where patients are enough and differ. Against readers: their "
         "mean score, above .5 malignant for AUC and accuracy, as it is for the other measures."
@@ -94,9 +69,9 @@ def _operating_points(metrics: dict[str, Any]) -> MetricTable | None:
     points = (metrics.get("histology") or {}).get("operating_points") or []
     rows = [
         [
-            f"P ≥ {_fixed(point['threshold'], 2)}",
+            f"P ≥ {point['threshold']:.2f}",
             *(str(point.get(name, "–")) for name in ("tp", "fp", "tn", "fn")),
-            *(interval(point.get(name), 2) for name in RATES),
+            *(interval_text(point.get(name), 2) for name in RATES),
         ]
         for point in points
     ]
@@ -109,9 +84,9 @@ def _readers(readers: dict[str, Any]) -> MetricTable | None:
         [
             name,
             str(part.get("n", "–")),
-            interval(part.get("auc")),
-            interval(part.get("cad_auc")),
-            interval((part.get("consensus_of_others") or {}).get("auc")),
+            interval_text(part.get("auc")),
+            interval_text(part.get("cad_auc")),
+            interval_text((part.get("consensus_of_others") or {}).get("auc")),
         ]
         for name, part in readers.items()
     ]
@@ -130,8 +105,8 @@ def _against_readers(found: dict[str, Any]) -> MetricTable | None:
     }
     p = found.get("p")
     row = [
-        interval(found.get("cad_auc")),
-        interval(change),
+        interval_text(found.get("cad_auc")),
+        interval_text(change),
         "–" if p is None else f"{p:.3g}",
         f"{found.get('n', '–')} ({found.get('omitted', 0)})",
     ]
@@ -143,11 +118,11 @@ def _against_readers(found: dict[str, Any]) -> MetricTable | None:
 def _agreement(found: dict[str, Any]) -> MetricTable | None:
     icc, alpha = found.get("icc") or {}, found.get("krippendorff_alpha") or {}
     rows = [
-        ["Intraclass correlation, one reader", interval(icc.get("single"), 2)],
-        ["Intraclass correlation, mean of readers", interval(icc.get("average"), 2)],
-        ["Krippendorff's alpha, ordinal", interval(alpha.get("ordinal"), 2)],
+        ["Intraclass correlation, one reader", interval_text(icc.get("single"), 2)],
+        ["Intraclass correlation, mean of readers", interval_text(icc.get("average"), 2)],
+        ["Krippendorff's alpha, ordinal", interval_text(alpha.get("ordinal"), 2)],
         *(
-            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval(pair.get("value"), 2)]
+            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval_text(pair.get("value"), 2)]
             for pair in found.get("kappa") or []
         ),
     ]
@@ -168,8 +143,10 @@ def _null(null: dict[str, Any]) -> MetricTable | None:
     rows = [
         [
             f"labels permuted {scheme} patients",
-            interval({k: part.get(k) for k in ("lower", "upper")} | {"value": part.get("mean")}),
-            _fixed(part["p"], 3) if part.get("p") is not None else "–",
+            interval_text(
+                {k: part.get(k) for k in ("lower", "upper")} | {"value": part.get("mean")}
+            ),
+            f"{part['p']:.3f}" if part.get("p") is not None else "–",
             str(part.get("evidence", "")),
         ]
         for scheme, part in null.items()
@@ -183,7 +160,7 @@ def _null(null: dict[str, Any]) -> MetricTable | None:
 def _conformal(conformal: dict[str, Any]) -> MetricTable | None:
     keys = ("coverage_malignant", "coverage_benign", "single", "both", "empty")
     rows = [
-        [f"{100 * (1 - level['error']):.0f} %", *(interval(level.get(k), 2) for k in keys)]
+        [f"{100 * (1 - level['error']):.0f} %", *(interval_text(level.get(k), 2) for k in keys)]
         for level in conformal.get("levels") or []
     ]
     head = ["Confidence", "Coverage, malignant", "Coverage, benign", "One class", "Both", "Neither"]

@@ -94,8 +94,9 @@ def read_study_of(ref: StudyRef) -> Study:
     Raises
     ------
     CadError
-        For a study without regions, or images that cannot be read.
+        For a study without regions, images that cannot be read, or values that no patient has.
     """
+    from cad.imaging.plausibility import require_plausible, site_ranges
     from cad.imaging.study import Roi
     from cad.imaging.study_files import read_study
 
@@ -107,7 +108,9 @@ def read_study_of(ref: StudyRef) -> Study:
         raise CadError(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
-    return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    require_plausible(study, site_ranges(ref.folder))
+    return study
 
 
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:

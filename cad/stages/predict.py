@@ -13,7 +13,9 @@ import pandas as pd
 from cad.errors import CadError
 from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import decision_value, positive_probability
+from cad.evaluation.operating import OperatingChoice, choose_operating_point
 from cad.imaging.standardise import NyulScale
+from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle
 from cad.model.explanation import explanation_rows, feature_distance
 from cad.model.fold_features import FoldFeatures, Preparation
@@ -23,6 +25,7 @@ from cad.stages.aggregate import Aggregated
 from cad.stages.extract import Extracted
 from cad.stages.judge import Judged, judge
 from cad.stages.load import Loaded
+from cad.stages.outcome import add_from_bundle
 
 _OTHER_MODEL = "add the images, or name a second --model that was trained without them"
 
@@ -85,15 +88,27 @@ def predict(
     start = time.perf_counter()
     scores = score_rows(bundles, extracted.features, extracted.source)
     table = scores.table
+    points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
+    limits = {
+        name: (point or loaded.settings.decision).thresholds for name, point in points.items()
+    }
+    first = bundles[0].name
+    every = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, metrics = judge(
         loaded,
         aggregated,
         table["probability"].to_numpy(),
         table["decision_value"].to_numpy(),
+        thresholds=(every[:, 0], every[:, 1]),
+        operating_point=points[first],
         outside=(table["warnings"] != "").to_numpy(),
     )
     for name in ("p_benign", "p_malignant", "model", "warnings"):
         results[name] = table[name]
+    results = results.drop(columns=["with_tool", "patient_probability"], errors="ignore")
+    given = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
+    for bundle in bundles:
+        results = add_from_bundle(results, given, bundle)
     return Judged(
         results,
         metrics,
@@ -104,18 +119,36 @@ def predict(
         ],
         scores.notes,
         {"score": time.perf_counter() - start},
-        model=_models(bundles),
+        limits[first],
+        model=_models(bundles, limits),
         simulated=aggregated.simulated or any(b.metadata["training"]["simulated"] for b in bundles),
     )
 
 
-def _models(bundles: Sequence[Bundle]) -> dict[str, Any]:
+def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
+    """Return a model's thresholds for an aim: as stored, or for another aim from its training.
+
+    None where the costs decide.
+    """
+    if decision.aim_npv is None and decision.aim_ppv is None:
+        return None
+    own = parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name).decision
+    stored = bundle.metadata.get("operating_point")
+    if own == decision and stored is not None:
+        return OperatingChoice.from_dict(stored)
+    names = ("truth", "out_of_fold", "participant_id")
+    truth, q, patients = (bundle.training[name].to_numpy() for name in names)
+    return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+
+
+def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -> dict[str, Any]:
     """Return what the run's record says of its models, the first one's facts on top."""
     models = {
         b.name: {
             "name": b.name,
             "training": b.metadata["training"],
             "cad_version": b.metadata["cad_version"],
+            "thresholds": limits[b.name],
         }
         for b in bundles
     }
