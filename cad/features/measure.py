@@ -28,8 +28,9 @@ _AGGREGATION = {
     ("3D", "averaged"): "3D_avg",
 }
 
-# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it. How good
-# the fits are is said of all voxels.
+# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
+# of a region where the model fits less than this share. How good fits are is said of all voxels.
+MIN_FITTED = 0.5
 UNFIT = "_did_not_fit"
 FIT_QUALITY = (UNFIT, "_r2", "_residual")
 
@@ -72,7 +73,8 @@ def measure(
         In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
         has no pair of neighbours for co-occurrence. Statistics weigh voxels by the region's share
         of them, histogram and co-occurrence take its core. Kinetic parameters of voxels that did
-        not fit are left out; fit quality (R2, residual, share that did not fit) is of all voxels.
+        not fit are left out, and are NaN for a region where less than half fits; fit quality (R2,
+        residual, share that did not fit) is of all voxels.
     """
     columns = (
         _measure_maps(prepared, regions, settings)
@@ -131,6 +133,7 @@ def _measure_maps(
         for stem, image in prepared.maps.items()
         if stem.endswith(UNFIT)
     }
+    fits = {model: _fits(lost, regions) for model, lost in unfit.items()}
     for stem, image in prepared.maps.items():
         family = "semiquantitative" if stem.startswith("dce_semi_") else "kinetic"
         if family not in settings.families:
@@ -139,9 +142,20 @@ def _measure_maps(
         if not stem.endswith(FIT_QUALITY):
             model = next((m for m in unfit if stem.startswith(f"{m}_")), None)
             if model is not None:
-                values[unfit[model]] = np.nan
+                values[unfit[model] | ~fits[model]] = np.nan
         columns |= _statistics(stem, values, regions)
     return columns
+
+
+def _fits(unfit: np.ndarray, regions: Regions) -> np.ndarray:
+    """Return, for every voxel, whether the model fits enough of its region."""
+    weight = np.ones(len(unfit)) if regions.weight is None else regions.weight
+    limits = list(zip(regions.start[:-1], regions.start[1:], strict=True))
+    good = [
+        float((weight[a:b] * ~unfit[a:b]).sum()) >= MIN_FITTED * float(weight[a:b].sum())
+        for a, b in limits
+    ]
+    return np.repeat(np.array(good, bool), np.diff(regions.start))
 
 
 def _statistics(stem: str, values: np.ndarray, regions: Regions) -> dict[str, np.ndarray]:

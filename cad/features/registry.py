@@ -256,8 +256,9 @@ def features_page() -> str:
         "manual. The unit `standardised` is the standard deviation of the gland (z-score), the",
         "intensity of a reference tissue, or Nyul's scale, as the pipeline says.",
         "",
-        "Statistics of kinetic parameters leave out voxels that did not fit; R2, residual and the",
-        "share that did not fit are of all voxels.",
+        "Statistics of kinetic parameters leave out voxels that did not fit, and are missing where",
+        "less than half of a region fits; R2, residual and the share that did not fit are of all",
+        "voxels.",
         "",
         "Features that grow or shrink with the number of voxels tell size under another name and",
         "are measured only with `features.counting`: "

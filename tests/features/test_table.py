@@ -282,3 +282,23 @@ def test_the_list_of_features_is_current(repository: Path) -> None:
         "adc_intensity_p10": "1e-6 mm2/s",
         "t2w_glrlm_x": "pyradiomics",
     }
+
+
+def test_a_model_that_fits_less_than_half_of_a_region_says_nothing_there(
+    study: Study, settings: PipelineSettings
+) -> None:
+    """The first region stops enhancing in most of its voxels; the second is as it was."""
+    assert study.dce is not None
+    assert study.roi_map is not None
+    first = study.roi_map.with_array(study.roi_map.array == 1)
+    inside = np.argwhere(occupancy(first, study.dce.grid).array > 0)
+    frames = study.dce.frames.copy()
+    for z, y, x in inside[: int(0.7 * len(inside))]:
+        frames[:, z, y, x] = np.linspace(220, 180, len(frames))
+    found = extract(replace(study, dce=replace(study.dce, frames=frames)), settings)
+    bad, good = found.rows.iloc[0], found.rows.iloc[1]
+    assert bad["dce_tofts_did_not_fit_mean"] > 0.5
+    assert np.isnan(bad["dce_tofts_ktrans_median"])
+    assert np.isfinite(bad["dce_semi_relative_enhancement_median"])
+    assert np.isfinite(good["dce_tofts_ktrans_median"])
+    assert found.provenance["provenance_dce_valid"].iloc[0] < 0.5
