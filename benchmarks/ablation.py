@@ -56,7 +56,7 @@ def ablation_table(
     *,
     n_jobs: int = 1,
 ) -> pd.DataFrame:
-    """Leave-one-patient-out for every case, averaged over cases of equal choices.
+    """Leave one patient out for every case, averaged over cases of equal choices.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from cad.evaluation.tables import to_markdown
 def correlated_scores(
     rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Truth, score and patient of ROIs whose scores and prevalence depend on the patient.
+    """Draw truth, score and patient of ROIs that depend on their patient.
 
     ``shared`` is the correlation of two scores of one patient; the AUC between patients is
     exactly ``auc``.
@@ -98,7 +98,7 @@ def _bca(
 
 
 def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
-    """Coverage of class-conditional conformal sets for patients the calibration did not see."""
+    """Measure the coverage of class-conditional conformal sets for new patients."""
     hits: dict[str, list[float]] = {"malignant": [], "benign": [], "pooled malignant": []}
     for seed in range(cohorts):
         y, s, g = correlated_scores(np.random.default_rng([17, seed]), patients=30)

@@ -55,7 +55,7 @@ class Rois:
 
 
 def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Rois:
-    """ROIs of the clinical study's size: a latent malignancy, four readers, correlated features.
+    """Draw ROIs of the clinical study's size: a latent malignancy, four readers, features.
 
     The latent moves a third of the features; a patient's ROIs share an offset in all of them.
     """
@@ -88,7 +88,7 @@ def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Ro
 def noise_cohort(
     seed: int, patients: int = 20, rois: int = 5, d: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features and labels that have nothing to do with each other."""
+    """Draw features and labels that have nothing to do with each other."""
     rng = np.random.default_rng([11, seed])
     n = patients * rois
     X = rng.normal(size=(n, d)) + rng.normal(size=(patients, d)).repeat(rois, axis=0)
@@ -99,7 +99,7 @@ def noise_cohort(
 def noise_row(
     seed: int, estimator: Any, permutations: int, patients: int, schemes: tuple[str, ...]
 ) -> dict[str, float]:
-    """One cohort of pure noise through the whole loop."""
+    """Take one cohort of pure noise through the whole loop."""
     X, y, groups = noise_cohort(seed, patients)
     truth, _ = metrics.consensus_truth(y)
     found = permutation_null(
@@ -130,7 +130,7 @@ def noise(
     n_jobs: int = 2,
     estimator: Any = None,
 ) -> dict[str, float]:
-    """How often pure noise is called evidence, and how often the null covers the AUC."""
+    """Count how often pure noise is called evidence, and how often the null covers the AUC."""
     learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
     rows: list[dict[str, float]] = []
     jobs = (
@@ -155,7 +155,7 @@ def noise(
 def leak(
     seed: int = 0, d: int = 500, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
 ) -> dict[str, float]:
-    """Selecting features outside the fold on noise (wrong) against inside (right)."""
+    """Compare selecting features outside the fold on noise (wrong) with inside (right)."""
     rng = np.random.default_rng([13, seed])
     groups = np.arange(20).repeat(5)
     X = rng.normal(size=(100, d))
@@ -183,7 +183,7 @@ def leak(
 
 
 def readers(data: Path) -> dict[str, float]:
-    """Published multi-reader results: Van Dyke, and CAD against nine radiologists."""
+    """Reproduce published multi-reader results: Van Dyke, and CAD against nine radiologists."""
     table = pd.read_csv(data / "van_dyke.csv")
     wide = table.pivot(index="case", columns=["treatment", "reader"], values="rating")
     truth = table.drop_duplicates("case").set_index("case")["truth"].loc[wide.index]
@@ -210,14 +210,14 @@ def readers(data: Path) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and its workers so far; wall time means little on a busy machine."""
+    """Return CPU time of this process and its workers; wall time means little when it is busy."""
     get_reusable_executor().shutdown(wait=True)  # only workers that have ended are counted
     own, workers = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
 
 
 def psvm(**params: Any) -> Pipeline:
-    """Scaling and a P-SVM."""
+    """Return scaling and a P-SVM."""
     from cad.learners import LEARNERS
 
     return Pipeline(
@@ -226,12 +226,12 @@ def psvm(**params: Any) -> Pipeline:
 
 
 def imputed_psvm(**params: Any) -> Pipeline:
-    """Median imputation, scaling and a P-SVM, for measured features."""
+    """Return median imputation, scaling and a P-SVM, for measured features."""
     return Pipeline([("impute", SimpleImputer(strategy="median")), *psvm(**params).steps])
 
 
 def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
-    """P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients and 350 ROIs, one process."""
+    """Run P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients, 350 ROIs, one process."""
     from cad.learners import LEARNERS
 
     data = simulated(0)
@@ -259,7 +259,7 @@ def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
 
 
 def speed_nested(size: int = 10) -> dict[str, float]:
-    """Nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
+    """Run a nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
     data = simulated(0)
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, size)],
@@ -283,7 +283,7 @@ def speed_nested(size: int = 10) -> dict[str, float]:
 
 
 def speed_null(permutations: int = 200) -> dict[str, float]:
-    """Permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
+    """Run permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
     data = simulated(0)
     start, cpu = time.perf_counter(), cpu_seconds()
     found = permutation_null(
@@ -311,7 +311,7 @@ def speed_null(permutations: int = 200) -> dict[str, float]:
 
 
 def profile(folds: int = 2) -> str:
-    """Where the time of the nested search goes: a few outer folds in one process."""
+    """Show where the time of the nested search goes: a few outer folds in one process."""
     data = simulated(0)
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, 10)],

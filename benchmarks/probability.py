@@ -15,14 +15,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
     os.environ.setdefault(_name, "1")
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,12 +32,13 @@ from sklearn.preprocessing import StandardScaler
 
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.rivals import compare_with_rivals
 from cad.evaluation.tables import to_markdown
 from cad.labels.consensus import malignant, reader_labels
 from cad.labels.latent import dawid_skene, glad
 from cad.labels.pooled import MeanReaders, PooledReaders
-from cad.learners import LEARNERS, AveragedProbabilisticSVC, ProbabilisticSVC
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
 from cad.learners.rivals import rival_learners
 from cad.phantom import simulate
 from cad.phantom.readings import draw_readings
@@ -172,13 +171,9 @@ def _compared(regions: Regions, jobs: int) -> pd.DataFrame:
     folds = out_of_fold(
         shipped, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
     )
-    others = {
-        "P-SVM, fixed scale": ProbabilisticSVC(
-            C=3.0, gamma=3e-4, scale="fixed", kappa=0.0, eta0=0.125
-        ),
-        "P-SVM, learned scale": ProbabilisticSVC(C=3.0, gamma=3e-4, eta0=0.125),
-        **rival_learners(),
-    }
+    grid = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
+    before = PatientGridSearch(ProbabilisticSVC(eta0=0.125), grid)
+    others = {"P-SVM as shipped before": before, **rival_learners()}
     return compare_with_rivals(
         SHIPPED,
         folds.probability,
@@ -231,6 +226,80 @@ def _interval(part: pd.DataFrame) -> str:
         return ""
     row = part.iloc[0]
     return f"{row['difference']:.3g} [{row['lower']:.3g}, {row['upper']:.3g}]"
+
+
+def readers(options: argparse.Namespace) -> None:
+    """Print consensus rules against histology of the regions without it in training."""
+    rows = []
+    for index in range(1, options.count + 1):
+        regions, scores = draw_readings(9000 + index, PATIENTS)
+        for isup_min in (1, 2):
+            for noisy in ("", "r1", "r4"):
+                part = _rules(regions, scores, index, isup_min, noisy)
+                rows.append({"cohort": index, "ISUP from": isup_min, "noise": noisy or "-", **part})
+    table = pd.DataFrame(rows)
+    groups = table.groupby(["ISUP from", "noise"], sort=False)
+    means = groups.mean(numeric_only=True).drop(columns="cohort").reset_index()
+    better = table.assign(**{"pooled better": table["Brier pooled"] < table["Brier mean"]})
+    counts = better.groupby(["ISUP from", "noise"], sort=False)["pooled better"].sum()
+    print(to_markdown(means.assign(**{"pooled better": counts.to_numpy(), "of": options.count})))
+    if options.gastro is not None:
+        print(to_markdown(pd.DataFrame([_gastro_rules(options.gastro)])))
+
+
+def _rules(
+    regions: pd.DataFrame, scores: pd.DataFrame, seed: int, isup_min: int, noisy: str
+) -> dict[str, float]:
+    """Return Brier and AUC of every rule, histology known for a random third of the regions."""
+    index = pd.MultiIndex.from_frame(regions[KEYS])
+    stated = scores.assign(p=(scores["score"] - 1) / 4)
+    wide = stated.pivot(index=KEYS, columns="reader_id", values="p").reindex(index)
+    rng = np.random.default_rng(seed)
+    known = rng.random(len(regions)) < 1 / 3
+    if noisy:
+        wide[noisy] = rng.integers(0, 5, len(wide)) / 4
+    seen = wide.notna().any(axis=1).to_numpy()
+    truth = (regions["isup"] >= isup_min).to_numpy(float)[seen]
+    grades, known = wide.to_numpy(float)[seen], known[seen]
+    given = np.where(known, truth, np.nan)
+    without = np.delete(grades, list(wide.columns).index(noisy), axis=1) if noisy else grades
+    believed = {
+        "mean": MeanReaders().predict(grades).p,
+        "pooled": PooledReaders().fit(grades, given).predict(grades).p,
+        "pooled without it": PooledReaders().fit(without, given).predict(without).p,
+        "Dawid-Skene": dawid_skene(grades),
+        "Dawid-Skene with histology": dawid_skene(grades, given),
+        "GLAD": glad(grades),
+        "GLAD with histology": glad(grades, given),
+    }
+    found: dict[str, float] = {}
+    for name, p in believed.items():
+        use = ~known & np.isfinite(p)
+        found[f"Brier {name}"] = metrics.brier(truth[use], p[use])
+        if name in ("mean", "pooled", "pooled without it"):
+            found[f"AUC {name}"] = metrics.auc(truth[use], p[use])
+    return found
+
+
+def _gastro_rules(folder: Path) -> dict[str, float | str]:
+    """Return the lesions' Brier by rule, each lesion pooled by the others, and the difference."""
+    regions, grades = read_gastro(folder)
+    pooled = np.zeros(len(grades))
+    for row in range(len(grades)):
+        given = regions.truth.copy()
+        given[row] = np.nan
+        pooled[row] = PooledReaders().fit(grades, given).predict(grades[[row]]).p[0]
+    lost = (pooled - regions.truth) ** 2 - (regions.p - regions.truth) ** 2
+    half = student.ppf(0.975, len(lost) - 1) * lost.std(ddof=1) / np.sqrt(len(lost))
+    return {
+        "Brier mean": metrics.brier(regions.truth, regions.p),
+        "Brier pooled": metrics.brier(regions.truth, pooled),
+        "difference": f"{lost.mean():.4f} [{lost.mean() - half:.4f}, {lost.mean() + half:.4f}]",
+        "Brier Dawid-Skene": metrics.brier(regions.truth, dawid_skene(grades)),
+        "Brier GLAD": metrics.brier(regions.truth, glad(grades)),
+        "AUC mean": metrics.auc(regions.truth, regions.p),
+        "AUC pooled": metrics.auc(regions.truth, pooled),
+    }
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -120,11 +121,15 @@ class LabelSettings(Section):
     eta: Literal["adaptive"] | float = Field(
         "adaptive", description="disagreement: standard deviation over readers, or one constant"
     )
-    eta0: float = Field(
-        0.125, ge=0, lt=0.5, description="reading precision: narrowest width, edge of certainty"
+    eta0: Annotated[float, Field(ge=0, lt=0.5)] | tuple[float, ...] = Field(
+        0.125,
+        description="reading precision: narrowest half-width and edge of certainty; a list is "
+        "weighed on inner folds",
     )
-    kappa: float = Field(
-        1.0, ge=0, description="share of the disagreement that becomes an interval's half-width"
+    kappa: Annotated[float, Field(ge=0)] | tuple[float, ...] = Field(
+        1.0,
+        description="share of the disagreement that becomes half-width; a list is weighed on "
+        "inner folds",
     )
     boundary: Literal["drop", "paper"] = Field("drop", description="rule at the ends of (0, 1)")
     histology: Literal["ignore", "override"] = Field(
@@ -139,8 +144,8 @@ class LabelSettings(Section):
     )
 
     @property
-    def precision(self) -> tuple[float, float]:
-        """Return eta_0 and kappa as learners are told them; a constant eta is its own precision."""
+    def precision(self) -> tuple[float | tuple[float, ...], float | tuple[float, ...]]:
+        """Return eta_0 and kappa as the learner is told them; a constant eta is its own eta_0."""
         return (self.eta0, self.kappa) if self.eta == "adaptive" else (float(self.eta), 1.0)
 
 
@@ -283,14 +288,24 @@ def _explain(kind: type[Section], error: Any) -> str:
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that may stand at a path; list indices and choices of types are passed."""
     for part in path:
+        if part.isdigit():
+            continue
         field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
-        if field is None or not isinstance(field.annotation, type):
+        inner = next(_sections(field.annotation), None) if field else None
+        if inner is None:
             return []
-        if not issubclass(field.annotation, BaseModel):
-            return []
-        kind = field.annotation
+        kind = inner
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the settings sections in an annotation such as ``tuple[Match, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)
 
 
 def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:

@@ -71,7 +71,7 @@ def convert(
 
 
 class _Job:
-    """The steps of :func:`convert` share what they read."""
+    """Share what the steps of :func:`convert` read."""
 
     def __init__(
         self, study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules

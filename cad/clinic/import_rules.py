@@ -108,6 +108,46 @@ class ZonesRule(Section):
     values: dict[int, Literal["PZ", "TZ", "CZ", "AFS"]] = Field(description="what each value is")
 
 
+class FindingsRule(Section):
+    """Name a table of lesions that are given as points, as PROSTATEx has them."""
+
+    file: str = Field(
+        "ProstateX-Findings-Train.csv",
+        description="at the top of the source or below; ProxID, fid, pos, zone, ClinSig",
+    )
+    radius: float = Field(
+        5.0, gt=0, description="mm; a ball around the point stands for the lesion"
+    )
+
+
+class FilesRule(Section):
+    """Name the files of a cohort that comes as image files instead of DICOM.
+
+    Paths are the ends of paths below the source; ``{patient}`` and ``{study}`` stand for the ids.
+    In a list the first file that exists is taken.
+    """
+
+    study: str = Field(description="one file that every study has; it gives {patient} and {study}")
+    t2w: tuple[str, ...] = Field((), description="T2-weighted image")
+    adc: tuple[str, ...] = Field((), description="ADC map")
+    hbv: tuple[str, ...] = Field((), description="diffusion image at b of 1400 s/mm2 or more")
+    adc_scale: float | None = Field(None, gt=0, description="factor from the file to 1e-6 mm2/s")
+    gland: tuple[str, ...] = Field((), description="prostate mask")
+    lesion: tuple[str, ...] = Field((), description="lesion mask")
+    lesion_values: Literal["isup", "picai", "mask"] = Field(
+        "isup",
+        description="isup: a voxel's value is its lesion's grade; picai: likewise, but 1 says at "
+        "least grade 2 without saying which; mask: any value is a malignant lesion",
+    )
+    zones: tuple[str, ...] = Field((), description="zone map; its values are under zones.values")
+    table: str | None = Field(None, description="table of the studies (CSV)")
+    patient_column: str = Field("patient_id", description="column of the table")
+    study_column: str = Field("study_id", description="column of the table")
+    grade_column: str = Field(
+        "lesion_ISUP", description="grades of a study's lesions, separated by commas"
+    )
+
+
 class ImportRules(Section):
     """State one site's facts; in a list the first entry that any series meets decides."""
 
@@ -138,6 +178,8 @@ class ImportRules(Section):
     )
     gland: str = Field("gland.nii.gz", description="prostate mask beside the series")
     vessel: str = Field("vessel.nii.gz", description="artery mask beside the series")
+    findings: FindingsRule | None = Field(None, description="lesions given as points")
+    files: FilesRule | None = Field(None, description="image files instead of DICOM")
     zones: ZonesRule | None = Field(None, description="zone map; a ROI gets its majority")
     scores: str = Field(
         "scores.csv", description="patient_id,roi_id,reader_id,scale,score beside the series"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.clinic.import_rules import ImportRules
+from cad.clinic.import_rules import ImportRules, ZonesRule
 from cad.clinic.sources import SourceStudy
 from cad.errors import CadError
 from cad.imaging.annotations import DrawnRegion, read_object, read_regions, referenced_series
@@ -23,6 +24,7 @@ from cad.imaging.volume import Volume
 OWN_MODEL_NAME = "cad"
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02
+_ZONES = ("PZ", "TZ", "CZ", "AFS")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +77,21 @@ def find_regions(
         if not grades.array.any():
             notes.append(f"{lesion.name} holds no lesion")
             return None
-        found = _lesions(grades)
+        found = grade_lesions(grades)
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
+    elif reference is not None:
+        found = _findings(study, rules, reference.grid)
+        if found and rules.findings:
+            notes.append(
+                f"{len(found.rois)} regions are balls of {rules.findings.radius:g} mm around the "
+                "points of a table, not drawn lesions; malignant means clinically significant"
+            )
     if found is None:
         return None
-    return replace(found, rois=[_with_zone(roi, found.labels, study, rules) for roi in found.rois])
+    zones = study.beside(rules.zones.file) if rules.zones else None
+    rois = [with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+    return replace(found, rois=rois)
 
 
 def _from_objects(
@@ -146,9 +157,8 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
     return stacks_of(frames)[0].grid if frames else None
 
 
-def _with_zone(roi: Roi, labels: Volume, study: SourceStudy, rules: ImportRules) -> Roi:
-    rule = rules.zones
-    path = study.beside(rule.file) if rule else None
+def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | None) -> Roi:
+    """Return a region with the zone of most of its voxels, where a zone map tells."""
     if rule is None or path is None:
         return roi
     zones = whole_numbers(path)
@@ -161,6 +171,37 @@ def _with_zone(roi: Roi, labels: Volume, study: SourceStudy, rules: ImportRules)
     }
     zone = max(counts, key=lambda name: counts[name])
     return replace(roi, zone=zone if counts[zone] else "n/a")
+
+
+def _findings(study: SourceStudy, rules: ImportRules, grid: Volume) -> Labelled | None:
+    """Return balls around the points of a table of findings; None without a row or a table."""
+    rule = rules.findings
+    path = next(study.top.rglob(rule.file), None) if rule else None
+    if rule is None or path is None:
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [r for r in csv.DictReader(stream) if r["ProxID"] == study.patient_id]
+            points = [np.array([float(v) for v in r["pos"].split()]) for r in rows]
+    except (KeyError, ValueError, csv.Error) as error:
+        raise CadError(f"not a table of findings: {error}", file=path) from error
+    if not rows:
+        return None
+    z, y, x = np.indices(grid.shape)
+    places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
+    labels = np.zeros(grid.shape, np.uint16)
+    rois = []
+    for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
+        inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
+        if not inside.any():
+            raise CadError(
+                f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
+            )
+        labels[inside & (labels == 0)] = label
+        histology = {"TRUE": "malignant", "FALSE": "benign"}.get(row.get("ClinSig", "").upper())
+        zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
+        rois.append(Roi(row["fid"], label, zone if zone in _ZONES else "n/a", histology or "n/a"))
+    return Labelled(grid.with_array(labels), rois)
 
 
 def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
@@ -228,7 +269,7 @@ def _labelled(path: Path) -> Labelled:
     return Labelled(volume, [Roi(str(label), label) for label in labels])
 
 
-def _lesions(grades: Volume) -> Labelled:
+def grade_lesions(grades: Volume) -> Labelled:
     """Make every connected lesion one ROI; its voxels' value is its ISUP grade."""
     labels, count = ndimage.label(grades.array, structure=np.ones((3, 3, 3)))
     rows = []

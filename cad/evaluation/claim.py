@@ -100,7 +100,7 @@ TRIPOD_TOPICS = {
 
 
 def validation_md(run: _Json, metrics: _Json) -> str:
-    """Text of ``validation.md``.
+    """Return the text of ``validation.md``.
 
     Parameters
     ----------

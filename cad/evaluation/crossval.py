@@ -84,6 +84,9 @@ class OutOfFold:
         return next(fold.estimator for fold in self.folds if fold.name == str(name))
 
 
+Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
 def out_of_fold(
     estimator: Any,
     X: Any,
@@ -92,6 +95,7 @@ def out_of_fold(
     groups: ArrayLike,
     eta: ArrayLike | None = None,
     patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
     n_jobs: int = 1,
     keep_estimators: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -114,6 +118,9 @@ def out_of_fold(
         Uncertainty of y, passed to every ``fit`` that takes it.
     patients : array, shape (n,), optional
         Patient of every row, for splits inside the fold; ``groups`` when not given.
+    relabel : callable, optional
+        Gets the training rows and returns y and eta of all rows: the way for labels that are
+        themselves learned on the training patients (docs/methods.md 8).
     n_jobs : int
         Parallel folds; the result does not depend on it.
     keep_estimators : bool
@@ -131,7 +138,9 @@ def out_of_fold(
     group, names = _groups(groups, len(labels))
     patient = group if patients is None else np.asarray(patients).astype(str)
     work = (
-        delayed(_fit_fold)(estimator, X, labels, spread, group, patient, name, keep_estimators)
+        delayed(_fit_fold)(
+            estimator, X, labels, spread, relabel, group, patient, name, keep_estimators
+        )
         for name in names
     )
     folds: list[Fold] = []
@@ -205,6 +214,7 @@ def _fit_fold(
     X: Any,
     y: np.ndarray,
     eta: np.ndarray | None,
+    relabel: Relabel | None,
     group: np.ndarray,
     patient: np.ndarray,
     name: str,
@@ -214,6 +224,8 @@ def _fit_fold(
     train = np.flatnonzero((group != name) & ~np.isnan(y))
     nothing = np.full(len(rows), np.nan)
     fitted = clone(estimator)
+    if relabel is not None:
+        y, eta = relabel(train)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""What the whole validation loop gives when labels say nothing about images (METHODS 6)."""
+"""What the whole validation loop gives when labels say nothing about images (docs/methods.md 6)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Side:
 
     @property
     def promise(self) -> float:
-        """Lower end of the validated interval; NaN where nothing was decided."""
+        """Return the lower end of the validated interval; NaN where nothing was decided."""
         return self.validated.lower
 
 
@@ -75,7 +75,7 @@ class OperatingChoice:
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """Lower and upper threshold, as :func:`cad.evaluation.reject.decide` takes them."""
+        """Return the lower and upper threshold, as ``reject.decide`` takes them."""
         return self.benign.threshold, self.malignant.threshold
 
     def as_dict(self) -> dict[str, Any]:

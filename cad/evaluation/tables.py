@@ -20,16 +20,18 @@ def to_markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def interval_text(part: Interval | Mapping[str, Any] | None, digits: int = 3) -> str:
+def interval_text(part: Interval | Mapping[str, Any] | float | None, digits: int = 3) -> str:
     """Return ``0.843 [0.791, 0.885]``, the value alone without ends, or a dash without a value.
 
     Parameters
     ----------
-    part : Interval, mapping or None
-        An interval, or its form in ``metrics.json``.
+    part : Interval, mapping, float or None
+        An interval, its form in ``metrics.json``, or a value without one.
     digits : int
         Decimals.
     """
+    if isinstance(part, float | int):
+        part = {"value": part}
     found: Mapping[str, Any] = part if isinstance(part, Mapping) else vars(part) if part else {}
     value, lower, upper = (_fixed(found.get(key), digits) for key in ("value", "lower", "upper"))
     return value if "–" in (value, lower, upper) else f"{value} [{lower}, {upper}]"

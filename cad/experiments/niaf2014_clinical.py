@@ -58,7 +58,7 @@ _PUBLISHED = pd.DataFrame(
 
 
 def clinical(options: Options) -> Result:
-    """Every method trained on the expert's and on all readers' scores, tested on both truths.
+    """Train every method on the expert's and on all readers' scores, test on both truths.
 
     ``options.repeats`` leaves out that many groups of patients in turn instead of every patient,
     with a smaller grid.
@@ -110,7 +110,7 @@ def _readers(cohort: Path, readers: str, options: Options) -> list[dict[str, obj
 
 
 def _widths(cohort: Path, options: Options) -> pd.DataFrame:
-    """What the tubes' width does to Table V: inside its tube a probability costs nothing."""
+    """Measure what the tubes' width does to Table V: inside its tube a probability is free."""
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
@@ -158,7 +158,7 @@ def _out_of_fold(
 
 
 def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
-    """What is left out together: each patient, or every k-th one where time is short."""
+    """Return what is left out together: each patient, or every k-th one where time is short."""
     if folds is None:
         return patients
     number = np.unique(patients, return_inverse=True)[1]
@@ -166,7 +166,7 @@ def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
 
 
 def _grid(learner: str, base: PipelineSettings, short: bool) -> dict[str, object]:
-    """The same grid for every method, without the parameters that it does not have."""
+    """Return the the same grid for every method, without the parameters that it does not have."""
     from cad.learners import LEARNERS
 
     known = LEARNERS[learner]().get_params()

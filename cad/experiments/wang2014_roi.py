@@ -31,7 +31,7 @@ PUBLISHED = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
 def roi(options: Options) -> Result:
-    """Bars and C x M maps; ``options.repeats`` is the number of batches of patients."""
+    """Draw bars and C x M maps; ``options.repeats`` is the number of batches of patients."""
     if options.data is None:
         raise CadError("a cohort folder is needed", hint="give it with --data")
     table, cohort = _table(options.data, options)
@@ -56,7 +56,7 @@ def compare(
     cohort: str = "Cohort",
     histology: bool = True,
 ) -> Result:
-    """Every batch of patients in turn is new: its regions join the others without a label.
+    """Take every batch of patients in turn as new, its regions joining without a label.
 
     Parameters
     ----------

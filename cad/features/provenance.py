@@ -1,8 +1,9 @@
 """How each value was measured: references, sources, units and voxels beside the features.
 
 A column means one thing only when all its rows were measured the same way. Three things are done
-for that: what studies have is looked at once for the whole cohort (:func:`resolve_auto`), every row says how it was measured (columns that begin with ``PREFIX``, which no learner sees), and
-new rows are compared with those that a model was trained on (:func:`differences`).
+for that: what studies have is looked at once for the whole cohort (:func:`resolve_auto`), every row
+says how it was measured (columns that begin with ``PREFIX``, which no learner sees), and new rows
+are compared with those that a model was trained on (:func:`differences`).
 """
 
 from __future__ import annotations

@@ -8,10 +8,12 @@ a value outside is named with its range, the likely cause and the way out.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -94,6 +96,7 @@ _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 m
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
+RANGES_FILE = "plausible.json"
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,46 @@ def implausible(
             )
         )
     return problems
+
+
+def require_plausible(
+    study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Refuse a study with a statistic that no patient could have.
+
+    Raises
+    ------
+    CadError
+        Naming every such statistic; see :func:`implausible`.
+    """
+    problems = implausible(study, ranges)
+    if problems:
+        said = "; ".join(problem.problem for problem in problems)
+        raise CadError(said, hint=problems[0].hint, patient=study.participant_id)
+
+
+def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
+    """Return a cohort's own ranges from ``plausible.json``, for one of its studies' folders.
+
+    Raises
+    ------
+    CadError
+        When the file is no object of known names and two numbers each.
+    """
+    path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CadError(f"expected {{name: [low, high]}}: {error}", file=path) from error
+    unknown = sorted(set(found) - set(RANGES))
+    if unknown:
+        raise CadError(
+            f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
+        )
+    return found
 
 
 def statistics(study: Study) -> Iterator[Statistic]:

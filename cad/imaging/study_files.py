@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -124,6 +125,23 @@ def lost_images(folder: Path) -> list[CadError]:
         if path.parent.name in _FOLDERS
         and not (image := path.with_name(path.stem + ".nii.gz")).is_file()
     ]
+
+
+def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
+    """Return the images of a study's folder that no step will read, with the name they may want."""
+    wanted = [image_path(folder, study_id, kind) for kind in _PLACES]
+    read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
+    read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
+    names = {path.name: path for path in wanted}
+    problems = []
+    images = {m.folder for m in MODALITIES}  # beside masks lie other drawings, which are asked for
+    for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
+        if path in read:
+            continue
+        near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+        place = names[near[0]].relative_to(folder) if near else f"anat/{study_id}_T2w.nii.gz"
+        problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
+    return problems
 
 
 def write_study(folder: Path, study: Study) -> None:

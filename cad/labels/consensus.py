@@ -37,8 +37,8 @@ def reader_labels(
     DataFrame
         One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
         ``p``, the mean probability over the readers, and ``eta``, how much they disagree (NaN
-        without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN; ``y``, what
-        a learner is told: ``certain`` where known, else ``p``.
+        without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
+        ``y``, what a learner is told: ``certain`` where known, else ``p``.
 
     Raises
     ------

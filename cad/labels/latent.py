@@ -73,9 +73,12 @@ def glad(grades: Array, truth: Array | None = None) -> Array:
         new = np.where(np.isfinite(held), held, new)
         agree = np.where(known, p[:, None] * vote + (1 - p[:, None]) * (1 - vote), 0.0)
         rest = np.where(known, agree - expit(x), 0.0)
-        alpha = alpha + 0.02 * ((rest * np.exp(ease)[:, None]).sum(axis=0) - (alpha - 1))
-        ease = ease + 0.05 * ((rest * alpha).sum(axis=1) * np.exp(ease) - (ease - 1))
-        ease = np.clip(ease, -3.0, 3.0)
+        # One step each, divided by a bound of the curvature, never overshoots.
+        bend = np.where(known, np.exp(2 * ease)[:, None] / 4, 0.0).sum(axis=0)
+        alpha = alpha + ((rest * np.exp(ease)[:, None]).sum(axis=0) - (alpha - 1)) / (1 + bend)
+        pull = (rest * alpha).sum(axis=1) * np.exp(ease) - (ease - 1)
+        bend = np.where(known, (np.exp(ease)[:, None] * alpha) ** 2 / 4, 0.0).sum(axis=1)
+        ease = ease + pull / (1 + bend + np.abs(pull))
         moved = float(np.max(np.abs(new - p)))
         p = new
         if moved < 1e-6:

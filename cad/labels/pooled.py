@@ -116,8 +116,8 @@ class PooledReaders:
         if not self.identified_:
             what = "no region has" if not len(y) else "only one class has"
             self.note = (
-                f"labels.consensus pooled: {what} histology among the training regions, so readers' "
-                "weights cannot be identified; the mean is taken"
+                f"labels.consensus pooled: {what} histology among the training regions, so the "
+                "readers' weights cannot be identified; the mean is taken"
             )
             return self
         self.note = ""
@@ -133,7 +133,7 @@ class PooledReaders:
         _refuse_outside(grades)
         if not self.identified_:
             return MeanReaders().predict(grades)
-        known = np.isfinite(grades).any(axis=1)
+        known = np.asarray(np.isfinite(grades).any(axis=1))
         design = _design(np.where(known[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
@@ -225,10 +225,10 @@ def _mean(grades: Array) -> Array:
 
 
 def _refuse_outside(grades: Array) -> None:
-    wrong = np.isfinite(grades) & ~((grades >= 0) & (grades <= 1))
-    if wrong.any():
-        row, reader = (int(i) for i in np.argwhere(wrong)[0])
+    values = grades[np.isfinite(grades)]
+    outside = values[(values < 0) | (values > 1)]
+    if len(outside):
         raise CadError(
-            f"grade {grades[row, reader]:g} of reader {reader} in row {row} must lie in [0, 1]",
+            f"a reader's grade is {outside[0]:g}, must lie in [0, 1]",
             hint="turn scores into probabilities first (labels.scales)",
         )

@@ -68,7 +68,7 @@ PIRADS_TABLES = {
 }
 
 
-def pirads_table(choice: str | Mapping[int, float] | None) -> Mapping[int, float]:
+def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
     """Return the probability of each PI-RADS category, named or one's own.
 
     Raises
@@ -76,7 +76,6 @@ def pirads_table(choice: str | Mapping[int, float] | None) -> Mapping[int, float
     CadError
         For an unknown name, and for one's own table where a higher category is less probable.
     """
-    choice = "pi-cai" if choice is None else choice
     if isinstance(choice, str):
         if choice not in PIRADS_TABLES:
             raise CadError(
@@ -122,7 +121,7 @@ def check_score(scale: str, score: float) -> None:
 
 
 def score_probability(
-    scale: str, score: float, pirads_probability: str | Mapping[int, float] | None = None
+    scale: str, score: float, pirads_probability: str | Mapping[int, float] = "pi-cai"
 ) -> float:
     """Return the probability of malignancy that a score states (docs/methods.md 1).
 
@@ -132,8 +131,8 @@ def score_probability(
         As in :func:`check_score`.
     score : float
         The score as the reader gave it.
-    pirads_probability : str or mapping of int to float, optional
-        "pi-cai" when not given; a table of :data:`PIRADS_TABLES`, or the probability of each PI-RADS category: PI-RADS is
+    pirads_probability : str or mapping of int to float
+        A table of :data:`PIRADS_TABLES`, or the probability of each PI-RADS category: PI-RADS is
         an ordinal category and not an equidistant scale.
 
     Returns

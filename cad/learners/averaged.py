@@ -4,12 +4,13 @@ C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with 
 regions: neighbours in the grid differ by less than chance and predict differently. Here each
 setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
 (Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
-averaged over Bayesian-bootstrap resamples of patients. The average of kernel machines is a kernel machine.
+averaged over Bayesian-bootstrap resamples of patients. The average of kernel
+machines is a kernel machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, Self
@@ -58,13 +59,13 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     Parameters
     ----------
-    C : tuple of float
+    C : float or sequence of float
         Costs.
-    gamma : tuple of float
+    gamma : float or sequence of float
         Kernel widths times the number of features d.
-    eta0 : tuple of float
+    eta0 : float or sequence of float
         Reading precisions.
-    kappa : tuple of float
+    kappa : float or sequence of float
         Shares of the readers' spread that become width.
     boundary : "drop" or "paper"
         What an interval that leaves (0, 1) means (docs/methods.md 1).
@@ -96,10 +97,10 @@ class AveragedProbabilisticSVC(KernelMachine):
     def __init__(
         self,
         *,
-        C: tuple[float, ...] = (0.3, 3.0, 30.0),
-        gamma: tuple[float, ...] = (0.03, 0.1, 0.3),
-        eta0: tuple[float, ...] = (0.02, 0.05, 0.125),
-        kappa: tuple[float, ...] = (0.0, 0.5),
+        C: float | Sequence[float] = (0.3, 3.0, 30.0),
+        gamma: float | Sequence[float] = (0.03, 0.1, 0.3),
+        eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
+        kappa: float | Sequence[float] = (0.0, 0.5),
         boundary: Any = "drop",
         folds: int = 5,
         drop: float = 0.01,
@@ -151,7 +152,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         except ValueError as error:
             raise LearnerError(str(error)) from error
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
-        points = [Point(*values) for values in product(self.gamma, self.eta0, self.kappa, self.C)]
+        points = self._points()
         task = _Task(
             _distances(rows, rows) / rows.shape[1],
             p,
@@ -188,6 +189,24 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values)
         return probability
+
+    def _points(self) -> list[Point]:
+        """Return the settings, refusing what lies outside its range."""
+        tried = []
+        for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
+            values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
+            start = 0.0 if name == "kappa" else np.nextafter(0.0, 1.0)
+            if (
+                values.ndim != 1
+                or not len(values)
+                or not ((values >= start) & (values < end)).all()
+            ):
+                bracket = "[" if name == "kappa" else "("
+                raise LearnerError(
+                    f"{name} = {getattr(self, name)!r}, must lie in {bracket}0, {end:g})"
+                )
+            tried.append([float(value) for value in values])
+        return [Point(*values) for values in product(*tried)]
 
     def _weigh(self, task: _Task, points: list[Point], owner: NDArray[Any]) -> tuple[Array, Array]:
         """Return weight and mean cross-entropy of every setting."""

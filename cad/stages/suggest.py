@@ -58,7 +58,7 @@ def suggest(
     scores: pd.DataFrame,
     *,
     count: int = 20,
-    pirads_probability: Mapping[int, float] | None = None,
+    pirads_probability: str | Mapping[int, float] = "pi-cai",
 ) -> pd.DataFrame:
     """Rank regions by what one more reading is worth.
 
@@ -74,7 +74,7 @@ def suggest(
         are no row or NaN. Scores of other regions are ignored.
     count : int
         How many regions to name; a region is named once.
-    pirads_probability : mapping, optional
+    pirads_probability : str or mapping
         Needed for PI-RADS scores (:func:`cad.labels.scales.score_probability`).
 
     Returns
@@ -151,7 +151,7 @@ def _greedy(
 
 
 def _readings(
-    table: pd.DataFrame, scores: pd.DataFrame, pirads: Mapping[int, float] | None
+    table: pd.DataFrame, scores: pd.DataFrame, pirads: str | Mapping[int, float]
 ) -> pd.DataFrame:
     """Return the number of readings and their mean probability for every row of ``table``."""
     given = scores[scores["score"].notna()]

@@ -202,7 +202,8 @@ def test_intervals_that_all_contain_one_half_are_narrowed_and_it_is_said() -> No
     X = np.arange(10.0)[:, None] + np.array([0, 0.3] * 5)[:, None]
     with pytest.warns(LearnerWarning, match=r"learned from narrower ones, kappa = 0\.5"):
         machine = ProbabilisticSVC(C=10.0, eta0=0.02).fit(X, p, eta=eta)
-    assert machine.kappa_ == 0.5 and machine.solution_.converged
+    assert machine.kappa_ == 0.5
+    assert machine.solution_.converged
     assert machine.label_counts_["certain_positive"] == 2
     same = ProbabilisticSVC(C=10.0, eta0=0.02, kappa=0.5).fit(X, p, eta=eta)
     np.testing.assert_array_equal(same.dual_coef_, machine.dual_coef_)
@@ -217,7 +218,8 @@ def test_one_number_and_an_array_of_it_are_the_same_model() -> None:
         one = ProbabilisticSVC(scale=scale).fit(X, p, eta=0.03)
         many = ProbabilisticSVC(scale=scale).fit(X, p, eta=np.full(len(p), 0.03))
         assert one.solution_.gamma.tobytes() == many.solution_.gamma.tobytes()
-        assert one.label_counts_ == many.label_counts_ and one.scale_ == many.scale_
+        assert one.label_counts_ == many.label_counts_
+        assert one.scale_ == many.scale_
     # eta_0 is its own number: it moves the edge of certainty, the argument of fit does not.
     at = [ProbabilisticSVC(eta0=e).fit(X, p, eta=0.03).label_counts_ for e in (0.03, 0.125)]
     certain = [c["certain_negative"] + c["certain_positive"] for c in at]
