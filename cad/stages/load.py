@@ -12,6 +12,7 @@ import pandas as pd
 from cad.cohort import Cohort, StudyRef, read_cohort
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
+from cad.features.provenance import CohortFacts, resolve_auto
 from cad.model.estimator import make_estimator
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
@@ -85,7 +86,10 @@ def load(
     folder.check_kind(kind)
     if kind != "predict":
         make_estimator(settings)
-    return Loaded(settings, read_cohort(root), folder, options, kind, basis)
+    cohort = read_cohort(root)
+    facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
+    settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
+    return Loaded(settings, cohort, folder, options, kind, basis)
 
 
 def read_study_of(ref: StudyRef) -> Study:
