@@ -230,8 +230,8 @@ def t1_default_problem(
     if not kept:
         return None
     return CadError(
-        f"the field strength is {field:g} T, but {' and '.join(kept)} hold at 3 T",
-        hint="set features.perfusion." + ", .".join(kept) + " for this field",
+        f"the field strength is {field:g} T, but {' and '.join(kept)} is 3 T's",
+        hint=f"set features.perfusion.{' and '.join(kept)} for this field",
         patient=study.participant_id,
     )
 
