@@ -137,7 +137,7 @@ def implausible(
             CadError(
                 f"{_SAID[found.name]}{found.where} is {found.value:.3g}{unit}; plausible is "
                 f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
-                hint=f"{way_out}; a site may widen {found.name}",
+                hint=f"{way_out}; a site may widen the range {found.name}",
                 patient=study.participant_id,
             )
         )

@@ -76,7 +76,7 @@ def test_the_prostate_is_measured_where_it_is_drawn():
         "median ADC in the prostate is 50 1e-6 mm2/s; plausible is 400 to 3000 1e-6 mm2/s: "
         "values look like 1e-5 mm2/s"
     )
-    assert problem.hint == "set scale: 10 in the adc rule; a site may widen adc_median"
+    assert problem.hint == "set scale: 10 in the adc rule; a site may widen the range adc_median"
     with pytest.raises(CadError, match="median ADC in the prostate"):
         require_plausible(one)
     require_plausible(one, {"adc_median": (10, 3000)})
