@@ -15,7 +15,6 @@ import pstats
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
@@ -24,24 +23,20 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 from joblib.externals.loky import get_reusable_executor
-from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.evaluation import metrics
-from cad.evaluation.ablation import Case, ablation_table
-from cad.evaluation.conformal import leave_patient_out_p_values
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import bootstrap, clustered_auc, delong_auc
+from cad.evaluation.intervals import (
+    bootstrap,
+)
 from cad.evaluation.mrmc import against_readers, obuchowski_rockette
 from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.null import SCHEMES, permutation_null
 from cad.evaluation.selection import TTestSelector
-from cad.evaluation.tables import to_markdown
-from cad.labels.consensus import malignant, reader_labels
-from cad.settings import LabelSettings
 
 SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
 GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13
@@ -60,7 +55,7 @@ class Rois:
 
 
 def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Rois:
-    """ROIs of the clinical study's size: a latent malignancy, four readers, correlated features.
+    """Draw ROIs of the clinical study's size: a latent malignancy, four readers, features.
 
     The latent moves a third of the features; a patient's ROIs share an offset in all of them.
     """
@@ -90,46 +85,10 @@ def simulated(seed: int, patients: int = 49, rois: int = 350, d: int = 60) -> Ro
     return Rois(X, truth, probability.mean(axis=1), eta, owner, scores)
 
 
-def correlated_scores(
-    rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Truth, score and patient of ROIs whose scores and prevalence depend on the patient.
-
-    ``shared`` is the correlation of two scores of one patient; the AUC between patients is
-    exactly ``auc``.
-    """
-    size = rng.integers(3, 12, patients)
-    owner = np.repeat(np.arange(patients), size)
-    share = rng.beta(0.5, 1.5, patients)
-    y = (rng.random(len(owner)) < share[owner]).astype(float)
-    noise = np.sqrt(1 - shared) * rng.normal(size=len(owner))
-    score = np.sqrt(2) * norm.ppf(auc) * y + noise
-    return y, score + np.sqrt(shared) * rng.normal(size=patients)[owner], owner
-
-
-def coverage(cohorts: int = 300, auc: float = 0.85) -> dict[str, float]:
-    """Share of cohorts of 49 patients whose 95 % interval holds the true AUC."""
-    hits = {"clustered": 0, "bootstrap": 0, "delong": 0}
-    widths = {"clustered": 0.0, "delong": 0.0}
-    for seed in range(cohorts):
-        y, s, g = correlated_scores(np.random.default_rng([7, seed]), auc=auc)
-        found = {"clustered": clustered_auc(y, s, g), "delong": delong_auc(y, s)}
-        for name, interval in found.items():
-            hits[name] += interval.lower <= auc <= interval.upper
-            widths[name] += interval.upper - interval.lower
-        ends = bootstrap(lambda r, y=y, s=s: np.array([metrics.auc(y[r], s[r])]), g, 200, seed)[0]
-        hits["bootstrap"] += ends[0] <= auc <= ends[1]
-    return {
-        **{name: count / cohorts for name, count in hits.items()},
-        **{f"mean width {name}": total / cohorts for name, total in widths.items()},
-        "cohorts": float(cohorts),
-    }
-
-
 def noise_cohort(
     seed: int, patients: int = 20, rois: int = 5, d: int = 10
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features and labels that have nothing to do with each other."""
+    """Draw features and labels that have nothing to do with each other."""
     rng = np.random.default_rng([11, seed])
     n = patients * rois
     X = rng.normal(size=(n, d)) + rng.normal(size=(patients, d)).repeat(rois, axis=0)
@@ -140,7 +99,7 @@ def noise_cohort(
 def noise_row(
     seed: int, estimator: Any, permutations: int, patients: int, schemes: tuple[str, ...]
 ) -> dict[str, float]:
-    """One cohort of pure noise through the whole loop."""
+    """Take one cohort of pure noise through the whole loop."""
     X, y, groups = noise_cohort(seed, patients)
     truth, _ = metrics.consensus_truth(y)
     found = permutation_null(
@@ -154,12 +113,12 @@ def noise_row(
         schemes=schemes,
         seed=seed,
     )
-    row = {"observed": found["observed"]}
+    row = {"observed": found.observed}
     for scheme in schemes:
-        block = found[scheme]
-        row[f"p {scheme}"] = block["p"]
-        row[f"covered {scheme}"] = block["lower"] <= found["observed"] <= block["upper"]
-        row[f"null mean {scheme}"] = block["mean"]
+        block = found.schemes[scheme]
+        row[f"p {scheme}"] = block.p
+        row[f"covered {scheme}"] = block.lower <= found.observed <= block.upper
+        row[f"null mean {scheme}"] = block.mean
     return row
 
 
@@ -171,7 +130,7 @@ def noise(
     n_jobs: int = 2,
     estimator: Any = None,
 ) -> dict[str, float]:
-    """How often pure noise is called evidence, and how often the null covers the AUC."""
+    """Count how often pure noise is called evidence, and how often the null covers the AUC."""
     learner = psvm(C=1.0, gamma=0.05) if estimator is None else estimator
     rows: list[dict[str, float]] = []
     jobs = (
@@ -196,7 +155,7 @@ def noise(
 def leak(
     seed: int = 0, d: int = 500, permutations: int = 99, n_jobs: int = 2, estimator: Any = None
 ) -> dict[str, float]:
-    """Selecting features outside the fold on noise (wrong) against inside (right)."""
+    """Compare selecting features outside the fold on noise (wrong) with inside (right)."""
     rng = np.random.default_rng([13, seed])
     groups = np.arange(20).repeat(5)
     X = rng.normal(size=(100, d))
@@ -215,38 +174,16 @@ def leak(
     wrong = permutation_null(learner, outside, y, y, eta=eta, **options)
     right = permutation_null(Pipeline(steps), X, y, y, eta=eta, **options)
     return {
-        "AUC selected outside": wrong["observed"],
-        "p outside (between)": wrong["between"]["p"],
-        "null upper end outside": wrong["between"]["upper"],
-        "AUC selected inside": right["observed"],
-        "p inside (between)": right["between"]["p"],
-    }
-
-
-def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
-    """Coverage of class-conditional conformal sets for patients the calibration did not see."""
-    hits: dict[str, list[float]] = {"malignant": [], "benign": [], "pooled malignant": []}
-    for seed in range(cohorts):
-        y, s, g = correlated_scores(np.random.default_rng([17, seed]), patients=30)
-        p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
-        new = g == 0
-        for name, label, p in (("benign", 0, p_benign), ("malignant", 1, p_malignant)):
-            if (y[new] == label).any():
-                hits[name].append(float(np.mean(p[new & (y == label)] > error)))
-        if (y[new] == 1).any():
-            # Every ROI as exchangeable with the new one, as libraries do.
-            pool = s[~new & (y == 1)]
-            p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
-            hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
-    return {
-        "wanted": 1 - error,
-        **{f"coverage {name}": float(np.mean(values)) for name, values in hits.items()},
-        "cohorts": float(cohorts),
+        "AUC selected outside": wrong.observed,
+        "p outside (between)": wrong.schemes["between"].p,
+        "null upper end outside": wrong.schemes["between"].upper,
+        "AUC selected inside": right.observed,
+        "p inside (between)": right.schemes["between"].p,
     }
 
 
 def readers(data: Path) -> dict[str, float]:
-    """Published multi-reader results: Van Dyke, and CAD against nine radiologists."""
+    """Reproduce published multi-reader results: Van Dyke, and CAD against nine radiologists."""
     table = pd.read_csv(data / "van_dyke.csv")
     wide = table.pivot(index="case", columns=["treatment", "reader"], values="rating")
     truth = table.drop_duplicates("case").set_index("case")["truth"].loc[wide.index]
@@ -273,14 +210,14 @@ def readers(data: Path) -> dict[str, float]:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and its workers so far; wall time means little on a busy machine."""
+    """Return CPU time of this process and its workers; wall time means little when it is busy."""
     get_reusable_executor().shutdown(wait=True)  # only workers that have ended are counted
     own, workers = getrusage(RUSAGE_SELF), getrusage(RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + workers.ru_utime + workers.ru_stime
 
 
 def psvm(**params: Any) -> Pipeline:
-    """Scaling and a P-SVM."""
+    """Return scaling and a P-SVM."""
     from cad.learners import LEARNERS
 
     return Pipeline(
@@ -289,12 +226,12 @@ def psvm(**params: Any) -> Pipeline:
 
 
 def imputed_psvm(**params: Any) -> Pipeline:
-    """Median imputation, scaling and a P-SVM, for measured features."""
+    """Return median imputation, scaling and a P-SVM, for measured features."""
     return Pipeline([("impute", SimpleImputer(strategy="median")), *psvm(**params).steps])
 
 
 def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
-    """P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients and 350 ROIs, one process."""
+    """Run P-SVM, F-SVM and SVM, leave-one-patient-out, 49 patients, 350 ROIs, one process."""
     from cad.learners import LEARNERS
 
     data = simulated(0)
@@ -322,7 +259,7 @@ def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
 
 
 def speed_nested(size: int = 10) -> dict[str, float]:
-    """Nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
+    """Run a nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
     data = simulated(0)
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, size)],
@@ -346,7 +283,7 @@ def speed_nested(size: int = 10) -> dict[str, float]:
 
 
 def speed_null(permutations: int = 200) -> dict[str, float]:
-    """Permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
+    """Run permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
     data = simulated(0)
     start, cpu = time.perf_counter(), cpu_seconds()
     found = permutation_null(
@@ -360,21 +297,21 @@ def speed_null(permutations: int = 200) -> dict[str, float]:
         schemes=("between",),
         n_jobs=2,
     )
-    block = found["between"]
+    block = found.schemes["between"]
     seconds = time.perf_counter() - start
     return {
         "null s (asked: 120)": seconds,
         "CPU s": cpu_seconds() - cpu,
         "permutations": float(permutations),
-        "failed": float(block["failed"]),
-        "observed": found["observed"],
-        "null mean": block["mean"],
-        "p": block["p"],
+        "failed": float(block.failed),
+        "observed": found.observed,
+        "null mean": block.mean,
+        "p": block.p,
     }
 
 
 def profile(folds: int = 2) -> str:
-    """Where the time of the nested search goes: a few outer folds in one process."""
+    """Show where the time of the nested search goes: a few outer folds in one process."""
     data = simulated(0)
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, 10)],
@@ -398,103 +335,28 @@ def profile(folds: int = 2) -> str:
     return text.getvalue()
 
 
-def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFrame:
-    """Scale x eta x boundary x number of readers ([N14] VI).
-
-    Without a cohort on the simulated table; with one, on its scores and on the features of a run.
-    """
-    if cohort is None or run is None:
-        return ablation_of(simulated(0))
-    from cad.cohort import read_cohort
-
-    tables = read_cohort(cohort)
-    features = pd.read_parquet(run / "features.parquet")
-    keys = ["participant_id", "roi_id"]
-    rois = features[keys].merge(tables.rois, on=keys, how="left")
-    X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
-    return _ablation(X, rois, tables.scores.merge(rois[keys], on=keys), 2)
-
-
-def ablation_of(data: Rois, n_jobs: int = 2, readers: int = 4) -> pd.DataFrame:
-    """The ablation on a simulated table, with its first ``readers`` readers."""
-    rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
-    rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
-    names = sorted(data.scores["reader_id"].unique())[:readers]
-    return _ablation(data.X, rois, data.scores[data.scores["reader_id"].isin(names)], n_jobs)
-
-
-def _ablation(X: np.ndarray, rois: pd.DataFrame, scores: pd.DataFrame, n_jobs: int) -> pd.DataFrame:
-    """Every subset of the readers; rows of equal size are averaged."""
-    names = sorted(scores["reader_id"].unique())
-    known = pd.DataFrame({"reader_id": names, "expert": False})
-    cases = [
-        _case(scores, rois, known, scale, eta, boundary, chosen)
-        for scale in ("learned", "fixed")
-        for eta in (0.125, "adaptive")
-        for boundary in ("drop", "paper")
-        for size in range(1, len(names) + 1)
-        for chosen in combinations(names, size)
-    ]
-    consensus = reader_labels(scores, rois, known, LabelSettings())["p"].to_numpy()
-    patients = rois["participant_id"].to_numpy()
-    return ablation_table(cases, X, malignant(rois), consensus, patients, n_jobs=n_jobs)
-
-
-def _case(
-    scores: pd.DataFrame,
-    rois: pd.DataFrame,
-    known: pd.DataFrame,
-    scale: str,
-    eta: Any,
-    boundary: Any,
-    chosen: tuple[str, ...],
-) -> Case:
-    labels = reader_labels(scores, rois, known, LabelSettings(readers=chosen, eta=eta))
-    return Case(
-        {
-            "scale": scale,
-            "eta": "constant" if eta != "adaptive" else eta,
-            "boundary": boundary,
-            "readers": str(len(chosen)),
-        },
-        imputed_psvm(C=1.0, scale=scale, boundary=boundary),
-        labels["y"].to_numpy(),
-        labels["eta"].fillna(0.125).to_numpy(),
-    )
-
-
 def main() -> None:
     """Run one measurement and print it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence")
-    choices = (
-        "noise leak coverage conformal readers speed-lopo speed-nested speed-null profile ablation"
-    )
+    choices = "noise leak readers speed-lopo speed-nested speed-null profile"
     parser.add_argument("name", choices=choices.split())
     parser.add_argument("--cohorts", type=int, help="simulated cohorts")
     parser.add_argument("--scheme", choices=SCHEMES, help="noise: one permutation scheme only")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/readers"))
-    parser.add_argument("--cohort", type=Path, help="ablation: a cohort folder")
-    parser.add_argument("--run", type=Path, help="ablation: a run folder of that cohort")
     given = parser.parse_args()
     some = {} if given.cohorts is None else {"cohorts": given.cohorts}
     work: dict[str, Callable[[], Any]] = {
         "noise": lambda: noise(**some, schemes=(given.scheme,) if given.scheme else SCHEMES),
         "leak": leak,
-        "coverage": lambda: coverage(**some),
-        "conformal": lambda: conformal(**some),
         "readers": lambda: readers(given.data),
         "speed-lopo": speed_lopo,
         "speed-nested": speed_nested,
         "speed-null": speed_null,
         "profile": profile,
-        "ablation": lambda: ablation(given.cohort, given.run),
     }
     start = time.perf_counter()
     found = work[given.name]()
-    if isinstance(found, pd.DataFrame):
-        print(to_markdown(found), end="")
-    else:
-        print(found if isinstance(found, str) else json.dumps(found, indent=2))
+    print(found if isinstance(found, str) else json.dumps(found, indent=2))
     busy = os.getloadavg()[0]
     print(f"{given.name}: {time.perf_counter() - start:.1f} s (load average {busy:.1f})")
 

@@ -231,11 +231,12 @@ def report(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     from cad.clinic.archive import connect
     from cad.clinic.dicom_out import write_sr_and_seg
+    from cad.clinic.patients import patient_proof
 
     made = write_sr_and_seg(out, cohort, out / "dicom")
     typer.echo(f"wrote {len(made.files)} DICOM objects to {out / 'dicom'}")
     if send is not None and made.files:
-        connect(send, aet).store(made.files)
+        connect(send, aet).store(made.files, patient_proof(cohort))
         typer.echo(f"stored them in {send}")
     for failure in made.failures:
         typer.echo(f"failed: {failure}")
@@ -268,16 +269,48 @@ def suggest_command(
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(help="Folder or archive of DICOM studies.")],
-    out: Annotated[Path, typer.Argument(help="Cohort folder.")],
-    rules: Annotated[str, typer.Option("--rules", help="Rules file, or a name in configs/import.")],
+    source: Annotated[
+        str,
+        typer.Argument(help="Folder or zip of studies; with --patient an archive: HOST:PORT, URL."),
+    ],
+    out: Annotated[
+        Path | None, typer.Argument(help="Cohort folder; not needed for --explain.")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="Rules file, or a name in configs/import.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show series and rules; write nothing.")
+    ] = False,
+    patient: Annotated[
+        str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
+    ] = None,
+    aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
     as_json: Json = False,
 ) -> None:
     """DICOM to a cohort folder; adds what is new, leaves what is there."""
-    from cad.clinic.importer import import_source
     from cad.share import find
 
-    summary = import_source(source, out, find("configs/import", rules, ".yaml"))
+    file = find("configs/import", rules, ".yaml") if rules else None
+    if explain:
+        from cad.clinic.explain import explain_source
+
+        found = explain_source(Path(source), file)
+        _print(found.as_dict(), as_json, lambda _: found.as_text())
+        return
+    if out is None or file is None:
+        raise CadError(
+            "an import needs a cohort folder and --rules",
+            hint="`cad import SOURCE --explain` writes a rules file to start from",
+        )
+    if patient is not None:
+        from cad.clinic.pacs_import import import_patient
+
+        summary = import_patient(source, aet, patient, out, file)
+    else:
+        from cad.clinic.importer import import_source
+
+        summary = import_source(Path(source), out, file)
     _print(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)

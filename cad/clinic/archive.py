@@ -1,47 +1,28 @@
 """An image archive: find a patient's studies, fetch them whole, store results.
 
-DICOM networking (C-FIND, C-GET, C-STORE) through pynetdicom, or DICOMweb (QIDO, WADO, STOW) through
-dicomweb-client. A study counts as fetched only when every instance that the archive announced has
-arrived. C-MOVE, which needs a listening port that the archive knows, is not used.
+DICOM networking is in :mod:`cad.clinic.archive_dimse`, DICOMweb in :mod:`cad.clinic.archive_web`. A
+study counts as fetched only when every instance that the archive announced has arrived and says of
+itself that it is of the patient, the study and the series that were asked for.
 """
 
 from __future__ import annotations
 
 import re
-import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
-import pydicom
 from pydicom.dataset import Dataset
-from pydicom.uid import (
-    Comprehensive3DSRStorage,
-    ComprehensiveSRStorage,
-    MRImageStorage,
-    RTStructureSetStorage,
-    SegmentationStorage,
-)
-from pynetdicom import AE, build_role, evt
-from pynetdicom.association import Association
 
 from cad.errors import CadError
 
-# Study Root Query/Retrieve Information Model.
-FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
-CALLING = "CAD"
 TIMEOUT = 60.0
-_FETCHED = [MRImageStorage, SegmentationStorage, RTStructureSetStorage]
-_STORED = [*_FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
-_UID = re.compile(r"[0-9.]{1,64}")
-_PENDING, _SUCCESS = (0xFF00, 0xFF01), 0x0000
-_WARNINGS = (0xB000, 0xB006, 0xB007)
+UID = re.compile(r"[0-9.]{1,64}")
 # What results take over from the archive's own record of the study, so that they are filed there.
-_IDENTITY = (
+IDENTITY = (
     "PatientID",
     "PatientName",
     "PatientBirthDate",
@@ -51,12 +32,15 @@ _IDENTITY = (
     "StudyID",
     "AccessionNumber",
 )
+SamePatient = Callable[[str, str], bool]
+"""Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
 
 
 @dataclass(frozen=True)
 class FoundSeries:
-    """A series in an archive and the number of its instances."""
+    """Name a series in an archive: whose it is, its kind and the number of its instances."""
 
+    patient_id: str
     study_uid: str
     series_uid: str
     modality: str
@@ -64,23 +48,23 @@ class FoundSeries:
 
 
 class Archive(Protocol):
-    """What both protocols can do."""
+    """State what both protocols can do."""
 
     def find(self, patient_id: str) -> list[FoundSeries]:
-        """Series of interest (MR, SEG, RTSTRUCT) of a patient."""
+        """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
         ...
 
     def fetch(self, series: FoundSeries, into: Path) -> int:
-        """Write the series' instances as files; the number that arrived."""
+        """Write the series' instances as files; return the number that arrived."""
         ...
 
-    def store(self, paths: Iterable[Path]) -> None:
+    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
         """Store objects, filed under the patient to whom the archive assigns their study."""
         ...
 
 
 def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
-    """An archive by its address.
+    """Return an archive by its address.
 
     Parameters
     ----------
@@ -99,6 +83,8 @@ def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
     if "://" in address:
         if urlsplit(address).scheme not in ("http", "https"):
             raise CadError(f"not an http or https address: {address}")
+        from cad.clinic.archive_web import WebArchive
+
         return WebArchive(address, timeout)
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -107,6 +93,8 @@ def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
         )
     if not 0 < len(aet) <= 16 or "\\" in aet:
         raise CadError(f"an application entity title has 1 to 16 characters, found {aet!r}")
+    from cad.clinic.archive_dimse import DimseArchive
+
     return DimseArchive(host, int(port), aet, timeout)
 
 
@@ -138,6 +126,12 @@ def fetch_patient(
     if not patient_id.strip() or set(patient_id) & set("*?\\"):
         raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")
     series = archive.find(patient_id)
+    other = [s for s in series if s.patient_id.strip() != patient_id.strip()]
+    if other:
+        raise CadError(
+            f"the archive answered with studies of another patient: {other[0].patient_id!r}",
+            hint="nothing was imported; tell the archive's administrator",
+        )
     if not series:
         raise CadError("the archive has no MR study of this patient", hint="check the PatientID")
     complete, failures = [], []
@@ -160,282 +154,80 @@ def fetch_patient(
     return complete, failures
 
 
-class DimseArchive:
-    """An archive that speaks DICOM networking."""
+def check_received(dataset: Dataset, series: FoundSeries) -> None:
+    """Refuse an instance that is not of the patient, study and series that were asked for.
 
-    def __init__(self, host: str, port: int, aet: str, timeout: float = TIMEOUT) -> None:
-        self.host, self.port, self.aet, self.timeout = host, port, aet, timeout
-
-    def find(self, patient_id: str) -> list[FoundSeries]:
-        """Series of interest of a patient."""
-        found = []
-        with self._associate([FIND]) as association:
-            query = _query("STUDY", PatientID=patient_id, StudyInstanceUID="")
-            for study in self._ask(association, query):
-                if str(study.get("PatientID", patient_id)).strip() == patient_id.strip():
-                    found += self._series(association, str(study.StudyInstanceUID))
-        return found
-
-    def _series(self, association: Association, study_uid: str) -> list[FoundSeries]:
-        query = _query(
-            "SERIES",
-            StudyInstanceUID=study_uid,
-            SeriesInstanceUID="",
-            Modality="",
-            NumberOfSeriesRelatedInstances=None,
-        )
-        found = []
-        for series in self._ask(association, query):
-            modality = str(series.get("Modality", ""))
-            if modality not in MODALITIES:
-                continue
-            uid = str(series.SeriesInstanceUID)
-            count = series.get("NumberOfSeriesRelatedInstances")
-            if count is None:  # an optional answer: count the instances themselves
-                query = _query(
-                    "IMAGE", StudyInstanceUID=study_uid, SeriesInstanceUID=uid, SOPInstanceUID=""
-                )
-                count = len(self._ask(association, query))
-            found.append(FoundSeries(study_uid, uid, modality, int(count)))
-        return found
-
-    def fetch(self, series: FoundSeries, into: Path) -> int:
-        """C-GET a series into a folder."""
-        arrived: set[str] = set()
-
-        def keep(event: evt.Event) -> int:
-            request: Any = event.request
-            uid = str(request.AffectedSOPInstanceUID)
-            if not _UID.fullmatch(uid):
-                return 0xC000
-            try:
-                (into / f"{uid}.dcm").write_bytes(event.encoded_dataset())
-            except OSError:  # a full disk must not look like a stored instance
-                return 0xA700
-            arrived.add(uid)
-            return _SUCCESS
-
-        query = _query(
-            "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
-        )
-        with self._associate([GET], receive=_FETCHED, handler=keep) as association:
-            for status, _ in association.send_c_get(query, GET):
-                self._check(status, "C-GET", allowed=(*_PENDING, _SUCCESS, *_WARNINGS))
-        return len(arrived)
-
-    def store(self, paths: Iterable[Path]) -> None:
-        """C-STORE objects under the archive's own patient of their study."""
-        classes = [*_STORED, FIND]
-        known: dict[str, list[Dataset]] = {}
-        with self._associate(classes) as association:
-            for path in paths:
-                dataset = pydicom.dcmread(path)
-                uid = str(dataset.StudyInstanceUID)
-                if uid not in known:
-                    query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(_IDENTITY, ""))
-                    known[uid] = self._ask(association, query)
-                _file_under(dataset, known[uid])
-                try:
-                    status = association.send_c_store(dataset)
-                except (ValueError, RuntimeError) as error:
-                    raise CadError(f"the archive does not take it: {error}", file=path) from error
-                self._check(status, "C-STORE", allowed=(_SUCCESS, *_WARNINGS), path=path)
-
-    def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
-        answers = []
-        for status, answer in association.send_c_find(query, FIND):
-            self._check(status, "C-FIND", allowed=(*_PENDING, _SUCCESS))
-            if answer is not None and status.Status in _PENDING:
-                answers.append(answer)
-        return answers
-
-    def _check(
-        self, status: Dataset, what: str, allowed: tuple[int, ...], path: object = ""
-    ) -> None:
-        if not status or "Status" not in status:
+    Raises
+    ------
+    CadError
+        Naming what was asked for and what came.
+    """
+    for keyword, wanted in (
+        ("PatientID", series.patient_id),
+        ("StudyInstanceUID", series.study_uid),
+        ("SeriesInstanceUID", series.series_uid),
+    ):
+        found = str(dataset.get(keyword, "") or "")
+        if found.strip() != wanted.strip():
             raise CadError(
-                f"{self._name}: no answer to {what} within {self.timeout:g} s, or the connection "
-                "was lost",
-                file=path,
-                hint="try again, or allow more time",
-            )
-        if status.Status not in allowed:
-            raise CadError(
-                f"{self._name}: {what} failed with status {status.Status:#06x}", file=path
+                f"the archive returned an instance of another {keyword}: asked for {wanted!r}, "
+                f"received {found!r}",
+                hint="nothing of the study was imported; tell the archive's administrator",
             )
 
-    @property
-    def _name(self) -> str:
-        return f"archive {self.aet} at {self.host}:{self.port}"
 
-    @contextmanager
-    def _associate(
-        self,
-        classes: list[Any],
-        receive: list[Any] | None = None,
-        handler: Any = None,
-    ) -> Iterator[Association]:
-        self._reach()
-        entity = AE(ae_title=CALLING)
-        entity.acse_timeout = entity.dimse_timeout = self.timeout
-        entity.network_timeout = entity.connection_timeout = self.timeout
-        for name in classes:
-            entity.add_requested_context(name)
-        for name in receive or []:
-            entity.add_requested_context(name)
-        association = entity.associate(
-            self.host,
-            self.port,
-            ae_title=self.aet,
-            ext_neg=[build_role(name, scp_role=True) for name in receive or []],
-            evt_handlers=[(evt.EVT_C_STORE, handler)] if handler else [],
-        )
-        if not association.is_established:
-            raise self._refusal(association)
-        try:
-            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
-            transport = association.dul.socket
-            if transport is not None and transport.socket is not None:
-                transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield association
-        finally:
-            if association.is_established:
-                association.release()
-            else:
-                association.abort()
+def file_under(
+    dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
+) -> None:
+    """Take over whose study this is from the archive that knows it; only the sent copy changes.
 
-    def _reach(self) -> None:
-        """Why a connection fails is told by the plain socket only."""
-        try:
-            socket.create_connection((self.host, self.port), self.timeout).close()
-        except OSError as error:
-            raise CadError(
-                f"{self._name} cannot be reached: {error.strerror or error}",
-                hint="check host, port and firewall",
-            ) from error
+    Parameters
+    ----------
+    dataset : Dataset
+        The object to send; it keeps its own identity where the archive does not know the study.
+    answers : list of Dataset
+        What the archive says of the study.
+    same_patient : callable, optional
+        Proof that both are one patient's. Without it an object that still carries its source's
+        PatientID must carry the archive's.
 
-    def _refusal(self, association: Association) -> CadError:
-        if association.is_rejected:
-            return CadError(
-                f"{self._name} refuses the association",
-                hint=f"ask its administrator to admit {CALLING}, and check the title {self.aet!r}",
-            )
-        return CadError(
-            f"{self._name} does not answer within {self.timeout:g} s, or accepts none of what is "
-            "asked for",
-            hint="check host, port and firewall",
-        )
-
-
-class WebArchive:
-    """An archive that speaks DICOMweb."""
-
-    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
-        try:
-            from dicomweb_client.api import DICOMwebClient
-            from requests import RequestException, Session
-            from requests.adapters import HTTPAdapter
-        except ImportError as error:
-            raise CadError(
-                f"DICOMweb needs a package that is not installed: {error.name}",
-                hint="install the extra: cad[dicomweb]",
-            ) from error
-
-        class Patient(HTTPAdapter):
-            """Every request has a time limit."""
-
-            def send(self, *args: Any, **kwargs: Any) -> Any:
-                kwargs["timeout"] = timeout
-                return super().send(*args, **kwargs)
-
-        session = Session()
-        session.mount("http://", Patient())
-        session.mount("https://", Patient())
-        self.url = url
-        self._client = DICOMwebClient(url=url, session=session)
-        self._client.set_http_retry_params(retry=False)
-        self._errors = (RequestException, ValueError)
-
-    def find(self, patient_id: str) -> list[FoundSeries]:
-        """Series of interest of a patient."""
-        with self._speaking():
-            found = []
-            studies = self._client.search_for_studies(search_filters={"PatientID": patient_id})
-            for study in (Dataset.from_json(answer) for answer in studies):
-                if str(study.get("PatientID", "")).strip() == patient_id.strip():
-                    found += self._series(str(study.StudyInstanceUID))
-            return found
-
-    def _series(self, study_uid: str) -> list[FoundSeries]:
-        answers = self._client.search_for_series(
-            study_uid, fields=["NumberOfSeriesRelatedInstances", "Modality"]
-        )
-        found = []
-        for series in (Dataset.from_json(answer) for answer in answers):
-            modality = str(series.get("Modality", ""))
-            if modality in MODALITIES:
-                uid = str(series.SeriesInstanceUID)
-                count = series.get("NumberOfSeriesRelatedInstances")
-                if count is None:
-                    count = len(self._client.search_for_instances(study_uid, uid))
-                found.append(FoundSeries(study_uid, uid, modality, int(count)))
-        return found
-
-    def fetch(self, series: FoundSeries, into: Path) -> int:
-        """WADO-RS a series into a folder."""
-        arrived = set()
-        with self._speaking():
-            for dataset in self._client.retrieve_series(series.study_uid, series.series_uid):
-                uid = str(dataset.SOPInstanceUID)
-                if _UID.fullmatch(uid):
-                    dataset.save_as(into / f"{uid}.dcm", enforce_file_format=True)
-                    arrived.add(uid)
-        return len(arrived)
-
-    def store(self, paths: Iterable[Path]) -> None:
-        """STOW-RS objects under the archive's own patient of their study."""
-        known: dict[str, list[Dataset]] = {}
-        for path in paths:
-            dataset = pydicom.dcmread(path)
-            uid = str(dataset.StudyInstanceUID)
-            with self._speaking():
-                if uid not in known:
-                    answers = self._client.search_for_studies(
-                        search_filters={"StudyInstanceUID": uid}, fields=list(_IDENTITY)
-                    )
-                    known[uid] = [Dataset.from_json(answer) for answer in answers]
-                _file_under(dataset, known[uid])
-                answer = self._client.store_instances([dataset])
-            if answer.get("FailedSOPSequence"):
-                raise CadError(f"{self.url}: the archive did not store it", file=path)
-
-    @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
-            response = getattr(error, "response", None)
-            what = f"HTTP {response.status_code}" if response is not None else type(error).__name__
-            raise CadError(
-                f"DICOMweb archive {self.url}: {what}", hint="check address, rights and network"
-            ) from error
-
-
-def _query(level: str, **keys: Any) -> Dataset:
-    query = Dataset()
-    query.QueryRetrieveLevel = level
-    for keyword, value in keys.items():
-        setattr(query, keyword, value)
-    return query
-
-
-def _file_under(dataset: Dataset, answers: list[Dataset]) -> None:
-    """Take over whose study this is from the archive that knows it; only the sent copy changes."""
-    if len(answers) != 1:
+    Raises
+    ------
+    CadError
+        When the archive has the study twice, or as another patient's.
+    """
+    uid = str(dataset.StudyInstanceUID)
+    answers = [a for a in answers if str(a.get("StudyInstanceUID", uid)) == uid]
+    if not answers:
         return
-    for keyword in _IDENTITY:
+    if len(answers) > 1:
+        raise CadError(
+            f"the archive has the study {uid} {len(answers)} times", hint="nothing was sent"
+        )
+    own, theirs = str(dataset.get("PatientID", "")), str(answers[0].get("PatientID", ""))
+    if same_patient is not None:
+        same = same_patient(own, theirs)
+    else:
+        same = dataset.get("PatientIdentityRemoved") == "YES" or own.strip() == theirs.strip()
+    if not same:
+        raise CadError(
+            f"the archive assigns the study {uid} to a patient who is not {own!r}",
+            hint="nothing was sent; find out whose study this is",
+        )
+    for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
             setattr(dataset, keyword, answers[0].get(keyword))
     for keyword in ("PatientIdentityRemoved", "DeidentificationMethod"):
         if keyword in dataset:
             delattr(dataset, keyword)
+
+
+def not_all_sent(error: CadError, paths: list[Path], sent: list[Path]) -> CadError:
+    """Return an error that also says which objects are in the archive and which are not."""
+    rest = [path.name for path in paths if path not in sent]
+    done = ", ".join(path.name for path in sent) or "none"
+    return CadError(
+        f"{error.problem}; stored: {done}; not stored: {', '.join(rest)}",
+        hint=error.hint or "send them again: what is stored already is stored once",
+        file=error.file,
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cad.imaging.dicom_headers import Slice
+from cad.imaging.frames import Frame
+from cad.imaging.plausibility import RANGES
 from cad.settings import Section
 
 
@@ -21,7 +23,7 @@ def _valid_pattern(pattern: str | None) -> str | None:
 
 
 class Match(Section):
-    """Conditions on a header; a series must meet all that are given."""
+    """State conditions on a header; a series must meet all that are given."""
 
     description: str | None = Field(None, description="regular expression, anywhere, any case")
     exclude: str | None = Field(None, description="descriptions that must not match")
@@ -30,30 +32,50 @@ class Match(Section):
     series_number: int | None = Field(None, description="exact")
     b_value: float | None = Field(None, description="s/mm2, within 1")
     flip_angle: float | None = Field(None, description="degrees, within .01")
+    scale: float | None = Field(
+        None,
+        gt=0,
+        description="factor from the header's values to the modality's unit (ADC: 1e-6 mm2/s), "
+        "where the site knows better than the header; no condition",
+    )
 
     _patterns = field_validator("description", "exclude", "sequence_name")(_valid_pattern)
 
     @model_validator(mode="after")
     def _not_empty(self) -> Match:
-        if not self.model_fields_set:
+        if not self.model_fields_set - {"scale"}:
             raise ValueError("a match without any condition would accept every series")
         return self
 
-    def accepts(self, header: Slice) -> bool:
-        """Whether a slice meets every condition."""
-        return (
-            _found(self.description, header.description)
-            and not (self.exclude and _found(self.exclude, header.description))
-            and set(self.image_type) <= set(header.image_type)
-            and _found(self.sequence_name, header.sequence_name)
-            and self.series_number in (None, header.series_number)
-            and _near(self.b_value, header.b_value, 1.0)
-            and _near(self.flip_angle, header.flip_angle, 0.01)
-        )
+    def accepts(self, header: Frame) -> bool:
+        """Tell whether a frame meets every condition."""
+        return next(self.misses(header), None) is None
+
+    def misses(self, header: Frame) -> Iterator[str]:
+        """Yield what a frame has instead of what each condition that it does not meet asks for."""
+        if not _found(self.description, header.description):
+            yield f"description is not {self.description}"
+        if self.exclude and _found(self.exclude, header.description):
+            yield f"description is excluded by {self.exclude}"
+        lacking = set(self.image_type) - set(header.image_type)
+        if lacking:
+            yield f"ImageType lacks {', '.join(sorted(lacking))}"
+        if not _found(self.sequence_name, header.sequence_name):
+            yield f"SequenceName {header.sequence_name!r} is not {self.sequence_name}"
+        if self.series_number not in (None, header.series_number):
+            yield f"its number is not {self.series_number}"
+        if not _near(self.b_value, header.b_value, 1.0):
+            yield f"b is {_shown(header.b_value)}, not {self.b_value:g}"
+        if not _near(self.flip_angle, header.flip_angle, 0.01):
+            yield f"the flip angle is {_shown(header.flip_angle)}, not {self.flip_angle:g}"
 
 
 def _found(pattern: str | None, text: str) -> bool:
     return pattern is None or re.search(pattern, text, re.IGNORECASE) is not None
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:g}"
 
 
 def _near(wanted: float | None, value: float | None, tolerance: float) -> bool:
@@ -61,11 +83,16 @@ def _near(wanted: float | None, value: float | None, tolerance: float) -> bool:
 
 
 class DynamicRule(Section):
-    """Which series are phases of the dynamic series, and which clock dates them."""
+    """State which series are phases of the dynamic series, and which clock dates them."""
 
     match: tuple[Match, ...] = Field(description="a phase meets any of these")
-    clock: Literal["acquisition", "content", "trigger", "description"] = Field(
-        "acquisition", description="header time, or seconds in the series description"
+    clock: Literal["auto", "acquisition", "content", "trigger", "description"] = Field(
+        "auto",
+        description="header time, or seconds in the series description; auto: the first of "
+        "trigger, acquisition and content time by which every phase has its own",
+    )
+    interval: float | None = Field(
+        None, gt=0, description="seconds from phase to phase, instead of any clock"
     )
     time_pattern: str = Field(
         r"TT=([0-9.]+)s", description="regular expression whose group is the seconds"
@@ -75,14 +102,54 @@ class DynamicRule(Section):
 
 
 class ZonesRule(Section):
-    """A zone map beside the series."""
+    """Name a zone map beside the series."""
 
     file: str = Field(description="file name")
     values: dict[int, Literal["PZ", "TZ", "CZ", "AFS"]] = Field(description="what each value is")
 
 
+class FindingsRule(Section):
+    """Name a table of lesions that are given as points, as PROSTATEx has them."""
+
+    file: str = Field(
+        "ProstateX-Findings-Train.csv",
+        description="at the top of the source or below; ProxID, fid, pos, zone, ClinSig",
+    )
+    radius: float = Field(
+        5.0, gt=0, description="mm; a ball around the point stands for the lesion"
+    )
+
+
+class FilesRule(Section):
+    """Name the files of a cohort that comes as image files instead of DICOM.
+
+    Paths are the ends of paths below the source; ``{patient}`` and ``{study}`` stand for the ids.
+    In a list the first file that exists is taken.
+    """
+
+    study: str = Field(description="one file that every study has; it gives {patient} and {study}")
+    t2w: tuple[str, ...] = Field((), description="T2-weighted image")
+    adc: tuple[str, ...] = Field((), description="ADC map")
+    hbv: tuple[str, ...] = Field((), description="diffusion image at b of 1400 s/mm2 or more")
+    adc_scale: float | None = Field(None, gt=0, description="factor from the file to 1e-6 mm2/s")
+    gland: tuple[str, ...] = Field((), description="prostate mask")
+    lesion: tuple[str, ...] = Field((), description="lesion mask")
+    lesion_values: Literal["isup", "picai", "mask"] = Field(
+        "isup",
+        description="isup: a voxel's value is its lesion's grade; picai: likewise, but 1 says at "
+        "least grade 2 without saying which; mask: any value is a malignant lesion",
+    )
+    zones: tuple[str, ...] = Field((), description="zone map; its values are under zones.values")
+    table: str | None = Field(None, description="table of the studies (CSV)")
+    patient_column: str = Field("patient_id", description="column of the table")
+    study_column: str = Field("study_id", description="column of the table")
+    grade_column: str = Field(
+        "lesion_ISUP", description="grades of a study's lesions, separated by commas"
+    )
+
+
 class ImportRules(Section):
-    """One site's facts. Lists are tried in order: the first entry that any series meets decides."""
+    """State one site's facts; in a list the first entry that any series meets decides."""
 
     name: str = Field(description="name of the cohort, shown in its description")
     site: str = Field("n/a", description="site column of participants.tsv")
@@ -94,14 +161,25 @@ class ImportRules(Section):
     t2w: tuple[Match, ...] = Field((), description="T2-weighted image")
     adc: tuple[Match, ...] = Field((), description="ADC map, 1e-6 mm2/s")
     dce: DynamicRule | None = Field(None, description="dynamic contrast-enhanced series")
+    hbv: tuple[Match, ...] = Field((), description="diffusion image at b of 1400 s/mm2 or more")
     vfa: tuple[Match, ...] = Field((), description="flip-angle series; every match is one angle")
     diffusion: tuple[Match, ...] = Field((), description="every match is one b-value")
+    prefer: Literal["last", "first", "largest"] | None = Field(
+        None,
+        description="which of several images that meet one rule is taken: by acquisition time, or "
+        "the one with most voxels; without it the study is refused",
+    )
+    ranges: dict[str, tuple[float, float]] = Field(
+        default_factory=dict, description="wider ranges of plausible statistics (docs/import.md)"
+    )
     rois: str = Field("rois.nii.gz", description="label map beside the series")
     lesion: str | None = Field(
         None, description="mask beside the series whose value is the ISUP grade of each lesion"
     )
     gland: str = Field("gland.nii.gz", description="prostate mask beside the series")
     vessel: str = Field("vessel.nii.gz", description="artery mask beside the series")
+    findings: FindingsRule | None = Field(None, description="lesions given as points")
+    files: FilesRule | None = Field(None, description="image files instead of DICOM")
     zones: ZonesRule | None = Field(None, description="zone map; a ROI gets its majority")
     scores: str = Field(
         "scores.csv", description="patient_id,roi_id,reader_id,scale,score beside the series"
@@ -110,11 +188,31 @@ class ImportRules(Section):
         r"(?P<id>.+)",
         description="SEG segment or RTSTRUCT ROI names that are regions; group id is the roi_id",
     )
+    roi_ids: tuple[str, ...] = Field(
+        (),
+        description="with labels: pseudonym, the ROI ids that may be kept as drawn; every other "
+        "becomes a number, because names are free text",
+    )
     readers: tuple[str, ...] = Field((), description="readers named in the score template")
     experts: tuple[str, ...] = Field((), description="readers declared expert")
     scale: str = Field("likert5", description="scale named in the score template")
 
     _patterns = field_validator("roi_name")(_valid_pattern)
+
+    def matches(self, name: str) -> tuple[Match, ...]:
+        """Return the matches of a modality, or of ``vfa`` or ``diffusion``."""
+        rule: tuple[Match, ...] | DynamicRule | None = getattr(self, name)
+        return rule.match if isinstance(rule, DynamicRule) else rule or ()
+
+    @field_validator("ranges")
+    @classmethod
+    def _known_ranges(cls, value: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        for name, (low, high) in value.items():
+            if name not in RANGES:
+                raise ValueError(f"no statistic {name!r}; known are {', '.join(RANGES)}")
+            if not low < high:
+                raise ValueError(f"{name}: the lower end {low:g} is not below {high:g}")
+        return value
 
     @field_validator("rois", "lesion", "gland", "vessel", "scores")
     @classmethod

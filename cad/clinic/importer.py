@@ -8,19 +8,24 @@ costs no other and leaves nothing behind. Headers give the images their times (s
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cad.clinic.conversion import Converted, convert
+from cad.clinic.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.import_tables import Tables, read_scores
 from cad.clinic.patients import FIRST_SESSION, Patients, Place
 from cad.clinic.sources import SourceStudy, find_studies
 from cad.errors import CadError
+from cad.files import write_atomic
+from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path, read_study
 from cad.settings import read_settings
@@ -28,7 +33,7 @@ from cad.settings import read_settings
 
 @dataclass
 class ImportSummary:
-    """What an import did, by study.
+    """Hold what an import did, by study.
 
     Parameters
     ----------
@@ -48,11 +53,11 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """For ``--json``."""
+        """Return everything for ``--json``."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Return everything for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
         lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
@@ -89,19 +94,24 @@ def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
     summary = ImportSummary()
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as scratch:
-        studies = find_studies(source, Path(scratch), summary.failures)
+        studies: Sequence[SourceStudy | FileStudy]
+        if settings.files is not None:
+            studies = find_file_studies(source, settings.files)
+        else:
+            studies = find_studies(source, Path(scratch), summary.failures)
         if not studies and not summary.failures:
-            raise CadError("no DICOM image found", file=source)
+            what = "file of the rules" if settings.files else "DICOM image"
+            raise CadError(f"no {what} found", file=source)
         _Import(studies, out, settings, Path(scratch), summary).run()
     return summary
 
 
 class _Import:
-    """One import: the cohort's tables and places, and what happened so far."""
+    """Run one import: the cohort's tables and places, and what happened so far."""
 
     def __init__(
         self,
-        studies: list[SourceStudy],
+        studies: Sequence[SourceStudy | FileStudy],
         out: Path,
         rules: ImportRules,
         scratch: Path,
@@ -119,6 +129,7 @@ class _Import:
         for study in self.studies:
             participant = ""
             try:
+                study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 self._one(study, participant)
             except CadError as error:
@@ -135,11 +146,14 @@ class _Import:
                         patient=participant,
                     )
                 )
+        if self.rules.ranges:  # every later step holds the cohort against its site's ranges
+            text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
+            write_atomic(self.out / RANGES_FILE, text.encode())
         tables = self.tables.with_template(self.rules)
         if not tables.same(self.tables):
             tables.write(self.out, self.rules.name)
 
-    def _one(self, study: SourceStudy, participant: str) -> None:
+    def _one(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.studies.get(study.uid)
         if place and self._is_leftover(place):
             self.patients.forget(place)
@@ -149,16 +163,23 @@ class _Import:
         else:
             self._update(study, place)
 
+    def _convert(
+        self, study: SourceStudy | FileStudy, study_id: str, build: Path, have: Path | None
+    ) -> Converted:
+        if isinstance(study, FileStudy):
+            return convert_files(study, study_id, build, have, self.rules)
+        return convert(study, study_id, build, have, self.rules)
+
     def _is_leftover(self, place: Place) -> bool:
-        """A label map without rows: a broken import moved the images but wrote no tables."""
+        """Tell a label map without rows: a broken import moved images but wrote no tables."""
         label_map = image_path(place.folder, place.study_id, "rois")
         return label_map.is_file() and not self.tables.regions(place)
 
-    def _add(self, study: SourceStudy, participant: str) -> None:
+    def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
         build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
         build.chmod(0o755)
-        converted = convert(study, place.study_id, build, None, self.rules)
+        converted = self._convert(study, place.study_id, build, None)
         tables = self.tables.with_session(participant) if place.session_id else self.tables
         tables = self._with_study(tables, study, place, converted)
         if study.simulated:
@@ -169,9 +190,9 @@ class _Import:
         self.patients.settle(place, build, study.uid, study.patient_id)
         self._commit(place, tables, converted, self.summary.added)
 
-    def _update(self, study: SourceStudy, place: Place) -> None:
+    def _update(self, study: SourceStudy | FileStudy, place: Place) -> None:
         build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
-        converted = convert(study, place.study_id, build, place.folder, self.rules)
+        converted = self._convert(study, place.study_id, build, place.folder)
         tables = self._with_study(self.tables, study, place, converted)
         new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
         if not new and tables.same(self.tables):
@@ -186,14 +207,14 @@ class _Import:
         self._commit(place, tables, converted, self.summary.updated)
 
     def _with_study(
-        self, tables: Tables, study: SourceStudy, place: Place, converted: Converted
+        self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
         scores = self._scores(study, place)
         tables = tables.with_study(place, converted.rois, scores, self.rules, self._others(place))
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
-        """The patient's other studies; a first one that has no session yet gets it."""
+        """Return the patient's other studies; a first one that has no session yet gets it."""
         found = [p for p in self.patients.studies.values() if p != place]
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
@@ -201,7 +222,9 @@ class _Import:
             if p.participant_id == place.participant_id
         ]
 
-    def _check(self, place: Place, build: Path, tables: Tables, study: SourceStudy) -> None:
+    def _check(
+        self, place: Place, build: Path, tables: Tables, study: SourceStudy | FileStudy
+    ) -> None:
         """Read the study back as every later step will; problems show here or never."""
         rows = tables.rois[tables.rois["participant_id"] == place.participant_id]
         if place.session_id:
@@ -218,10 +241,17 @@ class _Import:
                 patient=place.participant_id,
                 roi=error.roi,
             ) from error
+        try:
+            require_plausible(found, self.rules.ranges)
+        except CadError as error:
+            hint = f"{error.hint} (ranges in the import rules)"
+            raise CadError(
+                error.problem, hint=hint, file=study.top, patient=place.participant_id
+            ) from None
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
-    def _scores(self, study: SourceStudy, place: Place) -> list[dict[str, str]]:
-        """Rows of the score file beside the study, else of the one at the top of the source."""
+    def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
+        """Read the score file beside the study, else the one at the top of the source."""
         path = study.beside(self.rules.scores)
         top = study.top / self.rules.scores
         if path is None and top.is_file() and self.count[study.patient_id] == 1:

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,9 +22,20 @@ KEY_FILE = "sourcedata/pseudonym.key"
 _HEX = 10
 
 
+def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
+    """Return what tells whether an object's PatientID and an archive's are one patient's.
+
+    Only a cohort that has its key can prove it for pseudonyms; without one None is returned, and
+    :func:`cad.clinic.archive.file_under` compares what the objects themselves still say.
+    """
+    if not (root / KEY_FILE).is_file():
+        return None
+    return Patients(root, "pseudonym", set()).same
+
+
 @dataclass(frozen=True)
 class Place:
-    """Where a study lies: ``sub-XXX`` or ``sub-XXX/ses-YY``."""
+    """Name where a study lies: ``sub-XXX`` or ``sub-XXX/ses-YY``."""
 
     participant_id: str
     session_id: str | None
@@ -31,12 +43,12 @@ class Place:
 
     @property
     def study_id(self) -> str:
-        """``sub-XXX[_ses-YY]``."""
+        """Return ``sub-XXX[_ses-YY]``."""
         return self.participant_id + (f"_{self.session_id}" if self.session_id else "")
 
 
 class Patients:
-    """The imported studies of a cohort, by StudyInstanceUID, read from the images' sidecars.
+    """Remember a cohort's imported studies by StudyInstanceUID, read from the images' sidecars.
 
     Folders of patients that are not in ``known`` are leftovers of a broken import.
     """
@@ -63,7 +75,7 @@ class Patients:
                 return
 
     def participant(self, patient_id: str) -> str:
-        """BIDS label of a source id.
+        """Return the BIDS label of a source id.
 
         Raises
         ------
@@ -88,7 +100,7 @@ class Patients:
         return label
 
     def place(self, participant: str, several: bool) -> Place:
-        """Where the next study of a patient goes; ``several`` when more come in the same import."""
+        """Return where a patient's next study goes; ``several`` when one import brings more."""
         home = self.root / participant
         taken = [p for p in self.studies.values() if p.participant_id == participant]
         if not taken and not several:
@@ -99,7 +111,7 @@ class Patients:
         return Place(participant, session, home / session)
 
     def forget(self, place: Place) -> None:
-        """A leftover's place is free again."""
+        """Free a leftover's place."""
         self.studies = {uid: p for uid, p in self.studies.items() if p != place}
 
     def settle(self, place: Place, build: Path, uid: str, patient_id: str) -> None:
@@ -132,8 +144,17 @@ class Patients:
         os.replace(new, old.folder)
         self.studies[uid] = Place(participant, FIRST_SESSION, old.folder / FIRST_SESSION)
 
+    def same(self, participant: str, patient_id: str) -> bool:
+        """Tell whether a source id belongs to a participant (or is written as its PatientID)."""
+        try:
+            return participant.strip() == patient_id.strip() or participant == self.participant(
+                patient_id
+            )
+        except CadError:
+            return False
+
     def _key(self) -> bytes:
-        """The cohort's own secret: without it a pseudonym cannot be traced to an id."""
+        """Return the cohort's own secret: without it a pseudonym cannot be traced to an id."""
         path = self.root / KEY_FILE
         if not path.is_file():
             write_atomic(path, secrets.token_hex(16).encode())

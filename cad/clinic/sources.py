@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,18 +12,19 @@ from pathlib import Path
 from cad.clinic.zips import unpack
 from cad.cohort import SIMULATOR
 from cad.errors import CadError
-from cad.imaging.dicom_headers import Listing, Slice, list_files
+from cad.imaging.frames import Frame, printable
+from cad.imaging.listing import Listing, list_files
 
 
 @dataclass(frozen=True)
 class SourceStudy:
-    """One study as found.
+    """Hold one study as found.
 
     Parameters
     ----------
     uid : str
         StudyInstanceUID.
-    slices : list of Slice
+    slices : list of Frame
         All image headers.
     objects : list of Path
         SEG and RTSTRUCT files.
@@ -33,34 +35,71 @@ class SourceStudy:
         Folder that was searched.
     damaged : frozenset of Path
         Folders that hold a file which could not be read: a series there may be incomplete.
+    patients : frozenset of str
+        Every PatientID that its images and objects carry; a sound study has one.
+    unusable : tuple of CadError
+        Series of a kind that cannot be read with certainty, and why.
     """
 
     uid: str
-    slices: list[Slice]
+    slices: list[Frame]
     objects: list[Path]
     folders: list[Path]
     top: Path
     damaged: frozenset[Path]
+    patients: frozenset[str] = frozenset()
+    unusable: tuple[CadError, ...] = ()
 
     @property
     def patient_id(self) -> str:
-        """PatientID of the source."""
+        """Return the PatientID of the source."""
         return self.slices[0].patient_id
+
+    def check_patient(self) -> None:
+        """Refuse a study in which an image or an object is another patient's.
+
+        Raises
+        ------
+        CadError
+            Naming the file, and saying how many images each PatientID has.
+        """
+        if len(self.patients) <= 1:
+            return
+        counts = Counter(f.patient_id for f in self.slices)
+        (usual, _) = counts.most_common(1)[0]
+        other = next((f.path for f in self.slices if f.patient_id != usual), None)
+        said = ", ".join(
+            f"{printable(name) or 'no PatientID'} ({counts[name]} images)"
+            for name in sorted(self.patients)
+        )
+        raise CadError(
+            f"images or objects of {len(self.patients)} patients in one study: {said}",
+            file=other or (self.objects[0] if self.objects else self.top),
+            hint="remove what is another patient's, or correct the source; nothing was imported",
+        )
+
+    def listed(self) -> str:
+        """Return the series of the study for a message: numbers and descriptions."""
+        series = {f.series_number: printable(f.description, 40) for f in self.slices}
+        names = "; ".join(f"{number} {text!r}" for number, text in sorted(series.items())[:12])
+        more = f"; and {len(series) - 12} more" if len(series) > 12 else ""
+        left = "".join(f"; not usable: {error.problem}" for error in self.unusable)
+        return f"the study has {len(series)} series: {names}{more}{left}"
 
     @property
     def simulated(self) -> bool:
-        """Whether its images say that the simulator made them."""
+        """Tell whether its images say that the simulator made them."""
         return any(s.manufacturer == SIMULATOR for s in self.slices)
 
     def beside(self, name: str | None) -> Path | None:
-        """A file of this name in one of the study's own folders."""
+        """Return a file of this name in one of the study's own folders."""
         if name is None:
             return None
         return next((f / name for f in self.folders if (f / name).is_file()), None)
 
 
 def find_studies(source: Path, scratch: Path, failures: list[CadError]) -> list[SourceStudy]:
-    """Every study under a folder or in an archive, by patient and date.
+    """Find every study under a folder or in an archive, by patient and date.
 
     Parameters
     ----------
@@ -75,6 +114,12 @@ def find_studies(source: Path, scratch: Path, failures: list[CadError]) -> list[
     for root in _roots(source, scratch, failures):
         listing = list_files(_files(root))
         failures += listing.unreadable
+        failures += [
+            error
+            for uid, series in listing.unusable.items()
+            for error in series.values()
+            if not listing.studies.get(uid)
+        ]
         found += _studies(root, listing)
     return sorted(found, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
@@ -107,9 +152,14 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         for folder in {parent for path in paths for parent in path.parents}:
             owners.setdefault(folder, set()).add(uid)
     for uid, slices in listing.studies.items():
+        if not slices:  # nothing of it can be used
+            continue
         folders = []
         folder = Path(os.path.commonpath([s.path.parent for s in slices]))
         while folder.is_relative_to(root) and owners[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent
-        yield SourceStudy(uid, slices, listing.objects.get(uid, []), folders, root, damaged)
+        patients = frozenset(listing.owners[uid])
+        objects = listing.objects.get(uid, [])
+        unusable = tuple(listing.unusable.get(uid, {}).values())
+        yield SourceStudy(uid, slices, objects, folders, root, damaged, patients, unusable)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cad.evaluation.measures import MEASURES
 from cad.evaluation.tables import interval_text
 
 _Json = Mapping[str, Any]
@@ -99,7 +100,7 @@ TRIPOD_TOPICS = {
 
 
 def validation_md(run: _Json, metrics: _Json) -> str:
-    """Text of ``validation.md``.
+    """Return the text of ``validation.md``.
 
     Parameters
     ----------
@@ -158,10 +159,10 @@ class _Facts:
         row("ties at .5", [str(b["ties"]) if b else "–" for b in blocks])
         row("AUC, patient-clustered", [interval_text(b["auc"]) if b else "–" for b in blocks])
         row("AUC, ROI-level", [interval_text(b["auc_roi_level"]) if b else "–" for b in blocks])
-        for name in blocks[0].get("measures") or blocks[1].get("measures") or {}:
-            texts = [interval_text(b["measures"][name]) if b else "–" for b in blocks]
-            note = " (as printed in the paper; no criterion)" if name == "kl_one_sided" else ""
-            row(name.replace("_", " ") + note, texts)
+        for name, measure in MEASURES.items():
+            if name != "auc":
+                parts = [b["measures"].get(name) if b else None for b in blocks]
+                row(measure.title, [interval_text(part, measure.digits) for part in parts])
         return "\n".join(lines)
 
     def warnings(self) -> str:
@@ -262,7 +263,7 @@ class _Facts:
 
     def significance(self) -> str:
         text = (
-            "AUC: patient-clustered 95 % interval (Obuchowski 1997); others: patient bootstrap "
+            "AUC: 95 % interval of jackknifed patients (logit scale, t); others: patient bootstrap "
             f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
         )
         null = self.metrics.get("null")
@@ -298,10 +299,13 @@ class _Facts:
     def thresholds(self) -> str:
         t: _Json = self.metrics.get("thresholds") or {}
         d: _Json = self.settings.get("decision") or {}
-        costs = ", ".join(f"{k.replace('_', ' ')} {v:g}" for k, v in d.items())
+        known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
+        costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
+        chosen: _Json = self.metrics.get("operating_point") or {}
         return (
             f"Probability of malignancy per ROI; benign below {_num(t.get('lower'))}, malignant "
-            f"above {_num(t.get('upper'))}, referred between; from costs set by the site ({costs})."
+            f"above {_num(t.get('upper'))}, referred between; from "
+            + (f"an aim: {chosen['sentence']}" if chosen else f"costs set by the site ({costs}).")
         )
 
     def auc_text(self) -> str:

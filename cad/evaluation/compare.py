@@ -7,6 +7,7 @@ ROI-level; [N14]'s bootstrap sign test is there to reproduce its tables and for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -15,21 +16,45 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, rankdata
 
 from cad.errors import CadError
-from cad.evaluation import metrics
+from cad.evaluation.comparison import is_probability
 from cad.evaluation.intervals import auc_covariance, patient_resamples
+from cad.evaluation.measures import MEASURES, Cases, Measure
 
-_Measure = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 
-# name: (truth, target, probability) -> value. AUC and accuracy look at the truth, the others at
-# the target probability.
-MEASURES: dict[str, _Measure] = {
-    "auc": lambda y, t, q: metrics.auc(y, q),
-    "accuracy": lambda y, t, q: metrics.accuracy(y, q),
-    "kl": lambda y, t, q: metrics.kl(t, q),
-    "alignment_error": lambda y, t, q: metrics.alignment_error(t, q),
-    "cross_entropy": lambda y, t, q: metrics.cross_entropy(t, q),
-    "brier": lambda y, t, q: metrics.brier(t, q),
-}
+@dataclass(frozen=True)
+class PairedDifference:
+    """One measure of two learners on the same regions.
+
+    Parameters
+    ----------
+    measure, a, b : str
+        A name in :data:`~cad.evaluation.measures.MEASURES`, and the learners.
+    value_a, value_b, difference : float
+        Of the first, of the second, first less second.
+    lower, upper, p_bootstrap : float
+        Patient-clustered paired bootstrap.
+    p_permutation : float
+        Learners swapped inside randomly chosen patients; ranks for the AUC.
+    p_clustered, p_delong : float
+        Two-sided, AUC only; NaN for the others.
+    n, patients : int
+        Regions and patients compared.
+    """
+
+    measure: str
+    a: str
+    b: str
+    value_a: float
+    value_b: float
+    difference: float
+    lower: float
+    upper: float
+    p_bootstrap: float
+    p_permutation: float
+    p_clustered: float
+    p_delong: float
+    n: int
+    patients: int
 
 
 def compare_learners(
@@ -53,29 +78,44 @@ def compare_learners(
     groups : array, shape (n,)
         The patient of every ROI.
     target : array, shape (n,), optional
-        Probability that kl, alignment error, cross-entropy and Brier compare with; the truth
-        when not given.
+        Probability that probabilities are compared with; the truth when not given.
     measures : tuple of str
-        Keys of :data:`MEASURES`.
-    resamples : int
-        Patient bootstrap resamples, and patient permutations.
-    seed : int
-        Seed of both.
+        Names in :data:`~cad.evaluation.measures.MEASURES`.
+    resamples, seed : int
+        Patient bootstrap resamples, and patient permutations; seed of both.
 
     Returns
     -------
     DataFrame
-        One row per measure and pair: ``measure, a, b, value_a, value_b, difference``;
-        ``lower, upper`` and ``p_bootstrap`` (patient-clustered paired bootstrap);
-        ``p_permutation`` (learners swapped inside randomly chosen patients; ranks for the AUC),
-        ``p_holm`` and ``p_hochberg`` (it, corrected over the pairs of one measure);
-        ``p_clustered`` and ``p_delong`` (AUC only, two-sided); ``n``, ``patients``.
+        A :class:`PairedDifference` per row, with ``p_holm`` and ``p_hochberg``: the permutation's
+        p-value corrected over the pairs of one measure.
 
     Raises
     ------
     CadError
         For fewer than two learners, an unknown measure, or no ROI that all learners predicted.
     """
+    table = _on_common_rows(probabilities, truth, groups, target, measures)
+    rows = []
+    for measure in measures:
+        pairs = [
+            _compare(MEASURES[measure], (a, b), table, resamples, seed)
+            for a, b in combinations(table, 2)
+        ]
+        p = np.array([pair.p_permutation for pair in pairs])
+        for pair, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
+            rows.append({**asdict(pair), "p_holm": p_holm, "p_hochberg": p_hochberg})
+    return pd.DataFrame(rows)
+
+
+def _on_common_rows(
+    probabilities: Mapping[str, ArrayLike],
+    truth: ArrayLike,
+    groups: ArrayLike,
+    target: ArrayLike | None,
+    measures: tuple[str, ...],
+) -> dict[str, Cases]:
+    """Return every learner's cases on the rows that all of them predicted."""
     if len(probabilities) < 2:
         raise CadError("a comparison needs two learners or more")
     unknown = [m for m in measures if m not in MEASURES]
@@ -87,27 +127,20 @@ def compare_learners(
     usable = np.isfinite(y) & np.isfinite(t) & np.isfinite(np.array([*table.values()])).all(axis=0)
     if not usable.any():
         raise CadError("no ROI has a truth and a prediction by every learner")
-    y, t, group = y[usable], t[usable], np.asarray(groups)[usable]
-    table = {name: q[usable] for name, q in table.items()}
-    rows = []
-    for measure in measures:
-        pairs = [
-            _compare(measure, a, b, table, y, t, group, resamples, seed)
-            for a, b in combinations(table, 2)
-        ]
-        p = np.array([row["p_permutation"] for row in pairs], dtype=float)
-        for row, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
-            rows.append({**row, "p_holm": p_holm, "p_hochberg": p_hochberg})
-    return pd.DataFrame(rows)
+    code = np.unique(np.asarray(groups)[usable], return_inverse=True)[1]
+    return {
+        name: Cases(y[usable], t[usable], q[usable], code, is_probability(q[usable]))
+        for name, q in table.items()
+    }
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Holm's step-down adjusted p-values; NaN stays NaN and is not counted."""
+    """Return Holm's step-down adjusted p-values; NaN stays NaN and is not counted."""
     return _stepwise(np.asarray(p, dtype=float), down=True)
 
 
 def hochberg(p: ArrayLike) -> np.ndarray:
-    """Hochberg's step-up adjusted p-values; NaN stays NaN and is not counted."""
+    """Return Hochberg's step-up adjusted p-values; NaN stays NaN and is not counted."""
     return _stepwise(np.asarray(p, dtype=float), down=False)
 
 
@@ -117,7 +150,7 @@ def paper_sign_test(
     resamples: int = 100,
     seed: int = 0,
 ) -> float:
-    """[N14] IV: one-sided sign test over bootstrap resamples of test points.
+    """Return the p-value of [N14] IV: a one-sided sign test over resampled test points.
 
     It measures the resampling and not the data (more resamples make any difference
     "significant"), so it stands beside the paper's tables only and earns no star elsewhere.
@@ -147,77 +180,62 @@ def paper_sign_test(
 
 
 def _compare(
-    measure: str,
-    a: str,
-    b: str,
-    table: dict[str, np.ndarray],
-    y: np.ndarray,
-    t: np.ndarray,
-    group: np.ndarray,
-    resamples: int,
-    seed: int,
-) -> dict[str, object]:
-    value = MEASURES[measure]
-    first, second = table[a], table[b]
+    measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
+) -> PairedDifference:
+    first, second = (table[name] for name in names)
 
     def difference(rows: np.ndarray) -> float:
-        return value(y[rows], t[rows], first[rows]) - value(y[rows], t[rows], second[rows])
+        return measure(first.take(rows)) - measure(second.take(rows))
 
+    group, everything = first.patients, np.arange(len(first.truth))
     draws = np.array([difference(rows) for rows in patient_resamples(group, resamples, seed)])
     draws = draws[np.isfinite(draws)]
     enough = len(draws) and len(np.unique(group)) > 1
     lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
-    everything = np.arange(len(y))
     delong = clustered = float("nan")
-    if measure == "auc":
-        both = np.stack([first, second])
-        delong, clustered = _auc_p(y, both, everything), _auc_p(y, both, group)
-    return {
-        "measure": measure,
-        "a": a,
-        "b": b,
-        "value_a": value(y, t, first),
-        "value_b": value(y, t, second),
-        "difference": difference(everything),
-        "lower": float(lower),
-        "upper": float(upper),
-        "p_bootstrap": _two_sided(draws),
-        "p_permutation": _permutation_p(measure, first, second, y, t, group, resamples, seed),
-        "p_clustered": clustered,
-        "p_delong": delong,
-        "n": len(y),
-        "patients": len(np.unique(group)),
-    }
+    if measure.name == "auc":
+        both = np.stack([first.score, second.score])
+        delong = _auc_p(first.truth, both, everything)
+        clustered = _auc_p(first.truth, both, group)
+    return PairedDifference(
+        measure=measure.name,
+        a=names[0],
+        b=names[1],
+        value_a=measure(first),
+        value_b=measure(second),
+        difference=difference(everything),
+        lower=float(lower),
+        upper=float(upper),
+        p_bootstrap=_two_sided(draws),
+        p_permutation=_permutation_p(measure, first, second, resamples, seed),
+        p_clustered=clustered,
+        p_delong=delong,
+        n=len(first.truth),
+        patients=len(np.unique(group)),
+    )
 
 
 def _permutation_p(
-    measure: str,
-    first: np.ndarray,
-    second: np.ndarray,
-    y: np.ndarray,
-    t: np.ndarray,
-    group: np.ndarray,
-    permutations: int,
-    seed: int,
+    measure: Measure, first: Cases, second: Cases, permutations: int, seed: int
 ) -> float:
     """Swap the learners in random patients; exchangeable when they do not differ."""
-    if measure == "auc":
+    a, b = first.score, second.score
+    if measure.needs == "score":
         # Scores of two learners share no unit, their ranks do (Bandos et al. 2005).
-        first, second = rankdata(first), rankdata(second)
-    code = np.unique(group, return_inverse=True)[1]
+        a, b = rankdata(a), rankdata(b)
     rng = np.random.default_rng([seed, 1])
-    value = MEASURES[measure]
 
     def difference(swap: np.ndarray) -> float:
-        return value(y, t, np.where(swap, second, first)) - value(
-            y, t, np.where(swap, first, second)
-        )
+        one = replace(first, score=np.where(swap, b, a))
+        other = replace(first, score=np.where(swap, a, b))
+        return measure(one) - measure(other)
 
-    observed = difference(np.zeros(len(y), dtype=bool))
+    observed = difference(np.zeros(len(a), dtype=bool))
     if not np.isfinite(observed):
         return float("nan")
-    swaps = rng.integers(0, 2, (permutations, int(code.max()) + 1), dtype=np.int8) == 1
-    draws = np.array([difference(swap[code]) for swap in swaps])
+    patients = int(first.patients.max()) + 1
+    swaps = rng.integers(0, 2, (permutations, patients), dtype=np.int8) == 1
+    draws = np.array([difference(swap[first.patients]) for swap in swaps])
     return (1 + int(np.sum(np.abs(draws) >= abs(observed) - 1e-12))) / (1 + permutations)
 
 

@@ -9,7 +9,7 @@ a ROI drawn at random from those of its class in a new patient, P(p-value <= a) 
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +22,7 @@ def conformal_p_values(
     new_score: ArrayLike,
     label: int,
 ) -> np.ndarray:
-    """How plausible ``label`` is for new ROIs, from calibration ROIs of other patients.
+    """Return how plausible ``label`` is for new ROIs, from calibration ROIs of other patients.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def conformal_p_values(
 def leave_patient_out_p_values(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """p-values of benign and malignant for every ROI, calibrated on the other patients."""
+    """Return p-values of benign and malignant for every ROI, calibrated on the other patients."""
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     out = np.full((2, len(s)), np.nan)
     for patient in np.unique(g):
@@ -72,37 +72,68 @@ def leave_patient_out_p_values(
     return out[0], out[1]
 
 
+@dataclass(frozen=True)
+class ConformalLevel:
+    """Coverage and size of the sets at one error level.
+
+    Parameters
+    ----------
+    error : float
+        Promised share of sets that miss the truth.
+    coverage_malignant, coverage_benign : float
+        Averaged within patients first: what is promised.
+    coverage_malignant_roi, coverage_benign_roi : float
+        Averaged over regions.
+    empty, single, both : float
+        Shares of all regions by size of their set.
+    """
+
+    error: float
+    coverage_malignant: float
+    coverage_malignant_roi: float
+    coverage_benign: float
+    coverage_benign_roi: float
+    empty: float
+    single: float
+    both: float
+
+
+@dataclass(frozen=True)
+class ConformalSummary:
+    """Conformal sets of a run's own regions.
+
+    Parameters
+    ----------
+    levels : list of ConformalLevel
+        One per error level.
+    p_benign, p_malignant : ndarray, shape (n,)
+        NaN without a score.
+    """
+
+    levels: list[ConformalLevel]
+    p_benign: np.ndarray
+    p_malignant: np.ndarray
+
+
 def conformal_summary(
     truth: ArrayLike,
     score: ArrayLike,
     groups: ArrayLike,
     levels: tuple[float, ...] = (0.05, 0.1, 0.2),
-) -> dict[str, Any]:
-    """Coverage and size of the conformal sets over the run's own ROIs.
-
-    Returns
-    -------
-    dict
-        ``levels``: list of ``{error, coverage_malignant, coverage_benign, coverage_malignant_roi,
-        coverage_benign_roi, empty, single, both}``: coverage is averaged within patients first
-        (what is promised), then over ROIs (``_roi``); the last three are shares of all ROIs by
-        size of their set. ``p_benign`` and ``p_malignant`` per ROI, NaN without a score.
-    """
+) -> ConformalSummary:
+    """Measure coverage and size of the conformal sets over the run's own regions."""
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
     known = np.isfinite(s)
     rows = []
     for error in levels:
-        row: dict[str, float] = {"error": error}
-        for label, name, p in ((1, "malignant", p_malignant), (0, "benign", p_benign)):
+        covered: list[float] = []
+        for label, p in ((1, p_malignant), (0, p_benign)):
             of_class = known & (y == label)
-            row[f"coverage_{name}"] = _patient_mean(p[of_class] > error, g[of_class])
-            row[f"coverage_{name}_roi"] = _mean(p[of_class] > error)
+            covered += [_patient_mean(p[of_class] > error, g[of_class]), _mean(p[of_class] > error)]
         size = (p_benign[known] > error).astype(int) + (p_malignant[known] > error)
-        for number, name in enumerate(("empty", "single", "both")):
-            row[name] = _mean(size == number)
-        rows.append(row)
-    return {"levels": rows, "p_benign": p_benign, "p_malignant": p_malignant}
+        rows.append(ConformalLevel(error, *covered, *(_mean(size == k) for k in range(3))))
+    return ConformalSummary(rows, p_benign, p_malignant)
 
 
 def _mean(values: np.ndarray) -> float:

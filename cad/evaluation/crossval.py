@@ -80,8 +80,11 @@ class OutOfFold:
     folds: list[Fold]
 
     def estimator_for(self, name: object) -> Any:
-        """Fitted estimator of the fold that left out ``name``; folds must have been kept."""
+        """Return the estimator of the fold that left out ``name``; folds must have been kept."""
         return next(fold.estimator for fold in self.folds if fold.name == str(name))
+
+
+Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def out_of_fold(
@@ -92,6 +95,7 @@ def out_of_fold(
     groups: ArrayLike,
     eta: ArrayLike | None = None,
     patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
     n_jobs: int = 1,
     keep_estimators: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -105,7 +109,7 @@ def out_of_fold(
         inside it.
     X : array or DataFrame, shape (n, d), or callable
         Features. A callable gets the training rows and returns the features of all rows: the way
-        for a standardisation that is itself fitted on the training patients (METHODS 7).
+        for a standardisation that is itself fitted on the training patients (docs/methods.md 7).
     y : array, shape (n,)
         Labels, soft or hard. Rows with NaN are predicted but never trained on.
     groups : array, shape (n,)
@@ -114,6 +118,9 @@ def out_of_fold(
         Uncertainty of y, passed to every ``fit`` that takes it.
     patients : array, shape (n,), optional
         Patient of every row, for splits inside the fold; ``groups`` when not given.
+    relabel : callable, optional
+        Gets the training rows and returns y and eta of all rows: the way for labels that are
+        themselves learned on the training patients (docs/methods.md 8).
     n_jobs : int
         Parallel folds; the result does not depend on it.
     keep_estimators : bool
@@ -121,29 +128,19 @@ def out_of_fold(
     progress : callable, optional
         Called with (folds done, folds in all), in order.
 
-    Returns
-    -------
-    OutOfFold
-
     Raises
     ------
     CadError
         When there is only one group, shapes disagree, or every fold failed.
     """
-    y = np.asarray(y, dtype=float)
-    group = np.asarray(groups).astype(str)
+    labels = np.asarray(y, dtype=float)
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
+    group, names = _groups(groups, len(labels))
     patient = group if patients is None else np.asarray(patients).astype(str)
-    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), y.shape)
-    names = np.unique(group)
-    if len(group) != len(y):
-        raise CadError(f"{len(y)} labels but {len(group)} groups")
-    if len(names) < 2:
-        raise CadError(
-            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
-            hint="a single patient can be trained on (scheme: none) but not validated",
-        )
     work = (
-        delayed(_fit_fold)(estimator, X, y, spread, group, patient, name, keep_estimators)
+        delayed(_fit_fold)(
+            estimator, X, labels, spread, relabel, group, patient, name, keep_estimators
+        )
         for name in names
     )
     folds: list[Fold] = []
@@ -151,9 +148,27 @@ def out_of_fold(
         folds.append(fold)
         if progress is not None:
             progress(len(folds), len(names))
+    return _put_together(folds, len(labels))
+
+
+def _groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the group of every row and the names of what is left out in turn."""
+    group = np.asarray(groups).astype(str)
+    names = np.unique(group)
+    if len(group) != n:
+        raise CadError(f"{n} labels but {len(group)} groups")
+    if len(names) < 2:
+        raise CadError(
+            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
+            hint="a single patient can be trained on (scheme: none) but not validated",
+        )
+    return group, names
+
+
+def _put_together(folds: list[Fold], n: int) -> OutOfFold:
     if all(fold.error for fold in folds):
         raise CadError(f"every fold failed; fold {folds[0].name}: {folds[0].error}")
-    probability, decision = np.full(len(y), np.nan), np.full(len(y), np.nan)
+    probability, decision = np.full(n, np.nan), np.full(n, np.nan)
     for fold in folds:
         probability[fold.rows] = fold.probability
         decision[fold.rows] = fold.decision
@@ -163,7 +178,7 @@ def out_of_fold(
 def fit_keywords(
     estimator: Any, eta: np.ndarray | None, groups: np.ndarray | None
 ) -> dict[str, Any]:
-    """Keywords for ``estimator.fit``: those of ``eta`` and ``groups`` that it declares.
+    """Return keywords for ``estimator.fit``: those of ``eta`` and ``groups`` that it declares.
 
     For a pipeline every step that declares one gets it, as ``step__eta``.
     """
@@ -181,14 +196,14 @@ def fit_keywords(
 
 
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
-    """Probability of malignancy, shape (n,), of a fitted estimator; NaN where it has none."""
+    """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none."""
     if not hasattr(estimator, "predict_proba"):
         return np.full(_n_rows(X), np.nan)
     return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
 
 
 def decision_value(estimator: Any, X: Any) -> np.ndarray:
-    """Decision value, shape (n,), of a fitted estimator; NaN where it has none."""
+    """Return a fitted estimator's decision value, shape (n,); NaN where it has none."""
     if not hasattr(estimator, "decision_function"):
         return np.full(_n_rows(X), np.nan)
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()
@@ -199,6 +214,7 @@ def _fit_fold(
     X: Any,
     y: np.ndarray,
     eta: np.ndarray | None,
+    relabel: Relabel | None,
     group: np.ndarray,
     patient: np.ndarray,
     name: str,
@@ -208,6 +224,8 @@ def _fit_fold(
     train = np.flatnonzero((group != name) & ~np.isnan(y))
     nothing = np.full(len(rows), np.nan)
     fitted = clone(estimator)
+    if relabel is not None:
+        y, eta = relabel(train)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
@@ -249,7 +267,7 @@ def _threads() -> ThreadpoolController:
 
 
 def _kept_features(fitted: Any) -> list[int] | None:
-    """Columns of X that every selecting step kept; None when nothing was dropped."""
+    """Return the columns of X that every selecting step kept; None when nothing was dropped."""
     best = getattr(fitted, "best_estimator_", fitted)
     if not isinstance(best, Pipeline):
         return None

@@ -1,4 +1,4 @@
-"""Measures of discrimination and of probability, each a pure function (METHODS 6).
+"""Measures of discrimination and of probability, each a pure function (docs/methods.md 6).
 
 Arrays are one value per ROI. ``truth`` is 0 or 1; ``target`` is a probability in [0, 1] (what
 readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
@@ -10,14 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, logit, xlogy
+from scipy.special import logit, xlogy
 from scipy.stats import rankdata
+
+from cad.evaluation.logistic import fit_logistic
 
 CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
 
 def auc(truth: ArrayLike, score: ArrayLike) -> float:
-    """Area under the ROC curve, ties counted one half; NaN where a class is absent."""
+    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent."""
     y, s = _binary(truth, score)
     positives = int(y.sum())
     negatives = len(y) - positives
@@ -28,7 +30,7 @@ def auc(truth: ArrayLike, score: ArrayLike) -> float:
 
 
 def roc_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """False and true positive rates at every threshold, from (0, 0) to (1, 1).
+    """Return false and true positive rates at every threshold, from (0, 0) to (1, 1).
 
     Returns
     -------
@@ -42,7 +44,7 @@ def roc_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarra
 
 
 def precision_recall_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Precision and recall at every threshold, from the highest down; precision starts at 1."""
+    """Return precision and recall at every threshold, highest first; precision starts at 1."""
     _, true, false, positives, _ = _cumulative(truth, score)
     called = true + false
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
@@ -51,13 +53,34 @@ def precision_recall_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarr
 
 
 def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
-    """Sum of precision times the step in recall; NaN without positives."""
+    """Return the sum of precision times the step in recall; NaN without positives."""
     precision, recall = precision_recall_curve(truth, score)
     return float(np.sum(np.diff(recall) * precision[1:]))
 
 
+def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: ArrayLike) -> float:
+    """Return the average precision over patients, each with the largest of their regions' scores.
+
+    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
+    field's challenges (Saha et al. 2024). NaN without a malignant patient.
+
+    Parameters
+    ----------
+    truth, score : array, shape (n,)
+        Of the regions.
+    patients : array, shape (n,)
+        The patient of every region.
+    """
+    y, s = _binary(truth, score)
+    code = np.unique(np.asarray(patients), return_inverse=True)[1]
+    largest = np.full((2, code.max(initial=-1) + 1), -np.inf)
+    np.maximum.at(largest[0], code, y)
+    np.maximum.at(largest[1], code, s)
+    return average_precision(*largest)
+
+
 def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
-    """Area left of ``max_fpr``, standardised so that chance is .5 and perfect is 1 (McClish 1989).
+    """Return the area left of ``max_fpr``, chance being .5 and perfect 1 (McClish 1989).
 
     Raises
     ------
@@ -107,32 +130,32 @@ class Counts:
 
     @property
     def sensitivity(self) -> float:
-        """Share of the malignant that are called malignant."""
+        """Return the share of the malignant that are called malignant."""
         return _ratio(self.tp, self.tp + self.fn)
 
     @property
     def specificity(self) -> float:
-        """Share of the benign that are called benign."""
+        """Return the share of the benign that are called benign."""
         return _ratio(self.tn, self.tn + self.fp)
 
     @property
     def ppv(self) -> float:
-        """Share of malignant among those called malignant."""
+        """Return the share of malignant among those called malignant."""
         return _ratio(self.tp, self.tp + self.fp)
 
     @property
     def npv(self) -> float:
-        """Share of benign among those called benign."""
+        """Return the share of benign among those called benign."""
         return _ratio(self.tn, self.tn + self.fn)
 
     @property
     def accuracy(self) -> float:
-        """Share called as they are."""
+        """Return the share called as they are."""
         return _ratio(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
 
 
 def counts(truth: ArrayLike, probability: ArrayLike, threshold: float = 0.5) -> Counts:
-    """Two-by-two table when ROIs above the threshold are called malignant."""
+    """Return the two-by-two table when ROIs above the threshold are called malignant."""
     y, q = _binary(truth, probability)
     called = q > threshold
     return Counts(
@@ -144,18 +167,18 @@ def counts(truth: ArrayLike, probability: ArrayLike, threshold: float = 0.5) -> 
 
 
 def accuracy(truth: ArrayLike, probability: ArrayLike) -> float:
-    """Share of ROIs on their own side of .5."""
+    """Return the share of ROIs on their own side of .5."""
     return counts(truth, probability).accuracy
 
 
 def kl(target: ArrayLike, probability: ArrayLike) -> float:
-    """Two-sided binary Kullback-Leibler distance, a sum over ROIs, in nats; both clipped."""
+    """Return the two-sided binary Kullback-Leibler distance, a sum in nats; both clipped."""
     p, q = _clipped(target), _clipped(probability)
     return float(np.sum(xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))))
 
 
 def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
-    """[N14] App. C as printed: sum of P ln(P/Q). Can be negative, and Q = 1 games it.
+    """Return [N14] App. C as printed: sum of P ln(P/Q). Can be negative; Q = 1 games it.
 
     Only for standing beside the paper's numbers, never a criterion.
     """
@@ -164,20 +187,20 @@ def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
 
 
 def alignment_error(target: ArrayLike, probability: ArrayLike) -> float:
-    """1 - <P, Q> / (|P| |Q|), in [0, 1], blind to scale; NaN for an all-zero vector. [N14] C."""
+    """Return 1 - <P, Q> / (|P| |Q|) ([N14] App. C), blind to scale; NaN for a zero vector."""
     p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
     size = np.linalg.norm(p) * np.linalg.norm(q)
     return float(1 - p @ q / size) if size > 0 else float("nan")
 
 
 def cross_entropy(target: ArrayLike, probability: ArrayLike) -> float:
-    """Mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
+    """Return the mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
     p, q = np.asarray(target, dtype=float), _clipped(probability)
     return float(-np.mean(p * np.log(q) + (1 - p) * np.log(1 - q))) if len(p) else float("nan")
 
 
 def brier(target: ArrayLike, probability: ArrayLike) -> float:
-    """Mean squared difference."""
+    """Return the mean squared difference."""
     p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
     return float(np.mean((p - q) ** 2)) if len(p) else float("nan")
 
@@ -199,27 +222,41 @@ class Calibration:
 
 
 def calibration(truth: ArrayLike, probability: ArrayLike) -> Calibration:
-    """Calibration intercept (slope held at 1) and slope, by maximum likelihood.
+    """Return calibration intercept and slope, by maximum likelihood."""
+    return Calibration(
+        calibration_intercept(truth, probability), calibration_slope(truth, probability)
+    )
 
-    NaN where a class is absent, where all probabilities are equal (slope) or where the classes
-    are separated by the probability, which has no finite slope.
+
+def calibration_intercept(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration intercept, the slope held at 1; NaN where a class is absent."""
+    y, q = _binary(truth, probability)
+    if len(y) == 0 or y.all() or not y.any():
+        return float("nan")
+    return float(fit_logistic(np.ones((len(y), 1)), y, offset=logit(_clipped(q)))[0])
+
+
+def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration slope.
+
+    NaN where a class is absent, where all probabilities are equal, or where the classes are
+    separated by the probability, which has no finite slope.
     """
     y, q = _binary(truth, probability)
     if len(y) == 0 or y.all() or not y.any():
-        return Calibration(float("nan"), float("nan"))
+        return float("nan")
     x = logit(_clipped(q))
-    intercept = _logistic_fit(np.ones((len(y), 1)), x, y)[0]
     separated = x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min()
     if separated or np.ptp(x) < 1e-12:
-        return Calibration(float(intercept), float("nan"))
+        return float("nan")
     design = np.column_stack([np.ones(len(y)), x])
-    return Calibration(float(intercept), float(_logistic_fit(design, np.zeros(len(y)), y)[1]))
+    return float(fit_logistic(design, y)[1])
 
 
 def calibration_curve(
     truth: ArrayLike, probability: ArrayLike, bins: int = 10
 ) -> dict[str, list[float]]:
-    """Observed share of malignant in groups of equal size, ordered by probability.
+    """Return the observed share of malignant in groups of equal size, ordered by probability.
 
     Returns
     -------
@@ -249,7 +286,7 @@ def calibration_curve(
 def decision_curve(
     truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
 ) -> dict[str, list[float]]:
-    """Net benefit over threshold probabilities (Vickers & Elkin 2006).
+    """Return the net benefit over threshold probabilities (Vickers & Elkin 2006).
 
     Returns
     -------
@@ -274,7 +311,7 @@ def decision_curve(
 
 
 def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Wilson score interval of a proportion; NaN for n = 0."""
+    """Return the wilson score interval of a proportion; NaN for n = 0."""
     if n == 0:
         return float("nan"), float("nan")
     share = successes / n
@@ -301,7 +338,7 @@ def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]
 def _cumulative(
     truth: ArrayLike, score: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Thresholds from infinity down, and true and false positives at or above each."""
+    """Return thresholds from infinity down, and true and false positives at or above each."""
     y, s = _binary(truth, score)
     order = np.argsort(-s, kind="stable")
     y, s = y[order], s[order]
@@ -314,27 +351,3 @@ def _cumulative(
 
 def _clipped(values: ArrayLike) -> np.ndarray:
     return np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
-
-
-def _logistic_fit(design: np.ndarray, offset: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Maximum likelihood by Newton with halved steps; the problem is convex."""
-    beta = np.zeros(design.shape[1])
-
-    def loss(b: np.ndarray) -> float:
-        z = offset + design @ b
-        return float(np.sum(np.logaddexp(0, z) - y * z))
-
-    current = loss(beta)
-    for _ in range(100):
-        mean = expit(offset + design @ beta)
-        gradient = design.T @ (mean - y)
-        hessian = design.T @ (design * (mean * (1 - mean))[:, None])
-        step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        length = 1.0
-        while loss(beta - length * step) > current and length > 1e-8:
-            length /= 2
-        beta = beta - length * step
-        previous, current = current, loss(beta)
-        if previous - current <= 1e-12 * max(1.0, abs(current)):
-            break
-    return beta

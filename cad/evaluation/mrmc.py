@@ -237,7 +237,7 @@ def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) 
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean covariance by kind of pair, from cov of shape (t, r, t, r)."""
+    """Return the mean covariance by kind of pair, from cov of shape (t, r, t, r)."""
     t, r = cov.shape[:2]
     same_t = np.eye(t, dtype=bool)[:, None, :, None]
     same_r = np.eye(r, dtype=bool)[None, :, None, :]

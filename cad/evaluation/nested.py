@@ -133,18 +133,18 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):
 
     @available_if(lambda self: self._has("predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Of the chosen estimator, shape (n, 2)."""
+        """Return the chosen estimator's probabilities, shape (n, 2)."""
         check_is_fitted(self)
         return self.best_estimator_.predict_proba(X)
 
     @available_if(lambda self: self._has("decision_function"))
     def decision_function(self, X: Any) -> np.ndarray:
-        """Of the chosen estimator, shape (n,)."""
+        """Return the chosen estimator's decision values, shape (n,)."""
         check_is_fitted(self)
         return self.best_estimator_.decision_function(X)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Of the chosen estimator, shape (n,)."""
+        """Return the chosen estimator's classes, shape (n,)."""
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
@@ -170,7 +170,7 @@ def _fold_losses(
     train: np.ndarray,
     test: np.ndarray,
 ) -> list[float]:
-    """Loss of every grid point in one inner fold; what the grid does not touch is fitted once."""
+    """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
     X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
     inner_eta = None if eta is None else eta[train]
     loss = CRITERIA[search.criterion]

@@ -1,8 +1,9 @@
-"""What the whole validation loop gives when labels say nothing about images (METHODS 6)."""
+"""What the whole validation loop gives when labels say nothing about images (docs/methods.md 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,63 @@ _PERMUTE: dict[str, Callable[[ArrayLike, np.random.Generator], np.ndarray]] = {
 }
 
 
+@dataclass(frozen=True)
+class NullScheme:
+    """What permuted labels gave under one scheme.
+
+    Parameters
+    ----------
+    aucs : ndarray, shape (n,)
+        NaN where the loop failed.
+    failed : int
+        How many did.
+    p : float
+        (1 + b) / (1 + n) with b permutations at or above the observed AUC; a permutation whose
+        loop failed counts as one.
+    lower, upper : float
+        The central 95 % of the null.
+    mean : float
+        Of the null.
+    evidence : str
+        A sentence.
+    """
+
+    aucs: np.ndarray
+    failed: int
+    p: float
+    lower: float
+    upper: float
+    mean: float
+    evidence: str
+
+
+@dataclass(frozen=True)
+class PermutationNull:
+    """AUC of the whole validation loop, observed and under permuted labels.
+
+    Parameters
+    ----------
+    observed : float
+        AUC with the true labels.
+    n : int
+        Permutations of each scheme.
+    against : str
+        ``histology`` or ``labels``.
+    schemes : dict of str to NullScheme
+        ``between`` and ``within``.
+    """
+
+    observed: float
+    n: int
+    against: str
+    schemes: dict[str, NullScheme]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the form of ``metrics.json``, the schemes beside the other keys."""
+        own = {"observed": self.observed, "n": self.n, "against": self.against}
+        return {**own, **{name: asdict(part) for name, part in self.schemes.items()}}
+
+
 def permutation_null(
     estimator: Any,
     X: Any,
@@ -68,117 +126,126 @@ def permutation_null(
     seed: int = 0,
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, Any]:
-    """AUC of the whole loop under permuted labels, by both schemes.
+) -> PermutationNull:
+    """Run the whole loop under permuted labels, everything in it fitted anew each time.
 
-    Each ROI's label, uncertainty and truth travel together as one tuple; features and patients
-    stay. Everything inside ``estimator`` (selection, nested search) is fitted anew each time.
+    Each ROI's label, uncertainty and truth travel as one tuple; features and patients stay.
 
     Parameters
     ----------
     estimator, X, y, groups, eta, patients
-        As in :func:`cad.evaluation.crossval.out_of_fold`; labels move between ``patients``.
+        As in :func:`~cad.evaluation.crossval.out_of_fold`; labels move between ``patients``.
     truth : array, shape (n_rois,)
-        What the AUC is measured against: 1, 0 or NaN (not measured). When nothing is known of
-        any ROI, the labels themselves, thresholded at .5, take its place.
+        What the AUC is measured against: 1, 0 or NaN; the labels above .5 where all are NaN.
     n : int
         Permutations of each scheme.
     observed : float, optional
-        AUC with the true labels when it is already known; made here otherwise.
+        AUC with the true labels, where it is known already.
     schemes : tuple of str
         ``between`` and ``within``.
-    seed : int
-        Seed; permutation k is the same whatever ``n`` and ``n_jobs``.
-    n_jobs : int
-        Parallel permutations.
+    seed, n_jobs : int
+        Permutation k is the same whatever ``n`` and ``n_jobs``.
     progress : callable, optional
         Called with (permutations done, permutations in all).
-
-    Returns
-    -------
-    dict
-        ``observed``, ``n``, ``against`` (histology or labels) and per scheme
-        ``{aucs, failed, p, lower, upper, mean, evidence}``:
-        ``p`` = (1 + b) / (1 + n) with b permutations at or above the observed AUC (a permutation
-        whose loop failed counts as one), ``lower`` and ``upper`` the central 95 % of the null,
-        ``evidence`` a sentence.
 
     Raises
     ------
     CadError
         For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
     """
-    y, truth = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
-    against = "histology" if np.isfinite(truth).any() else "labels"
-    if against == "labels":
-        truth = consensus_truth(y)[0]
-    unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
-    if unknown or n < 1:
-        raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
-    if not ((truth == 1).any() and (truth == 0).any()):
-        raise CadError("the truth has one class only: there is no AUC to permute")
-    spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), y.shape)
-    group = np.asarray(groups)
-    owner = group if patients is None else np.asarray(patients)
-
-    def loop(source: np.ndarray) -> float:
-        moved = None if spread is None else spread[source]
-        return _loop_auc(estimator, X, y[source], truth[source], moved, group, owner)
-
-    if observed is None:
-        observed = loop(np.arange(len(y)))
+    loop = _Loop.of(estimator, X, y, truth, groups, eta, patients)
+    _check(loop, schemes, n)
+    observed = loop.auc(np.arange(len(loop.y))) if observed is None else observed
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    result: dict[str, Any] = {"observed": observed, "n": n, "against": against}
     work = [
-        (scheme, _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k])))
+        delayed(loop.auc)(_PERMUTE[scheme](loop.patients, np.random.default_rng([seed, number, k])))
         for number, scheme in enumerate(schemes)
         for k in range(n)
     ]
     aucs: list[float] = []
-    for value in Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(loop)(source) for _, source in work
-    ):
+    for value in Parallel(n_jobs=n_jobs, return_as="generator")(work):
         aucs.append(value)
         if progress is not None:
             progress(len(aucs), len(work))
-    for number, scheme in enumerate(schemes):
-        result[scheme] = _summary(observed, np.array(aucs[number * n : (number + 1) * n]))
-    return result
+    rows = np.reshape(aucs, (len(schemes), n))
+    found = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
+    return PermutationNull(observed, n, loop.against, found)
 
 
-def _loop_auc(
-    estimator: Any,
-    X: Any,
-    y: np.ndarray,
-    truth: np.ndarray,
-    eta: np.ndarray | None,
-    groups: np.ndarray,
-    patients: np.ndarray,
-) -> float:
-    try:
-        result = out_of_fold(estimator, X, y, groups=groups, eta=eta, patients=patients)
-    except CadError:
-        return float("nan")
-    score = result.probability
-    if np.isnan(score).all():
-        score = result.decision
-    usable = np.isfinite(score) & np.isfinite(truth)
-    return auc(truth[usable], score[usable])
+@dataclass(frozen=True)
+class _Loop:
+    """The leave-one-out loop with everything but the order of the labels."""
+
+    estimator: Any
+    X: Any
+    y: np.ndarray
+    truth: np.ndarray
+    groups: np.ndarray
+    eta: np.ndarray | None
+    patients: np.ndarray
+    against: str
+
+    @classmethod
+    def of(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        truth: ArrayLike,
+        groups: ArrayLike,
+        eta: ArrayLike | None,
+        patients: ArrayLike | None,
+    ) -> _Loop:
+        labels, known = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
+        against = "histology" if np.isfinite(known).any() else "labels"
+        if against == "labels":
+            known = consensus_truth(labels)[0]
+        spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+        group = np.asarray(groups)
+        owner = group if patients is None else np.asarray(patients)
+        return cls(estimator, X, labels, known, group, spread, owner, against)
+
+    def auc(self, source: np.ndarray) -> float:
+        """Return the loop's AUC when row i has the labels of row ``source[i]``; NaN on failure."""
+        try:
+            result = out_of_fold(
+                self.estimator,
+                self.X,
+                self.y[source],
+                groups=self.groups,
+                eta=None if self.eta is None else self.eta[source],
+                patients=self.patients,
+            )
+        except CadError:
+            return float("nan")
+        score, truth = result.probability, self.truth[source]
+        if np.isnan(score).all():
+            score = result.decision
+        usable = np.isfinite(score) & np.isfinite(truth)
+        return auc(truth[usable], score[usable])
 
 
-def _summary(observed: float, aucs: np.ndarray) -> dict[str, Any]:
+def _check(loop: _Loop, schemes: tuple[str, ...], n: int) -> None:
+    unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
+    if unknown or n < 1:
+        raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
+    if not ((loop.truth == 1).any() and (loop.truth == 0).any()):
+        raise CadError("the truth has one class only: there is no AUC to permute")
+
+
+def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
     found = "evidence" if p < SIGNIFICANT else "no evidence"
-    return {
-        "aucs": aucs,
-        "failed": failed,
-        "p": p,
-        "lower": float(lower),
-        "upper": float(upper),
-        "mean": float(usable.mean()) if len(usable) else float("nan"),
-        "evidence": f"{found} that images tell malignant from benign (p = {p:.3g})",
-    }
+    return NullScheme(
+        aucs=aucs,
+        failed=failed,
+        p=p,
+        lower=float(lower),
+        upper=float(upper),
+        mean=float(usable.mean()) if len(usable) else float("nan"),
+        evidence=f"{found} that images tell malignant from benign (p = {p:.3g})",
+    )

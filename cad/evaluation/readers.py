@@ -4,14 +4,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
-    """Every agreement measure of a set of readers.
+@dataclass(frozen=True)
+class Kappa:
+    """Quadratic weighted kappa of readers ``a`` and ``b`` on the ``n`` regions both scored."""
+
+    a: str
+    b: str
+    n: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Intraclass correlations (:class:`Intraclass`) on the ``n`` regions that all scored."""
+
+    n: int
+    single: float
+    average: float
+    consistency: float
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """Krippendorff's alpha on the ``n`` regions with two scores or more, by scale level."""
+
+    n: int
+    interval: float
+    ordinal: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Every agreement measure of a set of readers; NaN where one cannot be had."""
+
+    kappa: list[Kappa]
+    icc: Correlation
+    krippendorff_alpha: Alpha
+
+
+def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
+    """Measure how readers agree, pair by pair and all together.
 
     Parameters
     ----------
@@ -19,42 +56,29 @@ def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
         Scores as probabilities (or on any one interval scale); NaN where there is none.
     names : list of str
         Reader ids.
-
-    Returns
-    -------
-    dict
-        ``kappa``: list of ``{a, b, n, value}``, quadratic weights, on the ROIs both scored;
-        ``icc``: ``{n, single, average, consistency}`` on the ROIs that all scored;
-        ``krippendorff_alpha``: ``{n, interval, ordinal}`` on ROIs with two scores or more.
-        NaN where it cannot be had.
     """
     table = np.asarray(ratings, dtype=float)
     pairs = []
     for i, j in combinations(range(len(table)), 2):
         both = np.isfinite(table[i]) & np.isfinite(table[j])
         value = weighted_kappa(table[i, both], table[j, both])
-        pairs.append({"a": names[i], "b": names[j], "n": int(both.sum()), "value": value})
+        pairs.append(Kappa(names[i], names[j], int(both.sum()), value))
     complete = np.isfinite(table).all(axis=0)
     scored_twice = np.isfinite(table).sum(axis=0) >= 2
     icc = intraclass(table[:, complete])
-    return {
-        "kappa": pairs,
-        "icc": {
-            "n": int(complete.sum()),
-            "single": icc.single,
-            "average": icc.average,
-            "consistency": icc.consistency,
-        },
-        "krippendorff_alpha": {
-            "n": int(scored_twice.sum()),
-            "interval": krippendorff_alpha(table, "interval"),
-            "ordinal": krippendorff_alpha(table, "ordinal"),
-        },
-    }
+    return Agreement(
+        pairs,
+        Correlation(int(complete.sum()), icc.single, icc.average, icc.consistency),
+        Alpha(
+            int(scored_twice.sum()),
+            krippendorff_alpha(table, "interval"),
+            krippendorff_alpha(table, "ordinal"),
+        ),
+    )
 
 
 def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
-    """Cohen's kappa with quadratic weights on the values themselves.
+    """Return Cohen's kappa with quadratic weights on the values themselves.
 
     On an equidistant scale these are the usual category weights; NaN without variation.
     """
@@ -87,7 +111,7 @@ class Intraclass:
 
 
 def intraclass(ratings: ArrayLike) -> Intraclass:
-    """Two-way intraclass correlations of complete ratings, shape (readers, n)."""
+    """Return two-way intraclass correlations of complete ratings, shape (readers, n)."""
     x = np.asarray(ratings, dtype=float)
     k, n = x.shape
     if k < 2 or n < 2:
@@ -105,7 +129,7 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
 
 
 def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
-    """Krippendorff's alpha with missing values, from the coincidence matrix.
+    """Return Krippendorff's alpha with missing values, from the coincidence matrix.
 
     Parameters
     ----------

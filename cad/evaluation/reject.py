@@ -1,4 +1,4 @@
-"""Deciding, or referring to somebody else: error, reject rate and cost ([A14], METHODS 3)."""
+"""Deciding, or referring to somebody else: error, reject rate, cost ([A14], docs/methods.md 3)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class RejectPoint:
     referred_benign: int
 
 
-def decide(score: ArrayLike, lower: float, upper: float) -> np.ndarray:
-    """1 above ``upper``, 0 below ``lower``, -1 (refer) between, bounds included.
+def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
+    """Return 1 above ``upper``, 0 below ``lower``, -1 (refer) between, bounds included.
 
     Works alike on probabilities with P- and P+ and on the decision values of a classifier with a
     reject option with its delta- and delta+.
@@ -91,7 +91,7 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
 def reject_curve(
     truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
 ) -> dict[str, list[float]]:
-    """Error and cost over reject rate, from referring much to referring nothing.
+    """Return error and cost over reject rate, from referring much to referring nothing.
 
     The reject costs are scaled together from near 0 to where referring stops to pay; thresholds
     follow from the scaled costs, the cost is counted at the costs given.

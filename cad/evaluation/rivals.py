@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
 from cad.evaluation import metrics
-from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.crossval import Relabel, out_of_fold
 from cad.evaluation.intervals import auc_covariance
 
 CONSTANT, READERS = "constant", "readers' mean"
@@ -70,6 +70,7 @@ def compare_with_rivals(
     target: ArrayLike | None = None,
     truth: ArrayLike | None = None,
     patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
     n_jobs: int = 1,
 ) -> Rivals:
     """Validate rivals on the folds of a learner and compare all of them with it.
@@ -82,7 +83,7 @@ def compare_with_rivals(
         Its out-of-fold probabilities; NaN where it has none.
     rivals : mapping of str to estimator
         Unfitted; with ``cad.learners.rivals.rival_learners()`` those every validation shows.
-    X, y, groups, eta, patients, n_jobs
+    X, y, groups, eta, patients, relabel, n_jobs
         As :func:`cad.evaluation.crossval.out_of_fold`; the same that gave ``probability``.
     front : Pipeline, optional
         Unfitted steps before every rival (imputation, scaling, selection), fitted in the fold.
@@ -112,7 +113,14 @@ def compare_with_rivals(
             model = Pipeline([*clone(front).steps, ("learner", model)])
         try:
             folds = out_of_fold(
-                model, X, p, groups=groups, eta=eta, patients=patients, n_jobs=n_jobs
+                model,
+                X,
+                p,
+                groups=groups,
+                eta=eta,
+                patients=patients,
+                relabel=relabel,
+                n_jobs=n_jobs,
             )
             found[rival], notes[rival] = folds.probability, _fold_note(folds.folds)
         except CadError as error:

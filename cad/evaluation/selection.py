@@ -1,6 +1,6 @@
 """Feature selection as scikit-learn transformers, to stand inside a pipeline and so inside a fold.
 
-All take soft labels: a ROI counts as malignant when y > .5, a tie as benign (METHODS 6).
+All take soft labels: a ROI counts as malignant when y > .5, a tie as benign (docs/methods.md 6).
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class StabilitySelector(_Selector):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> StabilitySelector:
-        """As :meth:`_Selector.fit`; ``groups`` names the patient of every row."""
+        """Choose as :meth:`_Selector.fit` does; ``groups`` names the patient of every row."""
         values, positive = self._checked(X, y)
         owner = np.arange(len(values)) if groups is None else np.asarray(groups)
         names, code = np.unique(owner, return_inverse=True)
@@ -170,7 +170,7 @@ SELECTORS: dict[str, type[_Selector]] = {
 
 
 def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Absolute Welch t of every column, shape (d,); 0 where it cannot be had."""
+    """Return the absolute Welch t of every column, shape (d,); 0 where it cannot be had."""
     a, b = X[positive], X[~positive]
     if min(len(a), len(b)) < 2:
         return np.zeros(X.shape[1])
@@ -182,13 +182,13 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 
 def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
-    """Group of every value by the column's quantiles, integers in [0, bins), shape (n, d)."""
+    """Return the group of every value by its column's quantiles, in [0, bins), shape (n, d)."""
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
     return (X[None, :, :] > edges[:, None, :]).sum(axis=0)
 
 
 def mutual_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
-    """Plug-in mutual information, in nats, of every column of codes with one integer vector.
+    """Return plug-in mutual information, in nats, of every column of codes with a vector.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Problem:
 
 
 def synthetic(options: Options) -> Result:
-    """Figs 2, 3, 6, 8a: two Gaussian classes with many ambiguous points."""
+    """Reproduce Figs 2, 3, 6, 8a: two Gaussian classes with many ambiguous points."""
     rng = np.random.default_rng(0)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
@@ -93,7 +93,7 @@ def synthetic(options: Options) -> Result:
 
 
 def ecg(options: Options) -> Result:
-    """Figs 4, 5, 7, 8b, 9, 10: premature ventricular contractions."""
+    """Reproduce Figs 4, 5, 7, 8b, 9, 10: premature ventricular contractions."""
     if options.data is None:
         raise CadError(
             "this experiment needs the ECG records", hint="give their folder with --data"
@@ -117,7 +117,7 @@ def ecg(options: Options) -> Result:
 
 
 def covertype(options: Options) -> Result:
-    """Fig. 8c: cottonwood against Douglas fir."""
+    """Reproduce Fig. 8c: cottonwood against Douglas fir."""
     if options.data is None:
         raise CadError(
             "this experiment needs the cover types", hint="give their folder with --data"
@@ -153,8 +153,8 @@ def _study(
         f"others to test, standardised, RBF gamma {problem.gamma:.3g}, C {C:g}, the lowest cost at "
         f"r = {CHOICE_R} in {FOLDS} folds of seed 0's training rows; medians over seeds 0 to "
         f"{seeds - 1}. Every r has its own loss and fit; the symmetric rule has δ₀ = ½ and the "
-        "same solution, ψ and the double hinge being one loss at two scales (METHODS 3). Rates are "
-        "over all test rows."
+        "same solution, ψ and the double hinge being one loss at two scales (docs/methods.md 3). "
+        "Rates are over all test rows."
     )
     return Result(
         f"Reject option, {problem.name}: [A14]",
@@ -174,7 +174,7 @@ def _study(
 
 
 def choose_cost(problem: Problem) -> float:
-    """C of lowest cost with rejection, by cross-validation on seed 0's training rows."""
+    """Return the C of lowest cost with rejection, by folds of seed 0's training rows."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
     X, y = problem.X[train], problem.y[train]
     costs = DecisionSettings(
@@ -221,16 +221,17 @@ def _one_seed(problem: Problem, C: float, seed: int) -> list[dict[str, object]]:
 
 
 def symmetric_half_width(r: float) -> float:
-    """δ₀ = ½ of the symmetric rule on the scale of the cost-based decision values.
+    """Return δ₀ = ½ of the symmetric rule on the cost-based decision values' scale.
 
-    ψ_r(y f) = W(y, H(r) f / r) / H(r): with C ψ's share of C_0 (METHODS 3) both losses have the
-    same solution, and the rules differ in nothing but the threshold. They coincide at r = .2415.
+    ψ_r(y f) = W(y, H(r) f / r) / H(r): with C ψ's share of C_0 (docs/methods.md 3) both losses have
+    the same solution, and the rules differ in nothing but the threshold. They coincide at
+    r = .2415.
     """
     return 0.5 * float(entropy([r, 1.0 - r])) / r
 
 
 def _forced_threshold(theta: float) -> float:
-    """Bayes threshold on f without rejecting: P = C_n / (C_n + C_p)."""
+    """Return the Bayes threshold on f without rejecting: P = C_n / (C_n + C_p)."""
     return float(np.log(1.0 / theta))
 
 
@@ -260,7 +261,7 @@ def _row(
 
 
 def _regions(problem: Problem, C: float) -> Figure:
-    """Where two features alone lead to each decision, on seed 0's training rows."""
+    """Draw where two features alone lead to each decision, on seed 0's training rows."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
     low, high = np.percentile(X, 1, axis=0) - 0.5, np.percentile(X, 99, axis=0) + 0.5
@@ -289,7 +290,7 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ratios(rows: pd.DataFrame, problem: Problem) -> pd.DataFrame:
-    """Both readings of the ratio: of rates between two r, and of the rejects themselves.
+    """Return both readings of the ratio: of rates between two r, and of the rejects themselves.
 
     Rates are averaged over seeds before dividing: with a few rejects per seed a seed's own ratio
     is noise.
@@ -322,11 +323,14 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
     based = table[table["rule"] == "cost-based"]
     # Costs at different r are in different units of rejecting; the paper takes the smallest.
     best = based.loc[[based["cost"].idxmin()]]
-    return _columns(pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True))
+    both = pd.concat([table[table["rule"] == "no rejection"], best], ignore_index=True)
+    edge = both["r"].isin([min(REJECT_COSTS), max(REJECT_COSTS)])
+    # At the edge the cost still falls: not an optimum but where the grid ends.
+    return _columns(both).assign(**{"edge of the grid": np.where(edge, "yes", "")})
 
 
 def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
-    """Loss of decision values f for a positive (y = 1) or a negative ([A14] (7))."""
+    """Return the loss of decision values f for a positive (y = 1) or negative ([A14] (7))."""
     rule = asymmetric_rule(costs)
     side, sign = (0, 1.0) if y else (1, -1.0)
     loss = np.zeros(len(f))
@@ -336,7 +340,7 @@ def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]
 
 
 def _losses() -> Figure:
-    """The double hinges with the log-loss that they touch, and where they reject."""
+    """Draw the double hinges with the log-loss that they touch, and where they reject."""
     f = np.linspace(-4, 4, 401)
     figure = Figure(figsize=(9, 3.5))
     for axes, theta in zip(figure.subplots(1, 2, sharey=True), (1.0, THETA), strict=True):

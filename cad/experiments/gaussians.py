@@ -25,22 +25,22 @@ class Gaussians:
     sigma: float
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Points, shape (n, d), half from each class in alternation."""
+        """Return points, shape (n, d), half from each class in alternation."""
         means = np.array([self.negative, self.positive], float)[np.arange(n) % 2]
         return means + self.sigma * rng.standard_normal(means.shape)
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
-        """P(Y = 1 | x), shape (n,) ([N14] (16))."""
+        """Return P(Y = 1 | x), shape (n,) ([N14] (16))."""
         low, high = np.array(self.negative, float), np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
         return expit(gap / (2 * self.sigma**2))
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:
-    """Probabilities with uniform noise of the given amplitude, clipped to [0, 1]."""
+    """Return probabilities with uniform noise of the given amplitude, clipped to [0, 1]."""
     return np.clip(p + rng.uniform(-amplitude, amplitude, len(p)), 0.0, 1.0)
 
 
 def five_levels(p: np.ndarray) -> np.ndarray:
-    """The nearest of the levels 0, .25, .5, .75, 1 that readers use."""
+    """Return the the nearest of the levels 0, .25, .5, .75, 1 that readers use."""
     return np.round(4 * p) / 4

@@ -23,7 +23,7 @@ _HISTORY = 8
 
 
 def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Features, shape (n, 7), and whether each beat is a premature ventricular contraction.
+    """Return features, shape (n, 7), and whether each beat is a premature contraction.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features of the beats that have neighbours on both sides, and which beats those are.
+    """Return features of the beats with neighbours on both sides, and which beats those are.
 
     Parameters
     ----------

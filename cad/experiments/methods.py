@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest, wilcoxon
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
 
 from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
-from cad.learners import FuzzySVC, PlattSVC, ProbabilisticSVC
+from cad.learners import FuzzySVC, KernelLogistic, PlattSVC, ProbabilisticSVC
 from cad.learners.base import LearnerWarning
 
 METHODS = ("P-SVM", "SVM", "F-SVM")
+# Not in the papers: what learns from the same probabilities without tubes.
+BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
 GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
 
 
 def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float, scale: object = "learned") -> Any:
-    """One fitted method from probabilities of the positive class.
+    """Fit one method to probabilities of the positive class.
 
     Parameters
     ----------
     method : str
-        ``P-SVM`` (labels of [N14] (18)), ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on
-        the training decision values.
+        ``P-SVM`` (labels of [N14] (18)); ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on
+        the training decision values; or one of ``BASELINES``, which learn the probabilities.
     X : ndarray, shape (n, d)
+        Training points.
     p : ndarray, shape (n,)
         Stated probabilities.
     eta : float
@@ -42,11 +47,31 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float, scale: object = "
         return model.fit(X, p)
     if method == "SVM":
         return PlattSVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, (p > 0.5).astype(float))
-    return FuzzySVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+    if method == "F-SVM":
+        return FuzzySVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+    if method == "logistic on soft labels":
+        return KernelLogistic(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+    return _Ridge(KernelRidge(alpha=1 / (2 * COST), kernel="rbf", gamma=GAMMA).fit(X, p - 0.5))
+
+
+@dataclass(frozen=True)
+class _Ridge:
+    """Kernel ridge regression on p - 1/2, read as a probability."""
+
+    model: KernelRidge
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Return the regression's value, 0 at p = 1/2."""
+        return np.asarray(self.model.predict(X), dtype=float)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return 1 - p and p, shape (n, 2), cut to [0, 1]."""
+        p = np.clip(self.decision_function(X) + 0.5, 0.0, 1.0)
+        return np.column_stack([1 - p, p])
 
 
 def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    """AUC and accuracy against [P > .5], probabilities against P ([N14] App. C, METHODS 6)."""
+    """Measure against [P > .5] and against P ([N14] App. C, docs/methods.md 6)."""
     q = model.predict_proba(X)[:, 1]
     truth = (p > 0.5).astype(float)
     return {
@@ -66,7 +91,7 @@ def attempt(
     test: tuple[np.ndarray, np.ndarray],
     scale: object = "learned",
 ) -> dict[str, float]:
-    """Measures of a fit on test points and their probabilities; a refusal is counted instead.
+    """Measure a fit on test points and their probabilities; a refusal is counted instead.
 
     A scale that collapses or is unbounded is refused, and so is, here, a fit on the way there that
     did not converge. What draws with certain labels of one class warn of is not repeated.
@@ -81,12 +106,13 @@ def attempt(
 
 
 def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Median of every measure over the seeds."""
-    return rows.drop(columns="seed").groupby(by, sort=False).median().reset_index()
+    """Return the median of every measure over the seeds, and the share of refused fits."""
+    grouped = rows.drop(columns="seed").groupby(by, sort=False)
+    return grouped.median().assign(refused=grouped["refused"].mean()).reset_index()
 
 
 def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> tuple[float, float]:
-    """One-sided p-values over seeds that the P-SVM is better than another method.
+    """Return one-sided p-values over seeds that the P-SVM is better than another method.
 
     Wilcoxon's signed-rank test, and the sign test, which counts seeds and not by how much. A seed
     where the P-SVM refused counts against it, by more than any other. ``better`` is ``higher`` or

@@ -10,7 +10,8 @@ import pandas as pd
 from cad.cohort import read_cohort
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.intervals import bootstrap, clustered_auc
+from cad.evaluation.tables import interval_text
 from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
@@ -57,7 +58,7 @@ _PUBLISHED = pd.DataFrame(
 
 
 def clinical(options: Options) -> Result:
-    """Every method trained on the expert's and on all readers' scores, tested on both truths.
+    """Train every method on the expert's and on all readers' scores, test on both truths.
 
     ``options.repeats`` leaves out that many groups of patients in turn instead of every patient,
     with a smaller grid.
@@ -109,7 +110,7 @@ def _readers(cohort: Path, readers: str, options: Options) -> list[dict[str, obj
 
 
 def _widths(cohort: Path, options: Options) -> pd.DataFrame:
-    """What the tubes' width does to Table V: inside its tube a probability costs nothing."""
+    """Measure what the tubes' width does to Table V: inside its tube a probability is free."""
     rows = []
     for eta in WIDTHS:
         settings, regions = _labelled(cohort, "all", eta, options)
@@ -157,7 +158,7 @@ def _out_of_fold(
 
 
 def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
-    """What is left out together: each patient, or every k-th one where time is short."""
+    """Return what is left out together: each patient, or every k-th one where time is short."""
     if folds is None:
         return patients
     number = np.unique(patients, return_inverse=True)[1]
@@ -165,7 +166,7 @@ def _left_out(patients: np.ndarray, folds: int | None) -> np.ndarray:
 
 
 def _grid(learner: str, base: PipelineSettings, short: bool) -> dict[str, object]:
-    """The same grid for every method, without the parameters that it does not have."""
+    """Return the the same grid for every method, without the parameters that it does not have."""
     from cad.learners import LEARNERS
 
     known = LEARNERS[learner]().get_params()
@@ -198,16 +199,12 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
-        "AUC": _text(clustered_auc(truth, q, group)),
+        "AUC": interval_text(clustered_auc(truth, q, group)),
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(names, point, ends, strict=True)
         },
     }
-
-
-def _text(part: Interval) -> str:
-    return f"{part.value:.3f} [{part.lower:.3f}, {part.upper:.3f}]"
 
 
 def _finding(table: pd.DataFrame) -> str:

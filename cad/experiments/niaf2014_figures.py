@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import METHODS, attempt, medians
+from cad.experiments.methods import BASELINES, METHODS, attempt, medians
 from cad.experiments.niaf2014 import N_TEST, N_TRAIN, SEEDS, TABLE2_MEANS, TABLE2_NOISE, compare
 from cad.experiments.results import COLOURS, Result
 
@@ -30,7 +30,7 @@ def _eta(amplitude: float) -> float:
 
 
 def noise(options: Options) -> Result:
-    """Fig. 6: measures against the amplitude of the noise."""
+    """Reproduce Fig. 6: measures against the amplitude of the noise."""
     seeds = options.repeats or SEEDS
     rows = pd.concat(
         [compare(_data(), a, _eta(a), seeds).assign(amplitude=a) for a in AMPLITUDES],
@@ -53,7 +53,7 @@ def noise(options: Options) -> Result:
 
 
 def proportion(options: Options) -> Result:
-    """Fig. 7: measures against the share of probabilistic labels; the others are certain."""
+    """Reproduce Fig. 7: measures against the share of labels that are probabilities."""
     seeds = options.repeats or SEEDS
     rows = []
     for share in PROPORTIONS:
@@ -73,7 +73,7 @@ def proportion(options: Options) -> Result:
                     "method": method,
                     **attempt(method, X, labels, TABLE2_NOISE, test, scale),
                 }
-                for method in METHODS
+                for method in (*METHODS, *BASELINES)
             ]
     table = medians(pd.DataFrame(rows), ["share", "method"])
     return Result(
@@ -90,7 +90,7 @@ def proportion(options: Options) -> Result:
 
 
 def discrete(options: Options) -> Result:
-    """Five-level labels as readers give them ("data not shown" in [N14] VI)."""
+    """Take five-level labels as readers give them ("data not shown" in [N14] VI)."""
     seeds = options.repeats or SEEDS
     rows = []
     for seed in range(seeds):
@@ -106,7 +106,7 @@ def discrete(options: Options) -> Result:
                 **attempt(method, X, labels, HALF_STEP, test),
             }
             for name, labels in (("continuous", p), ("five levels", five_levels(p)))
-            for method in METHODS
+            for method in (*METHODS, *BASELINES)
         ]
     table = medians(pd.DataFrame(rows), ["labels", "method"])
     return Result(
@@ -119,12 +119,14 @@ def discrete(options: Options) -> Result:
 
 
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Methods from best to worst for every measure at every level."""
+    """Return the paper's methods from best to worst for every measure at every level."""
     rows = []
     for level, part in table.groupby(by, sort=False):
         row: dict[str, object] = {by: level}
         for measure, way in _BETTER.items():
-            ranked = part.sort_values(measure, ascending=way == "lower", kind="stable")
+            ranked = part[~part["method"].isin(BASELINES)].sort_values(
+                measure, ascending=way == "lower", kind="stable"
+            )
             row[measure] = " > ".join(ranked["method"])
         rows.append(row)
     return pd.DataFrame(rows)

@@ -6,15 +6,14 @@ import io
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
+from cad.evaluation.tables import to_markdown
 from cad.files import write_atomic
 
-# Figures of equal content are equal files.
-mpl.rcParams["svg.hashsalt"] = "cad"
 COLOURS = {"P-SVM": "#0072B2", "SVM": "#D55E00", "F-SVM": "#009E73"}
+COLOURS |= {"logistic on soft labels": "#56B4E9", "kernel ridge on p": "#999999"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Result:
         for i, (caption, table) in enumerate(self.tables.items(), start=1):
             file = f"{name}-{i}.csv"
             write_atomic(out / file, table.to_csv(index=False).encode())
-            parts += [f"**{caption}** ([{file}]({file}))", "", markdown(table), ""]
+            parts += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
         for i, (caption, figure) in enumerate(self.figures.items(), start=1):
             file = f"{name}-{i}.png"
             write_atomic(out / file, png(figure))
@@ -59,22 +58,7 @@ class Result:
 
 
 def png(figure: Figure) -> bytes:
-    """PNG bytes without a software stamp."""
+    """Return PNG bytes without a software stamp, so that equal figures are equal files."""
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()
-
-
-def markdown(table: pd.DataFrame) -> str:
-    """A table as Markdown; numbers keep what they mean, not sixteen digits."""
-    rows = [list(map(str, table.columns)), ["---"] * table.shape[1]]
-    rows += [[_cell(value) for value in row] for row in table.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        if value != value:
-            return ""
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)

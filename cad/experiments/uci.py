@@ -35,7 +35,7 @@ class DataSet:
 
 
 def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataSet]:
-    """Data sets of a folder with a ``manifest.csv``.
+    """Read the data sets of a folder with a ``manifest.csv``.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
 
 
 def draw_rows(data: DataSet, seed: int) -> DataSet:
-    """At most 100 random rows, with both classes; all rows of a smaller set ([W14] 4.2.1)."""
+    """Draw at most 100 rows with both classes; all rows of a smaller set ([W14] 4.2.1)."""
     n = len(data.y)
     if n <= MAX_ROWS:
         return data
@@ -77,7 +77,7 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 
 
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
-    """Numbers for learners: median and mode imputation, one-hot, z-scores.
+    """Return numbers for learners: median and mode imputation, one-hot, z-scores.
 
     Parameters
     ----------

@@ -161,7 +161,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
 
 
 def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
-    """Sentences for the page: where the tables come from, and which are missing."""
+    """Return sentences for the page: where the tables come from, and which are missing."""
     published = len({source.name for source in SOURCES} | NOT_THERE.keys())
     missing = "; ".join(f"{name} ({why})" for name, why in left_out.items())
     return (
@@ -173,7 +173,7 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
 
 
 def _fetch(source: Source) -> pd.DataFrame:
-    """Attributes and ``class``; ValueError if that is not the set."""
+    """Return attributes and ``class``; raise ValueError if that is not the set."""
     limit = socket.getdefaulttimeout()
     socket.setdefaulttimeout(SECONDS)
     try:

@@ -58,7 +58,7 @@ MODES = {"with flaws": Flaws(True, True, True, True), "honest": Flaws()}
 
 
 def uci(options: Options) -> Result:
-    """Tables 2 to 4 and Fig. 1; every finished set is kept in OUT and resumed."""
+    """Reproduce Tables 2 to 4 and Fig. 1; every finished set is kept in OUT and resumed."""
     if options.data is not None:
         return _compare(options, options.data, options.datasets, "wang2014-uci")
     tables = options.out / "uci"
@@ -97,7 +97,7 @@ def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
 
 
 def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
-    """Mean AUC of the SVM, with flaws, for other draws of rows and folds: the set's own noise."""
+    """Return the SVM's mean AUC, with flaws, for other draws of rows: the set's own noise."""
     flaws = MODES["with flaws"]
     data = read_sets(folder, (name,), flaws.leaking)[0]
     values = []
@@ -124,7 +124,7 @@ def measure(
     methods: tuple[str, ...] = tuple(METHODS),
     first_seed: int = 0,
 ) -> Measured:
-    """AUC of the methods on one set by repeated two-fold cross-validation.
+    """Measure the AUC of the methods on one set by repeated two-fold cross-validation.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _best_on_test(
 def _best_inside(
     data: DataSet, folds: list[Fold], flaws: Flaws, methods: tuple[str, ...]
 ) -> Measured:
-    """Inner folds of the training rows choose the grid point that is tested."""
+    """Let inner folds of the training rows choose the grid point that is tested."""
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
         y = data.y[train]
@@ -196,7 +196,7 @@ def _grid_aucs(
     methods: tuple[str, ...],
     only: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Test AUC of every grid point of every method, or of one chosen point each."""
+    """Return the test AUC of every grid point of every method, or of one chosen point each."""
     train, test = fold
     rows = np.concatenate([train, test])
     fitted_on = rows if flaws.shared_encoding else train
@@ -213,7 +213,7 @@ def _grid_aucs(
 
 
 def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Area under the ROC curve of every row of scores (k, n); a refused fit (NaN) orders nothing.
+    """Return the AUC of every row of scores (k, n); a refused fit (NaN) orders nothing.
 
     Scores closer than 1e-4 of their range are ties: solvers are not more exact than that, and at
     the margin, where many unlabelled rows end up, round-off would decide the order.

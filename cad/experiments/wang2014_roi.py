@@ -31,7 +31,7 @@ PUBLISHED = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
 def roi(options: Options) -> Result:
-    """Bars and C x M maps; ``options.repeats`` is the number of batches of patients."""
+    """Draw bars and C x M maps; ``options.repeats`` is the number of batches of patients."""
     if options.data is None:
         raise CadError("a cohort folder is needed", hint="give it with --data")
     table, cohort = _table(options.data, options)
@@ -56,7 +56,7 @@ def compare(
     cohort: str = "Cohort",
     histology: bool = True,
 ) -> Result:
-    """Every batch of patients in turn is new: its regions join the others without a label.
+    """Take every batch of patients in turn as new, its regions joining without a label.
 
     Parameters
     ----------
@@ -79,22 +79,7 @@ def compare(
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
     work = (delayed(_one_batch)(X, y, batch == b) for b in usable)
     found = Parallel(n_jobs=options.jobs)(work)
-    rows = []
-    for method in METHODS:
-        grid = np.array([part[method] for part in found])
-        # The others choose for each batch: the batch itself has no labels yet.
-        chosen = [int(np.delete(grid, i, axis=0).mean(axis=0).argmax()) for i in range(len(grid))]
-        own = grid[np.arange(len(grid)), chosen]
-        rows.append(
-            {
-                "method": method,
-                "AUC": float(own.mean()),
-                "standard error": float(own.std(ddof=1) / np.sqrt(len(own))),
-                "best of the grid on the tested batches": float(grid.mean(axis=0).max()),
-                "published, CT colonography": PUBLISHED.get(method, np.nan),
-            }
-        )
-    summary = pd.DataFrame(rows)
+    summary = pd.DataFrame([_row(method, found) for method in METHODS])
     maps = {
         m: np.mean([part[m] for part in found], axis=0).tolist() for m in ("SSLROC1", "SSLROC2")
     }
@@ -114,6 +99,20 @@ def compare(
             ".909): the order of methods is a question to the data, not a property of the methods."
         ],
     )
+
+
+def _row(method: str, found: list[dict[str, np.ndarray]]) -> dict[str, object]:
+    grid = np.array([part[method] for part in found])
+    # The others choose for each batch: the batch itself has no labels yet.
+    chosen = [int(np.delete(grid, i, axis=0).mean(axis=0).argmax()) for i in range(len(grid))]
+    own = grid[np.arange(len(grid)), chosen]
+    return {
+        "method": method,
+        "AUC": float(own.mean()),
+        "standard error": float(own.std(ddof=1) / np.sqrt(len(own))),
+        "best of the grid on the tested batches": float(grid.mean(axis=0).max()),
+        "published, CT colonography": PUBLISHED.get(method, np.nan),
+    }
 
 
 def _one_batch(X: pd.DataFrame, y: np.ndarray, new: np.ndarray) -> dict[str, np.ndarray]:

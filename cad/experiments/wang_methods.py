@@ -39,13 +39,13 @@ class Split:
 
     @property
     def both(self) -> tuple[Rows, Rows]:
-        """Training and test rows with the labels 1, 0 and -1 (unlabelled)."""
+        """Return training and test rows with the labels 1, 0 and -1 (unlabelled)."""
         labels = np.concatenate([self.y, np.full(len(self.X_test), -1.0)])
         return np.vstack([self.X, self.X_test]), labels
 
     @property
     def rotated(self) -> Split:
-        """The same rows in coordinates of their own span where there are more features than rows.
+        """Return the rows in coordinates of their own span, where features outnumber rows.
 
         Distances and inner products stay, so linear methods with a Euclidean penalty give the
         same scores at a fraction of the work.
@@ -59,7 +59,7 @@ class Split:
         return replace(self, X=spanned[:n], X_test=spanned[n:])
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
-        """RBF kernel matrix."""
+        """Return the RBF kernel matrix."""
         square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
         return np.exp(-self.gamma * np.maximum(square, 0.0))
 
@@ -130,7 +130,7 @@ def _sslroc(norm: int) -> Callable[[Split, list[Point]], Rows]:
 
 
 def _pairs(split: Split, factor: Rows, margin: float, norm: int) -> PairwiseProblem:
-    """The pairs of a split whose kernel is factored with positives first, test rows last."""
+    """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
     n_positive = int(split.y.sum())
     return PairwiseProblem(
         factor=factor,

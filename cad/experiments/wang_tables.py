@@ -72,7 +72,7 @@ REASONS = {
 
 
 def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds: float) -> Result:
-    """Tables and figures from the AUCs of every protocol, set and method.
+    """Return tables and figures from the AUCs of every protocol, set and method.
 
     ``spread`` holds the SVM's mean AUC of every set for other draws of rows and folds.
     """
@@ -115,7 +115,7 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
 
 
 def _findings(means: dict[str, pd.DataFrame]) -> list[str]:
-    """What the protocol does to the paper's conclusion."""
+    """Say what the protocol does to the paper's conclusion."""
     average = {mode: table.mean() for mode, table in means.items()}
     ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
     drop = average["with flaws"] - average["honest"]
@@ -151,7 +151,7 @@ def _wins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
-    """p-values of all pairs; a star where Hochberg's procedure rejects at .05."""
+    """Return p-values of all pairs; a star where Hochberg's procedure rejects at .05."""
     names = list(table)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
     p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
@@ -172,7 +172,7 @@ def _signed_rank(gap: pd.Series) -> float:
 def _differences(
     ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
 ) -> pd.DataFrame:
-    """Set by set: the largest difference, and what the draw of rows alone does to the SVM."""
+    """Return the largest difference set by set, and what the draw of rows does to the SVM."""
     rows = []
     for name, gap in (ours - published).iterrows():
         if gap.abs().max() <= NOTABLE:
@@ -207,7 +207,7 @@ def _maps(sets: dict[str, dict[str, Any]], names: list[str]) -> Figure:
 
 
 def draw_map(axes: Any, values: list[float], title: str) -> None:
-    """AUC of SSLROC's grid as a map over C and M."""
+    """Draw the AUC of SSLROC's grid as a map over C and M."""
     image = axes.imshow(np.reshape(values, (len(C_SSL), len(M_SSL))), cmap="cividis")
     axes.set(title=title, xlabel="log10 M", ylabel="log10 C")
     axes.set_xticks(range(len(M_SSL)), [f"{np.log10(m):g}" for m in M_SSL])

@@ -17,7 +17,7 @@ GRADIENTS = ("sobel", "kirsch")
 def sobel_map(
     image: np.ndarray, spacing: tuple[float, float, float], mask: np.ndarray
 ) -> np.ndarray:
-    """Magnitude of the 3-D Sobel gradient.
+    """Return the magnitude of the 3-D Sobel gradient.
 
     Central difference along one axis, weights 1 2 1 across the two others, so that a ramp of one
     unit per mm gives 1 whatever the voxel size. An image of one slice has no gradient along z.
@@ -44,7 +44,9 @@ def sobel_map(
 
 
 def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Largest response of Kirsch's eight compass kernels (5 5 5 / -3 0 -3 / -3 -3 -3) in a slice.
+    """Return the largest response of Kirsch's eight compass kernels in a slice.
+
+    The kernels are (5 5 5 / -3 0 -3 / -3 -3 -3) and its seven turns by 45 degrees.
 
     Parameters
     ----------
@@ -70,6 +72,7 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 @njit(cache=True)
 def _sobel(image: np.ndarray, spacing: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
     nz, ny, nx = image.shape
+    # The 27 neighbours are gathered once for the three axes; the border voxel is repeated.
     cube = np.empty((3, 3, 3))
     weight = np.array([1.0, 2.0, 1.0])
     for i in index:
@@ -86,6 +89,7 @@ def _sobel(image: np.ndarray, spacing: np.ndarray, index: np.ndarray, out: np.nd
         gx = gy = gz = 0.0
         for a in range(3):
             for b in range(3):
+                # 1/16 for the weights 1 2 1 squared, 1/2 for the central difference.
                 w = weight[a] * weight[b] / 32.0
                 gz += w * (cube[2, a, b] - cube[0, a, b])
                 gy += w * (cube[a, 2, b] - cube[a, 0, b])

@@ -12,15 +12,8 @@ import numpy as np
 from numba import njit
 
 from cad.errors import CadError
-from cad.features.haralick import (
-    HARALICK,
-    check_aggregation,
-    directions,
-    entropy_table,
-    finish,
-    new_counts,
-    row_bits,
-)
+from cad.features.cooccurrence import entropy_table, finish, new_counts, row_bits
+from cad.features.haralick import HARALICK, check_aggregation, directions
 from cad.features.histogram import discretise
 from cad.features.measure import aggregation_of
 from cad.features.regions import Regions
@@ -31,7 +24,7 @@ from cad.settings import TextureSettings
 def haralick_map(
     image: Volume, mask: np.ndarray, texture: TextureSettings, radius: int = 2, jobs: int = 1
 ) -> dict[str, Volume]:
-    """Maps of the 25 co-occurrence features over a mask.
+    """Make maps of the 25 co-occurrence features over a mask.
 
     Parameters
     ----------
@@ -58,11 +51,18 @@ def haralick_map(
     CadError
         For an empty mask, a radius below 1, or a bin width that gives too many levels.
     """
-    region = Regions.from_masks([mask & np.isfinite(image.array)])
+    counted = np.isfinite(image.array)
+    if texture.range:
+        counted &= (image.array >= texture.range[0]) & (image.array <= texture.range[1])
+    region = Regions.from_masks([mask & counted])
     if not len(region.index):
         raise CadError("the mask has no voxel with a value")
     levels, n_levels = discretise(
-        region.values(image.array), region.start, texture.bins, texture.bin_width
+        region.values(image.array),
+        region.start,
+        texture.bins,
+        texture.bin_width,
+        texture.range[0] if texture.range else None,
     )
     found = haralick_windows(
         levels, int(n_levels[0]), region, radius, texture.distance, aggregation_of(texture), jobs
@@ -84,7 +84,7 @@ def haralick_windows(
     aggregation: str = "3D_comb",
     jobs: int = 1,
 ) -> np.ndarray:
-    """Features of the window around each voxel of one region.
+    """Return the features of the window around each voxel of one region.
 
     Parameters
     ----------
@@ -152,6 +152,7 @@ def _windows(
     counts = new_counts(n_levels)
     joint, cells = counts[0], counts[1]
     bits = row_bits(n_levels)
+    # A border of level 0 as wide as the window: no voxel needs a check of the bounds.
     flat = padded.reshape(-1)
     ny, nx = padded.shape[1], padded.shape[2]
     for v in range(len(centres)):

@@ -87,7 +87,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, site: Any = None) -> np.ndarray:
-        """Rows without the effect of their site; parameters as in :meth:`fit`."""
+        """Return the rows without the effect of their site; parameters as in :meth:`fit`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
         labels = _labels(site, len(X))
@@ -135,7 +135,7 @@ def _labels(site: Any, n_rows: int) -> np.ndarray:
 
 
 def _varies_within(column: np.ndarray, labels: np.ndarray) -> bool:
-    """Whether a feature varies inside every site (ComBat divides by that variance)."""
+    """Return whether a feature varies inside every site (ComBat divides by that variance)."""
     return all(float(np.ptp(column[labels == name])) > 0 for name in np.unique(labels))
 
 

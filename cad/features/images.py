@@ -14,8 +14,8 @@ from cad.errors import CadError
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
-from cad.imaging.standardise import NyulScale, standardise_t2
-from cad.imaging.study import Roi, Study
+from cad.imaging.standardise import NyulScale, standardise_t2, t2_reference
+from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PipelineSettings
 
@@ -40,6 +40,8 @@ class Prepared:
         What was assumed.
     perfusion : PerfusionMaps or None
         For ``dce``: what gives the regions' mean curves.
+    provenance : dict of str to str
+        How the values were made: T2's reference, source of T1, input, unit.
     """
 
     name: str
@@ -47,10 +49,11 @@ class Prepared:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     perfusion: PerfusionMaps | None = None
+    provenance: dict[str, str] = field(default_factory=dict)
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """Modalities that are wanted and present, and a note for each that is wanted and absent."""
+    """List the modalities that are wanted and present, and a note for each that is absent."""
     wanted = settings.features.modalities
     present: list[str] = [name for name in wanted if getattr(study, name) is not None]
     notes = [
@@ -60,7 +63,7 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
 
 
 def grid_of(study: Study, name: str) -> Volume:
-    """The whole grid of a modality that the study has."""
+    """Return the whole grid of a modality that the study has."""
     image = study.dce.grid if name == "dce" and study.dce is not None else getattr(study, name)
     if not isinstance(image, Volume):
         raise CadError(f"the study has no {_TITLES[name]}", patient=study.participant_id)
@@ -68,7 +71,7 @@ def grid_of(study: Study, name: str) -> Volume:
 
 
 def compact(study: Study) -> Study:
-    """The same study with its label map cut to the regions; masks are then made fast."""
+    """Return the same study with its label map cut to the regions; masks are then made fast."""
     if study.roi_map is None or not (study.roi_map.array != 0).any():
         return study
     return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 0)))
@@ -81,7 +84,7 @@ def prepare(
     needed: Volume,
     scale: NyulScale | None = None,
 ) -> Prepared:
-    """One modality's images where they are needed.
+    """Prepare one modality's images where they are needed.
 
     Parameters
     ----------
@@ -103,17 +106,21 @@ def prepare(
     """
     if name == "dce":
         return _prepare_dce(study, settings, needed)
-    whole = standardise_t2(study, settings.images, scale) if name == "t2w" else grid_of(study, name)
-    return Prepared(name, crop_to(whole, needed))
+    if name == "t2w":
+        whole = standardise_t2(study, settings.images, scale)
+        made = {"t2_reference": t2_reference(study, settings.images)}
+    else:
+        whole, made = grid_of(study, name), {}
+    return Prepared(name, crop_to(whole, needed), provenance=made)
 
 
 def crop_to(whole: Volume, needed: Volume) -> Volume:
-    """The part of an image that filters see when they measure ``needed``, a mask on its grid."""
+    """Return the part of an image that filters see when they measure the mask ``needed``."""
     return crop(whole, _box_in(needed, whole, _MARGIN))
 
 
 def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
-    """A part of a volume, at its place in the patient; values are a view."""
+    """Return a part of a volume, at its place in the patient; values are a view."""
     first = np.array([box[2].start, box[1].start, box[0].start], float)
     origin = volume.index_to_patient(first)
     return replace(
@@ -124,7 +131,7 @@ def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
 
 
 def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, slice, slice] | None:
-    """Part of a grid that a mask's voxels touch, and a margin; None when they do not meet."""
+    """Return the part of a grid that a mask touches, and a margin; None when they do not meet."""
     found = np.argwhere(mask.array)
     if not len(found):
         return None
@@ -142,12 +149,12 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, sli
 
 
 def crop_dynamic(dynamic: Dynamic, box: tuple[slice, slice, slice]) -> Dynamic:
-    """A part of a dynamic series; frames are a view."""
+    """Return a part of a dynamic series; frames are a view."""
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
 
 def place(mask: Volume, grid: Volume) -> np.ndarray:
-    """A boolean mask given on one part of a grid, on another part of the same grid."""
+    """Return a boolean mask given on one part of a grid, on another part of the same grid."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     out = np.zeros(grid.shape, bool)
     at = np.argwhere(mask.array) + offset
@@ -157,22 +164,11 @@ def place(mask: Volume, grid: Volume) -> np.ndarray:
 
 
 def roi_union(study: Study) -> Volume | None:
-    """Voxels of the label map that belong to any region of the study."""
+    """Return the voxels of the label map that belong to any region of the study."""
     if study.roi_map is None:
         return None
     labels = [roi.label for roi in study.rois]
     return study.roi_map.with_array(np.isin(study.roi_map.array, labels))
-
-
-def single_roi(study: Study, roi: Roi, grid: Volume, part: Volume) -> np.ndarray:
-    """A region on part of a grid; errors speak of the whole grid."""
-    from cad.imaging.geometry import roi_in_grid
-
-    try:
-        return roi_in_grid(study, roi, part).array
-    except CadError:
-        whole = roi_in_grid(study, roi, grid)  # raises with the numbers of the whole image
-        return place(whole, part)
 
 
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
@@ -196,7 +192,8 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         for name, volume in made.maps.items()
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }
-    return Prepared("dce", dynamic.grid, maps, list(made.notes), made)
+    said = {"t1_source": made.t1_source, "input": made.input_kind}
+    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
 
 
 def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
@@ -209,7 +206,7 @@ def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
 
 
 def _box_in(mask: Volume, grid: Volume, margin: int) -> tuple[slice, slice, slice]:
-    """Box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
+    """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     own = _box(mask.array, 0)
     z, y, x = (

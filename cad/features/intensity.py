@@ -5,6 +5,9 @@ interpolated linearly between order statistics. A constant region has a defined 
 its intensity for mean, median, extremes, percentiles and root mean square; 0 for every measure of
 spread, for skewness and for kurtosis. The two ratios (coefficient of variation, quartile
 coefficient of dispersion) are 0 when their denominator is 0.
+
+Voxels may have weights, the share of each that is the region's; percentiles are then linear between
+the middles of the weights. With equal weights nothing changes.
 """
 
 from __future__ import annotations
@@ -41,8 +44,13 @@ STATISTICS = (
 """Columns of :func:`statistics`, in order."""
 
 
-def statistics(values: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Statistics of the values of each region.
+def statistics(
+    values: np.ndarray,
+    start: np.ndarray,
+    weight: np.ndarray | None = None,
+    core: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the statistics of the values of each region.
 
     Parameters
     ----------
@@ -50,21 +58,30 @@ def statistics(values: np.ndarray, start: np.ndarray) -> np.ndarray:
         Values of all regions one after another; those that are not finite are left out.
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``values[start[r]:start[r + 1]]``.
+    weight : ndarray, shape (n_voxels,), optional
+        Share of each voxel that is the region's; whole voxels without it. Equal weights give the
+        statistics of whole voxels, but for energy, which counts shares of voxels.
+    core : ndarray of bool, shape (n_voxels,), optional
+        Voxels that extremes are taken of; needed with ``weight``.
 
     Returns
     -------
     ndarray, shape (n_regions, 20)
         Columns as in ``STATISTICS``; NaN in the row of a region without a finite value.
     """
-    finite, limits, _ = keep_finite(np.ascontiguousarray(values, float), start)
+    finite, limits, kept = keep_finite(np.ascontiguousarray(values, float), start)
+    limits = np.ascontiguousarray(limits, np.int64)
     out = np.empty((len(start) - 1, len(STATISTICS)))
-    _statistics(finite, np.ascontiguousarray(limits, np.int64), out)
+    if weight is None or core is None:
+        _statistics(finite, limits, out)
+    else:
+        _weighted_statistics(finite, weight[kept], core[kept], limits, out)
     return out
 
 
 @njit(cache=True)
 def percentile(ordered: np.ndarray, share: float) -> float:
-    """Percentile (share in 0..1) of ascending values, linear between order statistics."""
+    """Return a percentile (share 0..1) of ascending values, linear between order statistics."""
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -86,6 +103,7 @@ def summarise(ordered: np.ndarray, out: np.ndarray) -> None:
     p75, p90 = percentile(ordered, 0.75), percentile(ordered, 0.90)
     if ordered[0] == ordered[n - 1]:
         mean = ordered[0]  # the sum's rounding must not give a constant a spread
+    # Central moments in a second pass: differences of raw moments would cancel.
     m2 = m3 = m4 = mad = medad = 0.0
     robust_sum = 0.0
     robust_n = 0
@@ -133,3 +151,72 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
             out[r] = np.nan
             continue
         summarise(np.sort(values[start[r] : start[r + 1]]), out[r])
+
+
+@njit(cache=True)
+def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) -> float:
+    """Return a percentile of ascending values that lie at ``place`` (0 to 1), linear between."""
+    high = min(int(np.searchsorted(place, share)), len(place) - 1)
+    low = max(high - 1, 0)
+    gap = place[high] - place[low]
+    part = (share - place[low]) / gap if gap > 0 else 0.0
+    return ordered[low] + part * (ordered[high] - ordered[low])
+
+
+@njit(cache=True)
+def _weighted_statistics(
+    values: np.ndarray, weights: np.ndarray, core: np.ndarray, start: np.ndarray, out: np.ndarray
+) -> None:
+    for r in range(len(start) - 1):
+        a, b = start[r], start[r + 1]
+        if a == b:
+            out[r] = np.nan
+            continue
+        order = np.argsort(values[a:b]) + a
+        v, w, inner = values[order], weights[order], core[order]
+        n = len(v)
+        total = w.sum()
+        if n == 1 or v[0] == v[n - 1]:
+            summarise(v, out[r])
+            out[r, 18] = total * v[0] * v[0]
+            continue
+        # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal
+        # weights this is i / (n - 1), as for whole voxels.
+        place = (np.cumsum(w) - 0.5 * w - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
+        mean = (w * v).sum() / total
+        median = weighted_percentile(v, place, 0.5)
+        p10, p25 = weighted_percentile(v, place, 0.10), weighted_percentile(v, place, 0.25)
+        p75, p90 = weighted_percentile(v, place, 0.75), weighted_percentile(v, place, 0.90)
+        d = v - mean
+        m2, m3, m4 = (w * d**2).sum() / total, (w * d**3).sum() / total, (w * d**4).sum() / total
+        robust = (v >= p10) & (v <= p90)
+        rw, rv = w[robust], v[robust]
+        rmad = 0.0
+        if len(rv) > 0:
+            centre = (rw * rv).sum() / rw.sum()
+            rmad = (rw * np.abs(rv - centre)).sum() / rw.sum()
+        # A voxel that the region only grazes must not be its minimum: extremes are the core's.
+        low, high = np.inf, -np.inf
+        for i in range(n):
+            if inner[i]:
+                low, high = min(low, v[i]), max(high, v[i])
+        if low > high:
+            low, high = v[0], v[n - 1]
+        squares = (w * v * v).sum()
+        out[r, 0] = mean
+        out[r, 1] = m2
+        out[r, 2] = m3 / m2**1.5
+        out[r, 3] = m4 / (m2 * m2) - 3.0
+        out[r, 4] = median
+        out[r, 5] = low
+        out[r, 6], out[r, 7], out[r, 8], out[r, 9] = p10, p25, p75, p90
+        out[r, 10] = high
+        out[r, 11] = p75 - p25
+        out[r, 12] = high - low
+        out[r, 13] = (w * np.abs(d)).sum() / total
+        out[r, 14] = rmad
+        out[r, 15] = (w * np.abs(v - median)).sum() / total
+        out[r, 16] = math.sqrt(m2) / mean if mean != 0 else 0.0
+        out[r, 17] = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
+        out[r, 18] = squares
+        out[r, 19] = math.sqrt(squares / total)

@@ -1,7 +1,13 @@
 """Sets of voxels on one grid, stored one after another: what every feature kernel loops over.
 
 A region of interest, a perturbed copy of one, or a sphere around a voxel are all the same to the
-kernels: a list of voxels. Thousands of overlapping regions cost no more than their voxel numbers.
+kernels: a list of voxels, each with the share of it that the region fills. Thousands of overlapping
+regions cost no more than their voxel numbers.
+
+A region drawn on T2 seldom ends where a voxel of another grid does. First-order statistics weigh
+every voxel by its share, so that the region keeps its volume. What counts voxels or their pairs
+(extremes, histogram, co-occurrence) takes its ``core``: as many voxels as the region's volume
+holds, those with the largest shares.
 """
 
 from __future__ import annotations
@@ -11,6 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+
+from cad.imaging.geometry import MIN_VOXELS
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +33,29 @@ class Regions:
         Region r owns ``index[start[r]:start[r + 1]]``.
     shape : tuple of 3 ints
         Voxels of the grid along z, y, x.
+    weight : ndarray, shape (n_voxels,), or None
+        Share (0 to 1) of each voxel that its region fills; None for whole voxels.
     """
 
     index: np.ndarray
     start: np.ndarray
     shape: tuple[int, int, int]
+    weight: np.ndarray | None = None
 
     @classmethod
     def from_masks(cls, masks: Sequence[np.ndarray]) -> Regions:
-        """Regions from boolean arrays of one shape (z, y, x); at least one."""
+        """Make regions from boolean arrays of one shape (z, y, x); at least one."""
         parts = [np.flatnonzero(mask) for mask in masks]
         start = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=start[1:])
         return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_shares(cls, shares: Sequence[np.ndarray]) -> Regions:
+        """Make regions from arrays of voxel shares (0 to 1) of one shape; at least one."""
+        whole = cls.from_masks([share > 0 for share in shares])
+        weight = np.concatenate([share[share > 0] for share in shares]).astype(float)
+        return cls(whole.index, whole.start, whole.shape, None if (weight == 1).all() else weight)
 
     @classmethod
     def spheres(
@@ -47,7 +65,7 @@ class Regions:
         spacing: tuple[float, float, float],
         radius: float,
     ) -> Regions:
-        """All voxels whose centre lies within ``radius`` of each point, cut at the image's border.
+        """Collect the voxels within ``radius`` of each point, cut at the image's border.
 
         Parameters
         ----------
@@ -71,22 +89,45 @@ class Regions:
 
     @property
     def count(self) -> int:
-        """Number of regions."""
+        """Return the number of regions."""
         return len(self.start) - 1
+
+    def is_core(self) -> np.ndarray:
+        """Return which voxels are their region's core, boolean, shape (n_voxels,).
+
+        The round(sum of shares) voxels with the largest shares, at least ``MIN_VOXELS``; of equal
+        shares the first in the grid.
+        """
+        if self.weight is None:
+            return np.ones(len(self.index), bool)
+        chosen = np.zeros(len(self.index), bool)
+        for first, last in zip(self.start[:-1], self.start[1:], strict=True):
+            share = self.weight[first:last]
+            count = max(round(float(share.sum())), MIN_VOXELS)
+            chosen[first + np.argsort(-share, kind="stable")[:count]] = True
+        return chosen
+
+    def core(self) -> Regions:
+        """Return the cores as regions of whole voxels."""
+        if self.weight is None:
+            return self
+        chosen = self.is_core()
+        position = np.concatenate([[0], np.cumsum(chosen)])
+        return Regions(self.index[chosen], position[self.start], self.shape)
 
     @property
     def sizes(self) -> np.ndarray:
-        """Voxels of each region, shape (n_regions,)."""
+        """Return the voxels of each region, shape (n_regions,)."""
         return np.diff(self.start)
 
     def voxels(self) -> np.ndarray:
-        """Boolean union of all regions, shape (z, y, x)."""
+        """Return the union of all regions, boolean, shape (z, y, x)."""
         inside = np.zeros(int(np.prod(self.shape)), bool)
         inside[self.index] = True
         return inside.reshape(self.shape)
 
     def values(self, image: np.ndarray) -> np.ndarray:
-        """Values of an image (z, y, x) at every voxel of every region, float64."""
+        """Return the values of an image (z, y, x) at every voxel of every region, float64."""
         return image.reshape(-1)[self.index].astype(float)
 
 

@@ -18,7 +18,7 @@ from cad.errors import CadError
 from cad.features.images import available, box_around, compact, crop, grid_of, prepare
 from cad.features.measure import measure
 from cad.features.regions import Regions
-from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.drawn import fill, shares_on
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
@@ -56,7 +56,7 @@ class Perturbation:
 
 
 def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -> Volume:
-    """One perturbed copy of a region.
+    """Return one perturbed copy of a region.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
 def perturbed_features(
     study: Study, settings: PipelineSettings, perturbation: Perturbation | None = None
 ) -> pd.DataFrame:
-    """Features of every region of a study and of its redrawn copies.
+    """Measure every region of a study and its redrawn copies.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def perturbed_features(
     -------
     DataFrame
         ``participant_id``, ``roi_id``, ``repeat`` (0 is the region as drawn), features. A copy
-        that leaves an image or keeps fewer than 5 voxels in a grid has NaN there.
+        that keeps too little in a grid (:mod:`cad.imaging.drawn`) has NaN there.
     """
     chosen = perturbation or Perturbation()
     names, _ = available(study, settings)
@@ -134,7 +134,7 @@ def perturbed_features(
 
 
 def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
-    """ICC(1,1): one-way random effects, single measurement, with its interval.
+    """Compute ICC(1,1): one-way random effects, single measurement, with its interval.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
-    """ICC(1,1) of every feature over all regions of a table.
+    """Return the ICC(1,1) of every feature over all regions of a table.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
 def stable_features(
     table: pd.DataFrame, patients: list[str] | None = None, minimum: float = MIN_LOWER_BOUND
 ) -> list[str]:
-    """Features whose ICC's lower 95 % bound reaches a minimum.
+    """Return the features whose ICC's lower 95 % bound reaches a minimum.
 
     Parameters
     ----------
@@ -257,7 +257,7 @@ def _copies(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
 
 
 def _padded(mask: Volume, reach_mm: float) -> Volume:
-    """The region's box with a border of ``reach_mm``, also beyond the image."""
+    """Return the region's box with a border of ``reach_mm``, also beyond the image."""
     found = np.argwhere(mask.array)
     low, high = found.min(axis=0), found.max(axis=0) + 1
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
@@ -276,19 +276,13 @@ def _measure_copies(
     last = np.max([[s.stop for s in b] for b in boxes if b is not None], axis=0)
     z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
     part = crop(grid, (z, y, x))
-    inside = [
-        resample_mask(mask, part).array if mask.array.any() else np.zeros(part.shape, bool)
-        for mask in masks
-    ]
-    prepared = prepare(study, settings, name, part.with_array(np.logical_or.reduce(inside)))
-    offset = np.round(prepared.grid.patient_to_index(np.array(part.origin))).astype(int)[::-1]
-    placed = []
-    for mask_array in inside:
-        array = np.zeros(prepared.grid.shape, bool)
-        array[tuple((np.argwhere(mask_array) + offset).T)] = True
-        placed.append(array)
-    regions = Regions.from_masks(placed)
-    columns = measure(prepared, regions, settings.features)
-    for values in columns.values():
-        values[regions.sizes < MIN_VOXELS] = np.nan
-    return columns
+    shares = []
+    for mask in masks:
+        drawn = fill(mask, part)
+        shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
+    needed = np.logical_or.reduce([share > 0 for share in shares])
+    if not needed.any():
+        return {}
+    prepared = prepare(study, settings, name, part.with_array(needed))
+    regions = Regions.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+    return measure(prepared, regions, settings.features)

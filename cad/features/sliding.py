@@ -57,14 +57,14 @@ class SlidingFeatures:
     notes: list[str] = field(default_factory=list)
 
     def to_volume(self, values: np.ndarray) -> Volume:
-        """A map of one value per row: float32 on ``grid``, NaN elsewhere."""
+        """Return a map of one value per row: float32 on ``grid``, NaN elsewhere."""
         out = np.full(self.grid.shape, np.nan, np.float32)
         out[tuple(self.index.T)] = values
         return self.grid.with_array(out)
 
 
 def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
-    """The gland on the T2 grid; without a gland mask the regions and a margin around each.
+    """Return the gland on the T2 grid; without a gland mask the regions and a margin around each.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def sliding_rows(
     step: int = 1,
     scale: NyulScale | None = None,
 ) -> SlidingFeatures:
-    """Features of a sphere around every voxel of a mask.
+    """Measure a sphere around every voxel of a mask.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _prepare_around(
     radius_mm: float,
     scale: NyulScale | None,
 ) -> Prepared:
-    """The modality wherever a sphere reaches."""
+    """Return the modality wherever a sphere reaches."""
     grid = grid_of(study, name)
     centres = grid.patient_to_index(points)
     reach = radius_mm / np.array(grid.spacing) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,20 +19,24 @@ from cad.features.images import (
     grid_of,
     prepare,
     roi_union,
-    single_roi,
 )
-from cad.features.measure import UNFIT, measure
+from cad.features.measure import UNFIT, measure, resegmented, texture_of
+from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import Regions
+from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
+from cad.imaging.drawn import Drawn, require_measurable, shares_on
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
-from cad.settings import PipelineSettings
+from cad.settings import FeatureSettings, PipelineSettings
 
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
+_ROUNDING = 1e-3
+UNITS = {"t2w": "standardised", "adc": "1e-6 mm2/s", "dce": "a.u."}
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +83,9 @@ class StudyFeatures:
     unscaled : UnscaledT2 or None
         With the ``nyul`` standardisation and no scale yet: what T2 features are measured from once
         there is one. Their columns are NaN until then.
+    provenance : DataFrame
+        How each value was measured, one row for each of ``rows``; every column begins with
+        ``provenance_`` and is text or a number.
     """
 
     rows: pd.DataFrame
@@ -86,6 +94,7 @@ class StudyFeatures:
     maps: dict[str, Volume] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
     unscaled: UnscaledT2 | None = None
+    provenance: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def extract(
@@ -106,8 +115,9 @@ def extract(
     Returns
     -------
     StudyFeatures
-        A region that cannot be measured is a failure and costs no other region; a modality that
-        cannot be prepared is a failure and has no columns.
+        A region with too little in one modality has NaN there, and a note that says why; one that
+        no modality can measure is a failure and costs no other region. A modality that cannot be
+        prepared is a failure and has no columns.
 
     Raises
     ------
@@ -124,58 +134,81 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = compact(study)
-    failures: list[CadError] = []
-    masks = {name: _masks(work, name, failures) for name in names}
-    kept = [r for r in study.rois if all(r.roi_id in found for _, found in masks.values())]
-    result = StudyFeatures(_keys(study, kept), notes, failures)
-    columns: dict[str, np.ndarray] = {}
+    result = StudyFeatures(_keys(study, []), notes)
+    drawn = _drawn(work, names, result.failures)
+    kept = [roi for roi in study.rois if roi.roi_id in drawn]
+    result.rows = _keys(study, kept)
+    result.provenance = pd.DataFrame(index=result.rows.index)
+    columns = _region_columns(work, kept, settings)
     for name in names:
-        grid, found = masks[name]
-        if kept:
-            own = [found[roi.roi_id] for roi in kept]
-            columns |= _modality(work, settings, name, grid, own, kept, result, scale)
+        own = [drawn[roi.roi_id][name] for roi in kept]
+        result.notes += _left_out(name, own, kept)
+        if any(not d.too_little for d in own):
+            columns |= _modality(work, settings, name, own, kept, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
     result.rows = pd.concat([result.rows, pd.DataFrame(columns, index=result.rows.index)], axis=1)
     return result
 
 
-def _masks(
-    study: Study, name: str, failures: list[CadError]
-) -> tuple[Volume, dict[str, np.ndarray]]:
-    """The part of a grid around the regions, and each region's mask on it."""
-    grid = grid_of(study, name)
+def _region_columns(
+    study: Study, rois: list[Roi], settings: PipelineSettings
+) -> dict[str, np.ndarray]:
+    """Measure size and position where the settings name them."""
+    wanted = {f for f in ("size", "position") if f in settings.features.families}
+    if not wanted or not rois:
+        return {}
+    found = size_columns(study, [roi.label for roi in rois])
+    return {name: values for name, values in found.items() if name.split("_")[0] in wanted}
+
+
+def _drawn(study: Study, names: list[str], failures: list[CadError]) -> dict[str, dict[str, Drawn]]:
+    """Return every region on the part of each modality's grid around the regions, by region.
+
+    A region that no modality can measure is a failure.
+    """
     union = roi_union(study)
-    box = box_around(union, grid, 0.0) if union is not None else None
-    part = grid if box is None else crop(grid, box)
-    found: dict[str, np.ndarray] = {}
+    parts = {name: _part(study, name, union) for name in names}
+    found: dict[str, dict[str, Drawn]] = {}
     for roi in study.rois:
         try:
-            found[roi.roi_id] = single_roi(study, roi, grid, part)
+            found[roi.roi_id] = require_measurable(study, roi, parts)
         except CadError as error:
-            if not any(f.roi == roi.roi_id for f in failures):
-                failures.append(
-                    CadError(
-                        f"{name}: {error.problem}",
-                        hint=error.hint,
-                        patient=error.patient,
-                        roi=error.roi,
-                    )
-                )
-    return part, found
+            failures.append(error)
+    return found
+
+
+def _part(study: Study, name: str, union: Volume | None) -> Volume:
+    """Return the part of a grid around the regions; a single corner where they lie beside it."""
+    grid = grid_of(study, name)
+    box = box_around(union, grid, 0.0) if union is not None else None
+    return crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+
+
+def _left_out(name: str, drawn: list[Drawn], rois: list[Roi]) -> list[str]:
+    """Say which regions a modality does not measure, and why; and which it sees in part."""
+    notes = []
+    for roi, own in zip(rois, drawn, strict=True):
+        if own.too_little:
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {own.too_little}")
+        elif own.inside < 1 - _ROUNDING:
+            notes.append(f"{name}: {1 - own.inside:.0%} of ROI {roi.roi_id} lie outside the image")
+    return notes
 
 
 def _modality(
     study: Study,
     settings: PipelineSettings,
     name: str,
-    grid: Volume,
-    masks: list[np.ndarray],
+    drawn: list[Drawn],
     rois: list[Roi],
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    needed = grid.with_array(np.logical_or.reduce(masks))
+    grid = _part(study, name, roi_union(study))
+    # What cannot be measured stays as an empty region: its columns are NaN.
+    shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
+    needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
     try:
         if waits:
@@ -187,11 +220,13 @@ def _modality(
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
         return {}
-    regions = Regions.from_masks([_on(mask, grid, prepared.grid) for mask in masks])
+    regions = Regions.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
+    for what, values in _provenance(prepared, drawn, regions, settings.features).items():
+        result.provenance[f"{PREFIX}{what}"] = values
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
@@ -204,12 +239,43 @@ def _modality(
     return columns
 
 
-def _on(mask: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
-    """A mask on one part of a grid, on another part of it that contains all its voxels."""
-    offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
-    out = np.zeros(other.shape, bool)
-    out[tuple((np.argwhere(mask) + offset).T)] = True
-    return out
+def _provenance(
+    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: FeatureSettings
+) -> dict[str, list[str | float | None]]:
+    """Say how one modality's values were made, for every region; None where it was not measured."""
+    name, spacing = prepared.name, prepared.grid.spacing
+    found: dict[str, list[str | float | None]] = {}
+    measured = [not d.too_little for d in drawn]
+
+    def say(what: str, values: Sequence[str | float]) -> None:
+        found[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
+
+    for what, text in prepared.provenance.items():
+        say(what, [text] * len(drawn))
+    say(f"{name}_unit", [UNITS[name]] * len(drawn))
+    say(f"{name}_interpolation", ["none"] * len(drawn))
+    say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
+    say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
+    say(f"{name}_voxels", [d.voxels for d in drawn])
+    say(f"{name}_purity", [d.purity for d in drawn])
+    say(f"{name}_valid", _valid(prepared, regions, settings))
+    return found
+
+
+def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> list[float]:
+    """Return the share of each region that has a value; in a series, that the first model fits."""
+    unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
+    if unfit is None:
+        texture = texture_of(settings, prepared.name)
+        good = np.isfinite(resegmented(regions.values(prepared.grid.array), texture))
+    else:
+        good = regions.values(unfit) == 0
+    weight = np.ones(len(good)) if regions.weight is None else regions.weight
+    found = []
+    for first, last in zip(regions.start[:-1], regions.start[1:], strict=True):
+        total = float(weight[first:last].sum())
+        found.append(float(weight[first:last][good[first:last]].sum()) / total if total else 0.0)
+    return found
 
 
 def _keep_perfusion(
@@ -224,10 +290,11 @@ def _keep_perfusion(
     shown = _enhancement(study, made.arrival, made.n_baseline)
     if shown is not None:
         result.maps["dce_semi_relative_enhancement"] = shown
-    flat = np.zeros(int(np.prod(regions.shape)), bool)
+    flat = np.zeros(int(np.prod(regions.shape)))
     for number, roi in enumerate(rois):
-        flat[:] = False
-        flat[regions.index[regions.start[number] : regions.start[number + 1]]] = True
+        own = slice(regions.start[number], regions.start[number + 1])
+        flat[:] = 0.0
+        flat[regions.index[own]] = 1.0 if regions.weight is None else regions.weight[own]
         try:
             curve = made.curve(flat.reshape(regions.shape))
         except CadError as error:
@@ -239,7 +306,7 @@ def _keep_perfusion(
 
 
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:
-    """Relative enhancement for the eye, in a box around gland and regions.
+    """Return the relative enhancement for the eye, in a box around gland and regions.
 
     The same numbers as the map that features are taken from, which covers gland and regions only.
     """
@@ -259,12 +326,13 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
 
 def _unfit_notes(prepared: Prepared, regions: Regions, rois: list[Roi]) -> list[str]:
-    """How many voxels of which regions the kinetic statistics leave out."""
+    """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
     for stem, image in prepared.maps.items():
         if not stem.endswith(UNFIT):
             continue
-        failed = np.add.reduceat((regions.values(image) > 0).astype(int), regions.start[:-1])
+        lost_before = np.concatenate([[0], np.cumsum(regions.values(image) > 0)])
+        failed = np.diff(lost_before[regions.start])
         counts = [
             f"{roi.roi_id} ({lost} of {size})"
             for roi, lost, size in zip(rois, failed, regions.sizes, strict=True)

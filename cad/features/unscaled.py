@@ -22,7 +22,7 @@ from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings, ImageSettings
 
-_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start")
+_ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
 _PREFIX = "unscaled_"
 
 
@@ -45,11 +45,15 @@ class UnscaledT2:
     regions: Regions | None = None
 
     def prepared(self, scale: NyulScale) -> Prepared:
-        """The image on a scale, ready to be measured."""
-        return Prepared("t2w", scale.transform(self.image, own=self.landmarks))
+        """Return the image on a scale, ready to be measured."""
+        return Prepared(
+            "t2w",
+            scale.transform(self.image, own=self.landmarks),
+            provenance={"t2_reference": "cohort"},
+        )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
-        """T2 feature columns, shape (n_regions,), as ``extract`` gives them with this scale."""
+        """Return T2 columns, shape (n_regions,), as ``extract`` gives them on this scale."""
         if self.regions is None:
             raise ValueError("no regions were given")
         prepared = self.prepared(scale)
@@ -58,7 +62,7 @@ class UnscaledT2:
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for ``numpy.savez``."""
+        """Return the arrays for ``numpy.savez``."""
         if self.regions is None:
             raise ValueError("no regions were given")
         values = (
@@ -69,23 +73,25 @@ class UnscaledT2:
             self.landmarks,
             self.regions.index,
             self.regions.start,
+            np.zeros(0) if self.regions.weight is None else self.regions.weight,
         )
         return {_PREFIX + name: value for name, value in zip(_ARRAYS, values, strict=True)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> UnscaledT2 | None:
-        """What :meth:`to_arrays` gave, from an open archive; None where a study has no T2."""
+        """Read what :meth:`to_arrays` gave from an open archive; None where a study has no T2."""
         if _PREFIX + "image" not in arrays:
             return None
-        image, spacing, origin, direction, own, index, start = (
+        image, spacing, origin, direction, own, index, start, weight = (
             np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
-        return cls(volume, own, Regions(index, start, image.shape))  # type: ignore[arg-type]
+        shares = weight if len(weight) else None
+        return cls(volume, own, Regions(index, start, image.shape, shares))  # type: ignore[arg-type]
 
 
 def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:
-    """The part of a study's T2 image that regions need, with the whole image's landmarks.
+    """Return the part of a study's T2 image that regions need, with the whole image's landmarks.
 
     Parameters
     ----------

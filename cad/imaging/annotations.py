@@ -3,33 +3,41 @@
 Both become the share of every voxel that the region fills. A contour is the border of an area in
 its slice plane; contours in one plane are combined by the even-odd rule, so that an inner contour
 is a hole and a keyhole contour is what it was meant to be. The share of a voxel is the share of
-its area inside, exact along rows and sampled sixteen times across them. SEG frames are voxels and
-are carried over by :mod:`cad.imaging.geometry`.
+its area inside, exact along rows and sampled sixteen times across them. SEG objects are read by
+highdicom; their frames are voxels and are carried over by :mod:`cad.imaging.geometry`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pydicom
 
 from cad.errors import CadError
-from cad.imaging.dicom import POSITION_TOLERANCE_MM, decoded
 from cad.imaging.geometry import occupancy
+from cad.imaging.pixels import decoded
 from cad.imaging.volume import Volume
+
+if TYPE_CHECKING:
+    import highdicom
 
 # A contour this far from its slice plane, in slice distances, belongs to other images.
 OFF_PLANE = 0.1
 _LINES_PER_ROW = 16
+_HALF = 0.5
 _CLOSED = ("CLOSED_PLANAR", "CLOSED_PLANAR_XOR", "CLOSEDPLANAR_XOR")
+Wanted = Callable[[str], bool]
 
 
 @dataclass(frozen=True, eq=False)
-class Region:
-    """One segment or structure.
+class DrawnRegion:
+    """Hold one segment or structure.
 
     Parameters
     ----------
@@ -39,11 +47,14 @@ class Region:
         Share of every voxel that the region fills, 0 to 1.
     file : Path
         The object.
+    number : int
+        Its number in the object where another one there has the same name; else 0.
     """
 
     name: str
     share: np.ndarray
     file: Path
+    number: int = 0
 
 
 def read_object(path: Path) -> pydicom.Dataset:
@@ -61,7 +72,7 @@ def read_object(path: Path) -> pydicom.Dataset:
 
 
 def referenced_series(dataset: pydicom.Dataset) -> str:
-    """SeriesInstanceUID of the images an object was drawn on; empty where it does not say."""
+    """Return the SeriesInstanceUID of the images an object was drawn on, or nothing."""
     for series in dataset.get("ReferencedSeriesSequence", []):
         return str(series.get("SeriesInstanceUID", ""))
     for frame in dataset.get("ReferencedFrameOfReferenceSequence", []):
@@ -72,9 +83,14 @@ def referenced_series(dataset: pydicom.Dataset) -> str:
 
 
 def read_regions(
-    dataset: pydicom.Dataset, path: Path, drawn_on: Volume, frame_uid: str, grid: Volume
-) -> tuple[list[Region], list[str]]:
-    """Regions of a SEG or RTSTRUCT object on an image's grid.
+    dataset: pydicom.Dataset,
+    path: Path,
+    drawn_on: Volume,
+    frame_uid: str,
+    grid: Volume,
+    wanted: Wanted = lambda name: True,
+) -> tuple[list[DrawnRegion], list[str]]:
+    """Read the regions of a SEG or RTSTRUCT object on an image's grid.
 
     Parameters
     ----------
@@ -88,10 +104,12 @@ def read_regions(
         FrameOfReferenceUID of the images; empty to skip the comparison.
     grid : Volume
         Grid of the result.
+    wanted : callable
+        Whether a segment or structure of this name is read; the others are not even looked at.
 
     Returns
     -------
-    list of Region, list of str
+    list of DrawnRegion, list of str
         Regions with at least one voxel filled to one half, and notes.
 
     Raises
@@ -103,8 +121,8 @@ def read_regions(
     """
     try:
         if str(dataset.get("Modality", "")) == "SEG":
-            return _read_seg(dataset, path, frame_uid, grid)
-        return _read_structures(dataset, path, drawn_on, frame_uid, grid)
+            return _read_seg(dataset, path, frame_uid, grid, wanted)
+        return _read_structures(dataset, path, drawn_on, frame_uid, grid, wanted)
     except CadError:
         raise
     except Exception as error:  # required parts are missing or damaged
@@ -112,7 +130,7 @@ def read_regions(
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
-    """Share of every pixel inside polygons combined by the even-odd rule.
+    """Return the share of every pixel inside polygons combined by the even-odd rule.
 
     Parameters
     ----------
@@ -157,13 +175,25 @@ def _check_frame(found: str, wanted: str, path: Path, roi: str = "") -> None:
 
 
 def _read_structures(
-    dataset: pydicom.Dataset, path: Path, drawn_on: Volume, frame_uid: str, grid: Volume
-) -> tuple[list[Region], list[str]]:
-    names = {int(s.ROINumber): s for s in dataset.StructureSetROISequence}
+    dataset: pydicom.Dataset,
+    path: Path,
+    drawn_on: Volume,
+    frame_uid: str,
+    grid: Volume,
+    wanted: Wanted,
+) -> tuple[list[DrawnRegion], list[str]]:
+    structures = {int(s.ROINumber): s for s in dataset.StructureSetROISequence}
+    names = {n: str(s.get("ROIName", "") or n) for n, s in structures.items()}
+    often = Counter(name for name in names.values() if wanted(name))
     regions, notes = [], []
+    if len(structures) > often.total():
+        left = len(structures) - often.total()
+        notes.append(f"{left} structures that the rules do not ask for are left out")
     for item in dataset.get("ROIContourSequence", []):
-        structure = names[int(item.ReferencedROINumber)]
-        name = str(structure.get("ROIName", "") or structure.ROINumber)
+        number = int(item.ReferencedROINumber)
+        structure, name = structures[number], names[number]
+        if not wanted(name):
+            continue
         _check_frame(str(structure.get("ReferencedFrameOfReferenceUID", "")), frame_uid, path, name)
         planes = _planes(item, drawn_on, path, name)
         if not planes:
@@ -177,14 +207,15 @@ def _read_structures(
             notes.append(
                 f"ROI {name} has no contour on {skipped} slices between its first and last"
             )
-        regions.append(Region(name, _on_grid(share, drawn_on, grid, path, name), path))
+        own = _on_grid(share, drawn_on, grid, path, name)
+        regions.append(DrawnRegion(name, own, path, number if often[name] > 1 else 0))
     return regions, notes
 
 
 def _planes(
     item: pydicom.Dataset, drawn_on: Volume, path: Path, name: str
 ) -> dict[int, list[np.ndarray]]:
-    """Contours as (x, y) pixel indices, by slice."""
+    """Return contours as (x, y) pixel indices, by slice."""
     planes: dict[int, list[np.ndarray]] = defaultdict(list)
     for contour in item.get("ContourSequence", []):
         kind = str(contour.get("ContourGeometricType", ""))
@@ -217,7 +248,7 @@ def _planes(
 
 
 def _on_grid(share: np.ndarray, own: Volume, grid: Volume, path: Path, name: str) -> np.ndarray:
-    """Share on the wanted grid; a region that fills no voxel to one half is empty."""
+    """Return the share on the wanted grid; a region that fills no voxel to one half is empty."""
     if not own.same_grid(grid):
         share = occupancy(own.with_array(share), grid).array
     if not (share >= 0.5 - 1e-6).any():
@@ -231,93 +262,55 @@ def _on_grid(share: np.ndarray, own: Volume, grid: Volume, path: Path, name: str
 
 
 def _read_seg(
-    dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume
-) -> tuple[list[Region], list[str]]:
-    _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
-    frames = decoded(dataset, path).reshape(-1, int(dataset.Rows), int(dataset.Columns))
-    slots, own = _seg_grid(dataset, frames.shape, path)
-    label_map = str(dataset.get("SegmentationType", "")) == "LABELMAP"
-    top = float(dataset.get("MaximumFractionalValue", 1) or 1)
+    dataset: pydicom.Dataset, path: Path, frame_uid: str, grid: Volume, wanted: Wanted
+) -> tuple[list[DrawnRegion], list[str]]:
+    import highdicom  # slow to load, and most studies have no SEG
+
+    with warnings.catch_warnings():
+        # highdicom remarks on values that other makers' objects have in another form.
+        warnings.simplefilter("ignore", UserWarning)
+        # Not read by segread(): the dataset is read already.
+        seg = highdicom.seg.Segmentation.from_dataset(dataset, copy=False)
+    segments = [s for s in dataset.SegmentSequence if int(s.SegmentNumber) > 0]
+    names = {
+        int(s.SegmentNumber): str(s.get("SegmentLabel", "") or s.SegmentNumber) for s in segments
+    }
+    names = {number: name for number, name in names.items() if wanted(name)}
+    if names:
+        _check_frame(str(dataset.get("FrameOfReferenceUID", "")), frame_uid, path)
+        decoded(dataset, path)  # damaged pixels and missing codecs are told apart here
     regions, notes = [], []
-    empty = sum(1 for frame in frames if not frame.any())
-    if empty:
-        notes.append(f"the SEG object has {empty} empty frames of {len(frames)}")
-    for segment in dataset.SegmentSequence:
-        number = int(segment.SegmentNumber)
-        if number == 0:  # the background of a label map
-            continue
-        name = str(segment.get("SegmentLabel", "") or number)
-        mask = np.zeros(own.shape, bool)
-        for frame, (slot, segment_number) in zip(frames, slots, strict=True):
-            if label_map:
-                mask[slot] |= frame == number
-            elif segment_number == number:
-                mask[slot] |= frame >= 0.5 * top if top > 1 else frame > 0
-        if not mask.any():
+    for number, name in names.items():
+        own = _segment(seg, number, path, name)
+        if not own.array.any():
             raise CadError("the segment is empty: all of its frames are", file=path, roi=name)
-        share = _on_grid(mask.astype(np.float32), own, grid, path, name)
-        regions.append(Region(name, share, path))
+        share = _on_grid(own.array.astype(np.float32), own, grid, path, name)
+        twin = list(names.values()).count(name) > 1
+        regions.append(DrawnRegion(name, share, path, number if twin else 0))
+    unused = len(segments) - len(names)
+    if unused:
+        notes.append(f"{unused} segments that the rules do not ask for are left out")
     return regions, notes
 
 
-def _seg_grid(
-    dataset: pydicom.Dataset, shape: tuple[int, ...], path: Path
-) -> tuple[list[tuple[int, int]], Volume]:
-    """Slice and segment number of every frame, and the grid that all frames share."""
-    shared = dataset.SharedFunctionalGroupsSequence[0]
-    groups = dataset.PerFrameFunctionalGroupsSequence
-    if len(groups) != shape[0]:
-        raise CadError(f"{shape[0]} frames but {len(groups)} positions", file=path)
-    positions, numbers = [], []
-    head = _macro(groups[0], shared, "PlaneOrientationSequence").ImageOrientationPatient
-    orientation = np.array([float(v) for v in head]).reshape(2, 3)
-    for group in groups:
-        place = _macro(group, shared, "PlanePositionSequence").ImagePositionPatient
-        positions.append([float(v) for v in place])
-        own = _macro(group, shared, "PlaneOrientationSequence").ImageOrientationPatient
-        if np.abs(np.array([float(v) for v in own]) - orientation.ravel()).max() > 1e-4:
-            raise CadError("the frames have different orientations", file=path)
-        identity = group.get("SegmentIdentificationSequence") or shared.get(
-            "SegmentIdentificationSequence"
+def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str) -> Volume:
+    """Return one segment as a boolean volume on its own grid."""
+    try:
+        found = seg.get_volume(
+            segment_numbers=[number], rescale_fractional=True, allow_missing_positions=True
         )
-        numbers.append(int(identity[0].ReferencedSegmentNumber) if identity else 0)
-    measures = _macro(groups[0], shared, "PixelMeasuresSequence")
-    normal = np.cross(orientation[0], orientation[1])
-    places = np.array(positions)
-    along = places @ normal
-    step = _step(along, measures, path)
-    slots = np.round((along - along.min()) / step).astype(int)
-    first = places[int(np.argmin(along))]
-    drift = np.abs(places - first - np.outer(slots * step, normal)).max()
-    if drift > POSITION_TOLERANCE_MM:
+    except (RuntimeError, ValueError, NotImplementedError) as error:
         raise CadError(
-            f"the frames form no regular grid: one is {drift:.2f} mm from its place, "
-            f"allowed {POSITION_TOLERANCE_MM} mm",
-            file=path,
-        )
-    row, column = (float(v) for v in measures.PixelSpacing)
-    grid = Volume(
-        np.empty((int(slots.max()) + 1, *shape[1:]), bool),
-        (column, row, step),
-        (float(first[0]), float(first[1]), float(first[2])),
-        np.stack([orientation[0], orientation[1], normal], axis=1),
+            f"the frames form no regular grid, or are damaged: {error}", file=path, roi=name
+        ) from error
+    if np.linalg.det(found.affine[:3, :3][:, ::-1]) < 0:
+        found = found.flip_spatial(0)
+    axes = found.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
+    spacing = np.linalg.norm(axes, axis=0)
+    x, y, z = (float(v) for v in found.affine[:3, 3])
+    return Volume(
+        found.array[..., 0] >= _HALF,
+        (float(spacing[0]), float(spacing[1]), float(spacing[2])),
+        (x, y, z),
+        axes / spacing,
     )
-    return list(zip(slots.tolist(), numbers, strict=True)), grid
-
-
-def _macro(group: pydicom.Dataset, shared: pydicom.Dataset, name: str) -> pydicom.Dataset:
-    return (group.get(name) or shared[name].value)[0]
-
-
-def _step(along: np.ndarray, measures: pydicom.Dataset, path: Path) -> float:
-    """Distance between slices; frames without voxels may have been left out."""
-    stated = float(measures.get("SpacingBetweenSlices", 0) or 0)
-    if stated > 0:
-        return stated
-    steps = np.diff(np.unique(np.round(along, 3)))
-    if len(steps):
-        return float(steps.min())
-    thickness = float(measures.get("SliceThickness", 0) or 0)
-    if thickness <= 0:
-        raise CadError("a single slice without SliceThickness", file=path)
-    return thickness

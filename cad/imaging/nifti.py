@@ -13,6 +13,7 @@ from typing import Any
 
 import nibabel
 import numpy as np
+import SimpleITK as sitk
 
 from cad.errors import CadError
 from cad.files import write_atomic
@@ -50,6 +51,34 @@ def read_volume(path: Path) -> Volume:
     if array.ndim != 3:
         raise CadError(f"expected 3 axes, found shape {array.shape}", file=path)
     return _volume(array.T, affine, path)
+
+
+def read_image(path: Path) -> Volume:
+    """Read a 3-D image file of any kind that SimpleITK knows (MetaImage, NRRD), or NIfTI.
+
+    Raises
+    ------
+    CadError
+        As :func:`read_volume`.
+    """
+    if path.name.endswith((".nii", ".nii.gz")):
+        return read_volume(path)
+    if not path.is_file():
+        raise CadError("no such image file", file=path)
+    try:
+        image = sitk.ReadImage(path)
+    except RuntimeError as error:
+        raise CadError(
+            f"not a readable image file: {str(error).splitlines()[-1]}",
+            file=path,
+            hint="copy or export it again",
+        ) from error
+    if image.GetDimension() != 3 or image.GetNumberOfComponentsPerPixel() != 1:
+        raise CadError(f"expected 3 axes of numbers, found size {image.GetSize()}", file=path)
+    try:
+        return Volume.from_sitk(image)
+    except CadError as error:
+        raise error.at(file=path) from error
 
 
 def write_volume(path: Path, volume: Volume) -> None:
@@ -112,12 +141,12 @@ def write_dynamic(path: Path, dynamic: Dynamic, sidecar: dict[str, Any] | None =
 
 
 def sidecar_path(path: Path) -> Path:
-    """``X.json`` of ``X.nii.gz`` or ``X.nii``."""
+    """Return ``X.json`` of ``X.nii.gz`` or ``X.nii``."""
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
 
 
 def read_sidecar(path: Path) -> dict[str, Any]:
-    """The sidecar of an image; empty when there is none."""
+    """Return the sidecar of an image; empty when there is none."""
     sidecar = sidecar_path(path)
     try:
         content = json.loads(sidecar.read_text(encoding="utf-8"))
@@ -146,7 +175,7 @@ def _number(sidecar: dict[str, Any], key: str, path: Path) -> float | None:
 
 
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
+    """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
     try:

@@ -12,7 +12,7 @@ from cad.settings import ImageSettings
 
 
 def prepare_study(study: Study, settings: ImageSettings) -> tuple[Study, list[Registration]]:
-    """A study ready to be measured; the one given is left as it is.
+    """Return a study ready to be measured; the one given is left as it is.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 Per patient: none, z-score, reference tissue. Across patients: Nyul's piecewise-linear histogram
 mapping, fitted on training patients only. It needs of every patient only the percentiles that
 :func:`landmarks` gives, so a fold's fit is a mean over rows, and its ``key`` names the fold's
-features in a cache (METHODS 7). The bias field of the coil is removed before by N4.
+features in a cache (docs/methods.md 7). The bias field of the coil is removed before by N4.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NyulScale:
 
     @classmethod
     def fit(cls, patients: np.ndarray) -> NyulScale:
-        """Standard scale from the training patients' landmarks.
+        """Fit the standard scale to the training patients' landmarks.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class NyulScale:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the landmarks: what features standardised by this scale are cached under."""
+        """Return the SHA-256 of the landmarks: the cache key of features on this scale."""
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
     def transform(
@@ -100,7 +100,7 @@ class NyulScale:
 
 
 def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
-    """Percentiles of an image that Nyul's method needs.
+    """Return the percentiles of an image that Nyul's method needs.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
 
 
 def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | None = None) -> Volume:
-    """The study's T2 image, bias-corrected and standardised as the settings say.
+    """Return the study's T2 image, bias-corrected and standardised as the settings say.
 
     Parameters
     ----------
@@ -139,11 +139,12 @@ def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | Non
     Raises
     ------
     CadError
-        Naming the patient: no T2 image, a constant image, no Nyul scale.
+        Naming the patient: no T2 image, a constant image, no Nyul scale, no gland mask where the
+        settings ask for one.
     """
     try:
         image = prepared_t2(study, settings)
-        gland = gland_mask(study, image)
+        gland = _reference_mask(study, image, settings)
         if settings.t2_standardisation == "none":
             return image
         if settings.t2_standardisation == "zscore":
@@ -161,15 +162,38 @@ def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | Non
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
-    """T2 image as float32, bias-corrected if asked for; what Nyul's landmarks are taken from."""
+    """Return the T2 image that landmarks are taken from: float32, bias-corrected if asked."""
     if study.t2w is None:
         raise CadError("the study has no T2 image", patient=study.participant_id)
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
     return correct_bias(image)[0] if settings.bias_correction else image
 
 
+def t2_reference(study: Study, settings: ImageSettings) -> str:
+    """Name what the study's T2 scale is taken from: gland, image, muscle, cohort or none."""
+    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    if settings.t2_standardisation in named:
+        return named[settings.t2_standardisation]
+    if study.t2w is None:
+        return "none"
+    return "image" if _reference_mask(study, study.t2w, settings) is None else "gland"
+
+
+def _reference_mask(study: Study, image: Volume, settings: ImageSettings) -> np.ndarray | None:
+    """Return the gland where the z-score is taken over it; None for the whole image."""
+    if settings.t2_standardisation != "zscore" or settings.t2_reference == "image":
+        return None
+    gland = gland_mask(study, image)
+    if gland is None and settings.t2_reference == "gland":
+        raise CadError(
+            "T2 is to be scaled over the gland, and the study has no usable gland mask",
+            hint="add masks/*_gland.nii.gz, or set images.t2_reference: image for all studies",
+        )
+    return gland
+
+
 def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
-    """The gland on the image's grid, or None when there is no usable mask."""
+    """Return the gland on the image's grid, or None when there is no usable mask."""
     if study.gland is None:
         return None
     inside = np.asarray(resample_mask(study.gland, image).array, bool)
@@ -210,7 +234,7 @@ def reference_tissue(image: Volume, reference: np.ndarray | None = None) -> Volu
 
 
 def muscle_level(image: Volume) -> float:
-    """Intensity of the lowest clear maximum of the smoothed histogram above air."""
+    """Return the intensity of the lowest clear maximum of the smoothed histogram above air."""
     inside = foreground(image)
     top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
     finite = image.array[np.isfinite(image.array)]
@@ -229,7 +253,7 @@ def muscle_level(image: Volume) -> float:
 
 
 def foreground(image: Volume) -> np.ndarray:
-    """Voxels of the body: finite and above 3 % of the image's 99th percentile."""
+    """Return the voxels of the body: finite and above 3 % of the image's 99th percentile."""
     finite = np.isfinite(image.array)
     if not finite.any():
         raise CadError("the image holds no number")

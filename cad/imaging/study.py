@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cad.imaging.modality import MODALITIES
 from cad.imaging.volume import Dynamic, Volume
 
 
 @dataclass(frozen=True)
 class Roi:
-    """One region of interest: its identifier and its integer in the label map."""
+    """Name a region of interest: its identifier, its integer in the label map, what is known of it.
+
+    ``zone`` and ``histology`` are ``n/a`` and ``isup`` is None where they are not known.
+    """
 
     roi_id: str
     label: int
     zone: str = "n/a"
+    histology: str = "n/a"
+    isup: int | None = None
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Hold how an image was acquired, as its sidecar says; None where it does not.
+
+    Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's.
+    """
+
+    repetition_time: float | None = None
+    echo_time: float | None = None
+    flip_angle: float | None = None
+    field_strength: float | None = None
+    study_uid: str | None = None
+    frame_uid: str | None = None
 
 
 @dataclass
 class Study:
-    """Everything that is measured of one study; a modality that is absent is None.
+    """Hold everything that is measured of one study; a modality that is absent is None.
 
     Parameters
     ----------
@@ -30,6 +51,8 @@ class Study:
         T2-weighted image (arbitrary units) and ADC map (1e-6 mm2/s).
     dce : Dynamic or None
         Dynamic series.
+    hbv : Volume or None
+        Diffusion-weighted image at b of 1400 s/mm2 or more, acquired or computed.
     vfa : list of (float, Volume)
         Variable-flip-angle images with their flip angle in degrees.
     vfa_repetition_time : float or None
@@ -40,6 +63,8 @@ class Study:
         Label map; integers are those of ``rois``.
     gland, vessel : Volume or None
         Masks of the prostate and of an artery (for the arterial input function).
+    protocols : dict of str to Protocol
+        How each modality was acquired, by its name.
     notes : list of str
         What was missing, replaced or assumed; shown on the patient's page.
     """
@@ -49,6 +74,7 @@ class Study:
     t2w: Volume | None = None
     adc: Volume | None = None
     dce: Dynamic | None = None
+    hbv: Volume | None = None
     vfa: list[tuple[float, Volume]] = field(default_factory=list)
     vfa_repetition_time: float | None = None
     diffusion: list[tuple[float, Volume]] = field(default_factory=list)
@@ -56,4 +82,20 @@ class Study:
     rois: list[Roi] = field(default_factory=list)
     gland: Volume | None = None
     vessel: Volume | None = None
+    protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def image(self, name: str) -> Volume | Dynamic | None:
+        """Return the image of a modality (``t2w``, ``adc``, ...); None where it is absent."""
+        found: Volume | Dynamic | None = getattr(self, name)
+        return found
+
+    def grid(self, name: str) -> Volume | None:
+        """Return the grid of a modality's image: the image itself, or a dynamic's first frame."""
+        found = self.image(name)
+        return found.grid if isinstance(found, Dynamic) else found
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Return the names of the modalities that the study has, in the order of the table."""
+        return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)

@@ -14,30 +14,34 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.geometry import overlaps, roi_in_grid
+from cad.imaging.drawn import require_measurable
+from cad.imaging.geometry import overlaps
+from cad.imaging.modality import MODALITIES, Modality
 from cad.imaging.nifti import (
     read_dynamic,
     read_sidecar,
     read_volume,
+    sidecar_path,
     write_dynamic,
     write_sidecar,
     write_volume,
 )
-from cad.imaging.study import Roi, Study
-from cad.imaging.volume import Volume
+from cad.imaging.study import Protocol, Roi, Study
+from cad.imaging.units import in_unit
+from cad.imaging.volume import Dynamic, Volume
 
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
 _PLACES = {
-    "t2w": ("anat", "T2w"),
-    "adc": ("dwi", "ADC"),
-    "dce": ("perf", "dce"),
+    **{m.name: (m.folder, m.suffix) for m in MODALITIES},
     "rois": ("masks", "rois"),
     "gland": ("masks", "gland"),
     "vessel": ("masks", "vessel"),
@@ -46,18 +50,18 @@ _FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
 def image_path(folder: Path, study_id: str, kind: str) -> Path:
-    """Where an image of a study lies; ``kind`` is t2w, adc, dce, rois, gland or vessel."""
+    """Return where an image lies; ``kind`` is a modality's name, or rois, gland or vessel."""
     place, suffix = _PLACES[kind]
     return folder / place / f"{study_id}_{suffix}.nii.gz"
 
 
 def vfa_path(folder: Path, study_id: str, index: int) -> Path:
-    """Where the variable-flip-angle image number ``index`` (from 1) lies."""
+    """Return where the variable-flip-angle image number ``index`` (from 1) lies."""
     return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
 
 
 def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
-    """Where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
+    """Return where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
     return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
 
 
@@ -84,8 +88,8 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
         With file and patient: no image at all, a damaged file, NaN or constant images, impossible
         geometry, different frames of reference, dynamic frames without valid times, an incomplete
         set of flip angles, or regions without a label map. What concerns one region only (empty,
-        outside, too small) is raised by :func:`cad.imaging.geometry.roi_in_grid` when that region
-        is measured, so that it costs no other; :func:`check_study` lists both.
+        outside, too small) is raised by :func:`cad.imaging.drawn.require_measurable` when that
+        region is measured, so that it costs no other; :func:`check_study` lists both.
     """
     try:
         return _read_study(folder, study_id, participant_id, rois)
@@ -94,31 +98,23 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 
 
 def check_study(study: Study) -> list[CadError]:
-    """Everything that will keep a region of this study from being measured."""
+    """List the regions of this study that cannot be measured in any image, each with the reason.
+
+    A region that one image measures is no problem: what the others lack is said with its features.
+    """
+    grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
+    present = {name: grid for name, grid in grids.items() if grid is not None}
     problems = []
-    grids = {"T2w": study.t2w, "ADC": study.adc, "dce": study.dce.grid if study.dce else None}
     for roi in study.rois:
-        for name, grid in grids.items():
-            if grid is None:
-                continue
-            try:
-                roi_in_grid(study, roi, grid)
-            except CadError as error:
-                problems.append(
-                    CadError(
-                        f"{name}: {error.problem}",
-                        hint=error.hint,
-                        patient=study.participant_id,
-                        roi=roi.roi_id,
-                    )
-                )
-                if "empty" in error.problem:
-                    break
+        try:
+            require_measurable(study, roi, present)
+        except CadError as error:
+            problems.append(error)
     return problems
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Sidecars without their image: it was there once, and the study is measured without it."""
+    """Return sidecars without their image: the study is measured without what was there once."""
     return [
         CadError(
             f"a sidecar without its image {image.name}",
@@ -131,19 +127,38 @@ def lost_images(folder: Path) -> list[CadError]:
     ]
 
 
+def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
+    """Return the images of a study's folder that no step will read, with the name they may want."""
+    wanted = [image_path(folder, study_id, kind) for kind in _PLACES]
+    read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
+    read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
+    names = {path.name: path for path in wanted}
+    problems = []
+    images = {m.folder for m in MODALITIES}  # beside masks lie other drawings, which are asked for
+    for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
+        if path in read:
+            continue
+        near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
+        place = names[near[0]].relative_to(folder) if near else f"anat/{study_id}_T2w.nii.gz"
+        problems.append(CadError("an image that nothing reads", file=path, hint=f"is it {place}?"))
+    return problems
+
+
 def write_study(folder: Path, study: Study) -> None:
     """Write a study's images, masks and sidecars; tables are :func:`cad.cohort.write_tables`'s."""
     name = study.study_id
-    for kind in ("t2w", "adc", "gland", "vessel"):
-        volume: Volume | None = getattr(study, kind)
-        if volume is not None:
-            write_volume(image_path(folder, name, kind), volume)
-    if study.adc is not None:
-        write_sidecar(image_path(folder, name, "adc"), {"Units": "1e-6 mm2/s"})
-    if study.roi_map is not None:
-        write_volume(image_path(folder, name, "rois"), study.roi_map)
-    if study.dce is not None:
-        write_dynamic(image_path(folder, name, "dce"), study.dce)
+    for modality in MODALITIES:
+        path = image_path(folder, name, modality.name)
+        image = study.image(modality.name)
+        if isinstance(image, Dynamic):
+            write_dynamic(path, image)
+        elif image is not None:
+            write_volume(path, image)
+            if modality.unit:
+                write_sidecar(path, {"Units": modality.unit})
+    for kind, mask in (("rois", study.roi_map), ("gland", study.gland), ("vessel", study.vessel)):
+        if mask is not None:
+            write_volume(image_path(folder, name, kind), mask)
     for index, (flip_angle, volume) in enumerate(study.vfa, start=1):
         path = vfa_path(folder, name, index)
         write_volume(path, volume)
@@ -161,9 +176,12 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     if not folder.is_dir():
         raise CadError("the study has no image folder", file=folder)
     study = Study(study_id, participant_id, rois=list(rois))
-    study.t2w = _image(image_path(folder, study_id, "t2w"))
-    study.adc = _image(image_path(folder, study_id, "adc"))
-    _read_dce(study, image_path(folder, study_id, "dce"))
+    for modality in MODALITIES:
+        path = image_path(folder, study_id, modality.name)
+        image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
+        if image is not None:
+            setattr(study, modality.name, image)
+            study.protocols[modality.name] = _protocol(path)
     _read_vfa(study, folder)
     study.diffusion = [
         (float(_DIFFUSION.search(path.name).group(1).replace("p", ".")), _required_image(path))  # type: ignore[union-attr]
@@ -175,12 +193,33 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     study.gland = _mask(image_path(folder, study_id, "gland"))
     study.vessel = _mask(image_path(folder, study_id, "vessel"))
     _check_complete(study, folder)
+    _check_one_examination(study, folder)
     _check_frames(study, folder)
     return study
 
 
-def _image(path: Path) -> Volume | None:
-    return _required_image(path) if path.is_file() else None
+def _image(path: Path, modality: Modality) -> Volume | None:
+    if not path.is_file():
+        return None
+    volume = replace(_required_image(path), unit=str(read_sidecar(path).get("Units", "") or ""))
+    try:
+        return in_unit(volume, modality)[0]
+    except CadError as error:
+        raise error.at(file=sidecar_path(path)) from None
+
+
+def _protocol(path: Path) -> Protocol:
+    entries = read_sidecar(path)
+    numbers: list[float | None] = []
+    for key in ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength"):
+        value = entries.get(key)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise CadError(f"{key} must be a number, found {value!r}", file=sidecar_path(path))
+        numbers.append(None if value is None else float(value))
+    uids = [entries.get(key) for key in ("StudyInstanceUID", "FrameOfReferenceUID")]
+    study_uid, frame_uid = (None if not uid else str(uid) for uid in uids)
+    repetition, echo, angle, field = numbers
+    return Protocol(repetition, echo, angle, field, study_uid, frame_uid)
 
 
 def _required_image(path: Path) -> Volume:
@@ -205,12 +244,13 @@ def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> No
         )
 
 
-def _read_dce(study: Study, path: Path) -> None:
+def _read_dynamic(path: Path) -> Dynamic | None:
     if not path.is_file():
-        return
-    study.dce = read_dynamic(path)
-    for number, frame in enumerate(study.dce.frames, start=1):
+        return None
+    dynamic = read_dynamic(path)
+    for number, frame in enumerate(dynamic.frames, start=1):
         _check_values(frame, path, f"frame {number}")
+    return dynamic
 
 
 def _read_vfa(study: Study, folder: Path) -> None:
@@ -266,18 +306,15 @@ def _mask(path: Path) -> Volume | None:
 
 
 def _check_complete(study: Study, folder: Path) -> None:
-    absent = [
-        name
-        for name, image in (("T2w", study.t2w), ("ADC", study.adc), ("DCE", study.dce))
-        if image is None and not (name == "ADC" and study.diffusion)
-    ]
-    if len(absent) == 3:
+    if not study.present and not study.diffusion:
         raise CadError(
-            "the study has no T2w, no ADC and no DCE image",
+            f"the study has no image: none of {', '.join(m.short for m in MODALITIES)}",
             file=folder,
             hint=f"expected {folder.name}/anat/{study.study_id}_T2w.nii.gz and so on",
         )
-    study.notes += [f"missing modality: {name}" for name in absent]
+    absent = [m for m in MODALITIES if m.name not in study.present and not m.optional]
+    made = {"adc"} if study.diffusion else set()  # an ADC map is fitted from diffusion images
+    study.notes += [f"missing modality: {m.short}" for m in absent if m.name not in made]
     if study.rois and study.roi_map is None:
         raise CadError(
             f"rois.tsv names {len(study.rois)} ROIs but the study has no label map",
@@ -290,9 +327,30 @@ def _check_complete(study: Study, folder: Path) -> None:
             study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
 
 
+def _check_one_examination(study: Study, folder: Path) -> None:
+    """Refuse images that came from different DICOM studies, or of which one cannot say whence."""
+    uids = {name: protocol.study_uid for name, protocol in study.protocols.items()}
+    known = {uid for uid in uids.values() if uid}
+    if len(known) > 1:
+        said = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
+        raise CadError(
+            f"images of different examinations in one study: {said}",
+            file=folder,
+            hint="import the study again from its DICOM source",
+        )
+    unknown = [name for name, uid in uids.items() if not uid]
+    if known and unknown:
+        raise CadError(
+            f"{', '.join(unknown)}: the sidecar names no StudyInstanceUID, the other images' do; "
+            "it may be another patient's",
+            file=image_path(folder, study.study_id, unknown[0]),
+            hint="import the study again from its DICOM source",
+        )
+
+
 def _check_frames(study: Study, folder: Path) -> None:
-    """Masks and images must share one frame of reference: by name where known, and by overlap."""
-    images = {"t2w": study.t2w, "adc": study.adc, "dce": study.dce.grid if study.dce else None}
+    """Refuse masks and images in different frames of reference: by name, and by overlap."""
+    images = {m.name: study.grid(m.name) for m in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
     uids = {
         kind: read_sidecar(image_path(folder, study.study_id, kind)).get("FrameOfReferenceUID")

@@ -15,7 +15,7 @@ ORTHONORMAL_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A 3-D image on an oblique grid.
+    """Hold a 3-D image on an oblique grid.
 
     Parameters
     ----------
@@ -27,12 +27,15 @@ class Volume:
         Centre of voxel (0, 0, 0) in the patient, LPS, mm.
     direction : ndarray, shape (3, 3)
         Columns are the unit vectors of the x, y and z voxel axes in LPS.
+    unit : str
+        Unit of the values as their source states it; empty where it does not.
     """
 
     array: np.ndarray
     spacing: tuple[float, float, float]
     origin: tuple[float, float, float]
     direction: np.ndarray
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if self.array.ndim != 3:
@@ -50,23 +53,23 @@ class Volume:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of voxels along z, y, x."""
+        """Return the number of voxels along z, y, x."""
         return self.array.shape  # type: ignore[return-value]
 
     @property
     def affine(self) -> np.ndarray:
-        """4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
+        """Return the 4 x 4 matrix from voxel index (x, y, z, 1) to LPS mm."""
         matrix = np.eye(4)
         matrix[:3, :3] = np.asarray(self.direction) * np.asarray(self.spacing)
         matrix[:3, 3] = self.origin
         return matrix
 
     def with_array(self, array: np.ndarray) -> Volume:
-        """Other values on the same grid."""
-        return replace(self, array=array)
+        """Return other values on the same grid, in the same unit; a mask has none."""
+        return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
 
     def same_grid(self, other: Volume) -> bool:
-        """Whether the eight corners of both grids coincide within a tenth of a mm."""
+        """Tell whether the eight corners of both grids coincide within a tenth of a mm."""
         if self.shape != other.shape:
             return False
         corners = np.array(
@@ -76,16 +79,16 @@ class Volume:
         return bool(gap <= GEOMETRY_TOLERANCE_MM)
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
-        """LPS mm of voxel indices, shape (..., 3) in x, y, z order."""
+        """Return the LPS mm of voxel indices, shape (..., 3) in x, y, z order."""
         return np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
 
     def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
-        """Continuous voxel indices (x, y, z) of LPS points in mm, shape (..., 3)."""
+        """Return the continuous voxel indices (x, y, z) of LPS points in mm, shape (..., 3)."""
         inverse = np.linalg.inv(self.affine)
         return np.asarray(point_lps) @ inverse[:3, :3].T + inverse[:3, 3]
 
     def to_sitk(self) -> sitk.Image:
-        """The same volume as a SimpleITK image (boolean masks become uint8)."""
+        """Return the same volume as a SimpleITK image (boolean masks become uint8)."""
         array = self.array.astype(np.uint8) if self.array.dtype == bool else self.array
         image = sitk.GetImageFromArray(np.ascontiguousarray(array))
         image.SetSpacing([float(v) for v in self.spacing])
@@ -95,7 +98,7 @@ class Volume:
 
     @classmethod
     def from_sitk(cls, image: sitk.Image) -> Volume:
-        """Volume from a 3-D SimpleITK image."""
+        """Return the volume of a 3-D SimpleITK image."""
         return cls(
             sitk.GetArrayFromImage(image),
             tuple(image.GetSpacing()),
@@ -106,7 +109,7 @@ class Volume:
 
 @dataclass(frozen=True, eq=False)
 class Dynamic:
-    """A dynamic contrast-enhanced series: one grid, many times.
+    """Hold a dynamic contrast-enhanced series: one grid, many times.
 
     Parameters
     ----------

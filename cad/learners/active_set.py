@@ -1,97 +1,80 @@
-"""Primal active set for pointwise problems: the exact solution from a rough one, in numba.
+"""Primal active set for pointwise problems: the exact solution from a rough one.
 
 Rows strictly between their bounds are free and must be tight: v_j = b (notation of
-:mod:`cad.learners.smo`). With beta of the others fixed, their step, the intercept and the scale
-solve one bordered linear system; its kernel block is held as a Cholesky factor that grows and
-shrinks a row at a time. A step that meets a bound stops there and drops the row; a full step is
+:mod:`cad.learners.rows`). With the other duals fixed, the step of the free ones, the intercept and
+the scale solve one bordered linear system; its kernel block is held as a Cholesky factor that grows
+and shrinks a row at a time. A step that meets a bound stops there and drops the row; a full step is
 followed by taking in the rows that violate most. Hard margins, where pairs crawl, cost as many
 steps as rows change state.
+
+Steps and factor are numba kernels; what happens once in a full step (decision values, violations)
+is numpy, which compiles nothing and uses BLAS.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
+
+from cad.learners.problem import Array
+from cad.learners.rows import Iterate, Rows, RowStore
 
 # Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
 # kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.
 RIDGE = 1e-11
+# Sums may be taken in any order: inner products then use vector registers.
+_ANY_ORDER = {"reassoc", "nsz", "contract"}
 
 
-@numba.njit(cache=True)
-def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
-    for i in range(size):
-        total = x[i]
-        for k in range(i):
-            total -= L[i, k] * x[k]
-        x[i] = total / L[i, i]
+@dataclass
+class _Free:
+    """Free rows, one a point, and the Cholesky factor of their kernel block.
+
+    Parameters
+    ----------
+    L : ndarray, shape (capacity, capacity)
+        Lower triangle; the first ``size`` rows count.
+    rows : ndarray of int64, shape (most,)
+    size : int
+    ridge : float
+    """
+
+    L: Array
+    rows: NDArray[np.int64]
+    size: int
+    ridge: float
 
 
-@numba.njit(cache=True)
-def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
-    """L' y = x in place, walking rows of L."""
-    for i in range(size - 1, -1, -1):
-        x[i] /= L[i, i]
-        value = x[i]
-        for k in range(i):
-            x[k] -= L[i, k] * value
-
-
-@numba.njit(cache=True)
-def _append(L, size, K, points, new, ridge):  # type: ignore[no-untyped-def]
-    for k in range(size):
-        L[size, k] = K[new, points[k]]
-    row = L[size]
-    _solve_lower(L, size, row)
-    rest = K[new, new] + ridge
-    for k in range(size):
-        rest -= row[k] * row[k]
-    L[size, size] = np.sqrt(max(rest, ridge))
-
-
-@numba.njit(cache=True)
-def _remove(L, size, at):  # type: ignore[no-untyped-def]
-    """Factor without row ``at``: rows move up, Givens rotations restore the triangle."""
-    for i in range(at, size - 1):
-        for k in range(i + 2):
-            L[i, k] = L[i + 1, k]
-    for i in range(at, size - 1):
-        x, y = L[i, i], L[i, i + 1]
-        length = np.hypot(x, y)
-        cos, sin = x / length, y / length
-        for k in range(i, size - 1):
-            left, right = L[k, i], L[k, i + 1]
-            L[k, i] = cos * left + sin * right
-            L[k, i + 1] = cos * right - sin * left
-
-
-@numba.njit(cache=True)
-def _factor(L, size, K, points, ridge):  # type: ignore[no-untyped-def]
-    block = np.empty((size, size))
-    for i in range(size):
-        for k in range(size):
-            block[i, k] = K[points[i], points[k]]
-        block[i, i] += ridge
-    L[:size, :size] = np.linalg.cholesky(block)
-
-
-@numba.njit(cache=True)
-def active_set(  # type: ignore[no-untyped-def]
-    K, point, sign, r, q, c, learned, gamma, f, u, rest, tol, max_iter, max_free, add_most
-):
+def active_set(
+    store: RowStore,
+    rows: Rows,
+    at: Iterate,
+    rest: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    max_free: int,
+    add_most: int,
+) -> tuple[int, float]:
     """Solve exactly from a start whose free rows are roughly right.
 
     Parameters
     ----------
-    gamma, f : ndarray, shapes (m,) and (n,)
-        Start within the box, moved in place; f = K beta. The balances of b and s need not hold.
-    u : ndarray, shape (2,)
-        b and s, moved in place.
+    store : RowStore
+    rows : Rows
+    at : Iterate
+        Start within the box, moved in place. The balances of b and s need not hold.
     rest : ndarray, shape (2,)
         What rows that are held fixed elsewhere add to the balances of b and s: sum sign gamma and
         sum q sign gamma; zeros when there are none.
     tol : float
         Largest violation left, units of the margin.
+    max_iter : int
+        Steps allowed.
     max_free : int
         Most free rows the factor may hold.
     add_most : int
@@ -99,150 +82,271 @@ def active_set(  # type: ignore[no-untyped-def]
 
     Returns
     -------
-    iterations : int
+    steps : int
     violation : float
         Largest violation left; infinite when the method gave up.
     """
-    m, n = len(point), len(f)
-    taken = np.zeros(n, np.bool_)
-    rows = np.empty(max_free, np.int64)
-    points = np.empty(max_free, np.int64)
-    is_free = np.zeros(m, np.bool_)
-    size = 0
-    for j in range(m):
-        if 0.0 < gamma[j] < c[j] and not taken[point[j]]:
-            if size >= max_free:
-                return 0, np.inf
-            rows[size], points[size] = j, point[j]
-            taken[point[j]], is_free[j] = True, True
-            size += 1
-    largest = 0.0
-    for i in range(n):
-        largest = max(largest, K[i, i])
-    ridge = RIDGE * largest
-    if ridge <= 0.0:
+    free = _start(store, rows, at.gamma, max_free)
+    if free is None:
         return 0, np.inf
-    L = np.empty((max_free, max_free))
-    _factor(L, size, K, points, ridge)
-    step = np.empty(max_free)
-    ones = np.empty(max_free)
-    slopes = np.empty(max_free)
-    change = np.zeros(n)
-    b, s = u[0], u[1]
-    violation = np.inf
-    iteration = 0
-    f_free = np.empty(max_free)
-    fresh = True
-    while iteration < max_iter:
-        iteration += 1
-        if fresh:
-            for k in range(size):
-                f_free[k] = f[points[k]]
-        balance_b, balance_s = rest[0], rest[1]
-        for j in range(m):
-            if gamma[j] > 0.0:
-                balance_b += sign[j] * gamma[j]
-                balance_s += q[j] * sign[j] * gamma[j]
-        for k in range(size):
-            step[k] = r[rows[k]] - f_free[k]
-            ones[k] = 1.0
-            slopes[k] = q[rows[k]]
-        _solve_lower(L, size, step)
-        _solve_lower(L, size, ones)
-        a_bb, a_b = 0.0, 0.0
-        for k in range(size):
-            a_bb += ones[k] * ones[k]
-            a_b += ones[k] * step[k]
-        new_b, new_s = b, s
-        if learned:
-            _solve_lower(L, size, slopes)
-            a_bs, a_ss, a_s = 0.0, 0.0, 0.0
-            for k in range(size):
-                a_bs += ones[k] * slopes[k]
-                a_ss += slopes[k] * slopes[k]
-                a_s += slopes[k] * step[k]
-            # step + s slopes - b ones, balanced for b and for s.
-            determinant = a_bb * a_ss - a_bs * a_bs
-            if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
-                return iteration, np.inf
-            right_b = a_b + balance_b
-            right_s = a_s + balance_s
-            new_s = (a_bs * right_b - a_bb * right_s) / determinant
-            new_b = (a_ss * right_b - a_bs * right_s) / determinant
-            if new_s <= 0.0:
-                return iteration, np.inf
-        else:
-            if size < 1:
-                return iteration, np.inf
-            new_b = (a_b + balance_b) / a_bb
-        for k in range(size):
-            step[k] += (new_s * slopes[k] if learned else 0.0) - new_b * ones[k]
-        _solve_upper(L, size, step)
-        length = 1.0
-        blocked = -1
-        for k in range(size):
-            j = rows[k]
-            move = sign[j] * step[k]
-            if move < 0.0:
-                room = gamma[j] / -move
-            elif move > 0.0:
-                room = (c[j] - gamma[j]) / move
-            else:
-                continue
-            if room < length:
-                length, blocked = room, k
-        for k in range(size):
-            j = rows[k]
-            gamma[j] = min(max(gamma[j] + length * sign[j] * step[k], 0.0), c[j])
-            change[points[k]] += length * step[k]
-        if blocked >= 0:
-            # On the way, free values move in proportion: tight ones at the end of a full step.
-            for k in range(size):
-                goal = r[rows[k]] + q[rows[k]] * new_s - new_b
-                f_free[k] += length * (goal - f_free[k])
-            b += length * (new_b - b)
-            s += length * (new_s - s)
-            j = rows[blocked]
-            gamma[j] = 0.0 if sign[j] * step[blocked] < 0.0 else c[j]
-            is_free[j], taken[point[j]] = False, False
-            _remove(L, size, blocked)
-            size -= 1
-            for k in range(blocked, size):
-                rows[k], points[k], f_free[k] = rows[k + 1], points[k + 1], f_free[k + 1]
-            fresh = False
-            continue
-        b, s = new_b, new_s
-        fresh = True
-        for i in range(n):
-            if change[i] != 0.0:
-                amount = change[i]
-                column = K[i]
-                for k in range(n):
-                    f[k] += amount * column[k]
-                change[i] = 0.0
-        violation = 0.0
-        for k in range(size):
-            j = rows[k]
-            violation = max(violation, abs(r[j] + q[j] * s - f[points[k]] - b))
-        free_violation = violation
-        added = 0
-        while added < add_most and size < max_free:
-            worst, chosen = tol, -1
-            for j in range(m):
-                if not is_free[j]:
-                    slack = sign[j] * (r[j] + q[j] * s - f[point[j]] - b)
-                    bad = slack if gamma[j] <= 0.0 else -slack
-                    violation = max(violation, bad)
-                    if bad > worst and not taken[point[j]]:
-                        worst, chosen = bad, j
-            if chosen < 0:
+    change = np.zeros(len(at.f))
+    steps, violation = 0, np.inf
+    while steps < max_iter:
+        signed = rows.sign * at.gamma
+        balance = np.array([signed.sum() + rest[0], rows.q @ signed + rest[1]])
+        done, free.size = to_full_step(
+            free.L, free.rows, free.size, rows, at, balance, change, max_iter - steps
+        )
+        steps += abs(done)
+        if done < 0:
+            return steps, np.inf
+        at.f[:] += store.times(change)
+        change[:] = 0.0
+        violation, new = _violations(rows, at, free, tol, add_most)
+        if not len(new):
+            if violation <= tol:
                 break
-            _append(L, size, K, points, point[chosen], ridge)
-            rows[size], points[size] = chosen, point[chosen]
-            taken[point[chosen]], is_free[chosen] = True, True
-            size += 1
-            added += 1
-        if added == 0 and free_violation <= tol:
+            continue
+        if not _take_in(store, rows, free, new):
+            return steps, np.inf
+    return steps, violation
+
+
+def _start(store: RowStore, rows: Rows, gamma: Array, max_free: int) -> _Free | None:
+    """Factorise the kernel of the rows that are free now, one a point; None when it cannot be."""
+    ridge = RIDGE * float(store.kernel.diagonal.max())
+    inside = rows.free(gamma)
+    points, first = np.unique(rows.point[inside], return_index=True)
+    size = len(points)
+    if size > max_free or ridge <= 0.0 or not store.fetch(points):
+        return None
+    block = store.block(points, points)
+    block.flat[:: size + 1] += ridge
+    capacity = min(max_free, size + size // 4 + 50)
+    L = np.empty((capacity, capacity))
+    if size:
+        # The lower triangle of a row-major array is the upper one of LAPACK's column-major view.
+        triangle, info = dpotrf(block.T, lower=0, overwrite_a=1)
+        if info != 0:
+            return None
+        L[:size, :size] = triangle.T
+    free_rows = np.empty(max_free, dtype=np.int64)
+    free_rows[:size] = inside[first]
+    return _Free(L, free_rows, size, ridge)
+
+
+def _violations(
+    rows: Rows, at: Iterate, free: _Free, tol: float, add_most: int
+) -> tuple[float, NDArray[np.intp]]:
+    """Return the largest violation, and the worst rows at a bound, at most one a point."""
+    slack = rows.slack(at)
+    tight = free.rows[: free.size]
+    bad = np.where(at.gamma <= 0.0, slack, -slack)
+    bad[tight] = np.abs(slack[tight])
+    violation = float(bad.max())
+    bad[tight] = 0.0
+    taken = np.zeros(len(at.f), dtype=bool)
+    taken[rows.point[tight]] = True
+    worst = np.flatnonzero((bad > tol) & ~taken[rows.point])
+    worst = worst[np.argsort(-bad[worst], kind="stable")]
+    # The first, which is the worse, of two rows of one point.
+    worst = worst[np.sort(np.unique(rows.point[worst], return_index=True)[1])]
+    return violation, worst[: min(add_most, len(free.rows) - free.size)]
+
+
+def _take_in(store: RowStore, rows: Rows, free: _Free, new: NDArray[np.intp]) -> bool:
+    """Add rows to the factor; False when their kernel rows do not fit the store."""
+    if not store.fetch(rows.point[new]):
+        return False
+    size = free.size + len(new)
+    if size > len(free.L):
+        capacity = min(len(free.rows), 2 * size)
+        larger = np.empty((capacity, capacity))
+        larger[: free.size, : free.size] = free.L[: free.size, : free.size]
+        free.L = larger
+    free.rows[free.size : size] = new
+    points = rows.point[free.rows[:size]]
+    append(free.L, free.size, store.block(rows.point[new], points), free.ridge)
+    free.size = size
+    return True
+
+
+@numba.njit(cache=True)
+def to_full_step(L, free, size, rows, at, balance, change, most):  # type: ignore[no-untyped-def]
+    """Step until no bound is in the way, dropping the rows that meet one.
+
+    Parameters
+    ----------
+    L, free, size
+        Factor, rows and number of the free rows (:class:`_Free`).
+    rows : Rows
+    at : Iterate
+        gamma and u are moved in place; f is left to the caller.
+    balance : ndarray, shape (2,)
+        sum sign gamma and sum q sign gamma over all rows; overwritten.
+    change : ndarray, shape (n,)
+        Receives the change of every point's coefficient.
+    most : int
+        Steps allowed.
+
+    Returns
+    -------
+    steps : int
+        Negative when the system has no solution that can be used.
+    size : int
+        Free rows left.
+    """
+    gamma, u = at.gamma, at.u
+    tight, step = np.empty(size), np.empty(size)
+    ones, slopes = np.empty(size), np.empty(size)
+    for k in range(size):
+        tight[k] = at.f[rows.point[free[k]]]
+    steps = 0
+    while steps < most:
+        steps += 1
+        goal = _direction(L, free, size, rows, u, balance, tight, step, ones, slopes)
+        if not goal[2]:
+            return -steps, size
+        length, blocked = _room(free, size, rows, gamma, step)
+        for k in range(size):
+            j = free[k]
+            gamma[j] = min(max(gamma[j] + length * rows.sign[j] * step[k], 0.0), rows.c[j])
+            change[rows.point[j]] += length * step[k]
+        if blocked == size:
+            u[0], u[1] = goal[0], goal[1]
             break
-    u[0], u[1] = b, s
-    return iteration, violation
+        # On the way everything moves in proportion: free values towards their targets, the
+        # balances towards zero. So neither needs the kernel or all rows before the full step.
+        for k in range(size):
+            aim = rows.r[free[k]] + rows.q[free[k]] * goal[1] - goal[0]
+            tight[k] += length * (aim - tight[k])
+        u[0] += length * (goal[0] - u[0])
+        u[1] += length * (goal[1] - u[1])
+        balance[0] *= 1.0 - length
+        balance[1] *= 1.0 - length
+        j = free[blocked]
+        gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
+        _remove(L, size, blocked)
+        size -= 1
+        for k in range(blocked, size):
+            free[k], tight[k] = free[k + 1], tight[k + 1]
+    return steps, size
+
+
+@numba.njit(cache=True)
+def _direction(  # type: ignore[no-untyped-def]
+    L, free, size, rows, u, balance, tight, step, ones, slopes
+):
+    """Solve the bordered system: write ``step``; return the new b and s, and whether they serve.
+
+    With L L' the free kernel block, step = (L L')^-1 (r - f + s q - b 1), where b and s are such
+    that the step closes both balances. Half-solved vectors (L^-1 r, L^-1 1, L^-1 q) are enough to
+    find b and s, so there is one backward substitution and not three.
+    """
+    b, s = u[0], u[1]
+    for k in range(size):
+        step[k] = rows.r[free[k]] - tight[k]
+        ones[k] = 1.0
+        slopes[k] = rows.q[free[k]]
+    _solve_lower(L, size, step)
+    _solve_lower(L, size, ones)
+    a_bb, a_b = _dot(ones, ones, size), _dot(ones, step, size)
+    if rows.learned:
+        _solve_lower(L, size, slopes)
+        a_bs, a_ss = _dot(ones, slopes, size), _dot(slopes, slopes, size)
+        determinant = a_bb * a_ss - a_bs * a_bs
+        # Rows of one slope cannot tell b from s.
+        if size < 2 or determinant <= 1e-14 * a_bb * a_ss:
+            return b, s, False
+        right_b = a_b + balance[0]
+        right_s = _dot(slopes, step, size) + balance[1]
+        s = (a_bs * right_b - a_bb * right_s) / determinant
+        b = (a_ss * right_b - a_bs * right_s) / determinant
+        if s <= 0.0:
+            return b, s, False
+        for k in range(size):
+            step[k] += s * slopes[k] - b * ones[k]
+    else:
+        if size < 1:
+            return b, s, False
+        b = (a_b + balance[0]) / a_bb
+        for k in range(size):
+            step[k] -= b * ones[k]
+    _solve_upper(L, size, step)
+    return b, s, True
+
+
+@numba.njit(cache=True)
+def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
+    """Return how far the step may go, at most 1, and which free row stops it (``size``: none)."""
+    length, blocked = 1.0, size
+    for k in range(size):
+        j = free[k]
+        move = rows.sign[j] * step[k]
+        room = length
+        if move < 0.0:
+            room = gamma[j] / -move
+        elif move > 0.0:
+            room = (rows.c[j] - gamma[j]) / move
+        if room < length:
+            length, blocked = room, k
+    return length, blocked
+
+
+@numba.njit(cache=True)
+def append(L, size, block, ridge):  # type: ignore[no-untyped-def]
+    """Add rows to the factor; ``block`` (new, size + new) holds their kernel values."""
+    for i in range(len(block)):
+        at = size + i
+        row = L[at]
+        for k in range(at):
+            row[k] = block[i, k]
+        _solve_lower(L, at, row)
+        # A point that depends on the others leaves rounding: the ridge stands in for it.
+        rest = block[i, at] + ridge - _dot(row, row, at)
+        row[at] = np.sqrt(max(rest, ridge))
+
+
+@numba.njit(cache=True)
+def _remove(L, size, at):  # type: ignore[no-untyped-def]
+    """Take row ``at`` out of the factor.
+
+    Rows below move up, which leaves one entry beside the diagonal in each; Givens rotations of
+    neighbouring columns clear them, in O(size^2) where factorising again costs O(size^3).
+    """
+    for i in range(at, size - 1):
+        for k in range(i + 2):
+            L[i, k] = L[i + 1, k]
+    for i in range(at, size - 1):
+        x, y = L[i, i], L[i, i + 1]
+        length = np.sqrt(x * x + y * y)
+        cos, sin = x / length, y / length
+        for k in range(i, size - 1):
+            left, right = L[k, i], L[k, i + 1]
+            L[k, i] = cos * left + sin * right
+            L[k, i + 1] = cos * right - sin * left
+
+
+@numba.njit(cache=True, fastmath=_ANY_ORDER)
+def _dot(x, y, size):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(size):
+        total += x[k] * y[k]
+    return total
+
+
+@numba.njit(cache=True)
+def _solve_lower(L, size, x):  # type: ignore[no-untyped-def]
+    """Solve L y = x in place."""
+    for i in range(size):
+        x[i] = (x[i] - _dot(L[i], x, i)) / L[i, i]
+
+
+@numba.njit(cache=True)
+def _solve_upper(L, size, x):  # type: ignore[no-untyped-def]
+    """Solve L' y = x in place, walking rows of L, which lie side by side in memory."""
+    for i in range(size - 1, -1, -1):
+        x[i] /= L[i, i]
+        value = x[i]
+        for k in range(i):
+            x[k] -= L[i, k] * value

@@ -41,7 +41,7 @@ class _Baseline(KernelMachine):
         self.n_iter_ = max(1, iterations)
 
     def _matrix(self, X: Array, weight: Array) -> Gram:
-        gram = self._make_gram(X, weight)
+        gram = self._make_gram(X, weight).held(self.cache_size)
         if gram.matrix is None:
             raise LearnerError(
                 f"{len(X)} samples: the kernel matrix exceeds cache_size = {self.cache_size:g} MB",

@@ -6,7 +6,7 @@ imported only when this solver is asked for.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,13 +42,34 @@ def solve_cvxopt(
     -------
     Solution
     """
-    import cvxopt
-
     m, k = problem.n_rows, len(problem.lower)
-    A, B = problem.A.toarray(), problem.B.toarray()
+    qp = _dual(K, problem)
+    result = _call(qp, tol, max_iter)
+    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
+    u = np.array(result["y"]).ravel() if k else np.zeros(0)
+    f = K @ (problem.A.T @ gamma)
+    return judge(
+        problem, f, gamma, u,
+        iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
+    )  # fmt: skip
+
+
+class _Quadratic(NamedTuple):
+    """min 1/2 x'Px + q'x with Gx <= h and Ax = 0."""
+
+    P: Array
+    q: Array
+    G: Array
+    h: Array
+    A: Array
+
+
+def _dual(K: Array, problem: Problem) -> _Quadratic:
+    """Return the dual quadratic program over (gamma, one p or q per finite bound)."""
+    m, k = problem.n_rows, len(problem.lower)
+    A, B = problem.dense()
     up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
-    extra = int(up.sum() + low.sum())
-    size = m + extra
+    size = m + int(up.sum() + low.sum())
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
     if problem.r == 2:
@@ -60,34 +81,13 @@ def solve_cvxopt(
     balance[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
     G, h = -np.eye(size), np.zeros(size)
     if problem.r == 1:
-        G = np.vstack([G, np.eye(m, size)])
-        h = np.concatenate([h, problem.c])
-    result = _call(cvxopt, P, q, G, h, balance, tol, max_iter)
-    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
-    u = np.array(result["y"]).ravel() if k else np.zeros(0)
-    f = K @ (problem.A.T @ gamma)
-    return judge(
-        problem,
-        f,
-        gamma,
-        u,
-        iterations=int(result["iterations"]),
-        solver="cvxopt",
-        gap_tol=gap_tol,
-        kkt_tol=kkt_tol,
-    )
+        G, h = np.vstack([G, np.eye(m, size)]), np.concatenate([h, problem.c])
+    return _Quadratic(P, q, G, h, balance)
 
 
-def _call(
-    cvxopt: Any,
-    P: Array,
-    q: Array,
-    G: Array,
-    h: Array,
-    balance: Array,
-    tol: float,
-    max_iter: int,
-) -> dict[str, Any]:
+def _call(qp: _Quadratic, tol: float, max_iter: int) -> dict[str, Any]:
+    import cvxopt
+
     options = {
         "show_progress": False,
         "abstol": tol,
@@ -96,9 +96,7 @@ def _call(
         "maxiters": max_iter,
         "refinement": 2,
     }
-    matrix = cvxopt.matrix
-    equalities = (matrix(balance), matrix(np.zeros(len(balance)))) if len(balance) else ()
-    result: dict[str, Any] = cvxopt.solvers.qp(
-        matrix(P), matrix(q), matrix(G), matrix(h), *equalities, options=options
-    )
+    equalities = (qp.A, np.zeros(len(qp.A))) if len(qp.A) else ()
+    parts = [cvxopt.matrix(part) for part in (qp.P, qp.q, qp.G, qp.h, *equalities)]
+    result: dict[str, Any] = cvxopt.solvers.qp(*parts, options=options)
     return result

@@ -1,17 +1,65 @@
-"""One predictor-corrector step, and the verdict, of the pairwise interior point, in numba.
+"""One predictor-corrector step, and the verdict, of the pairwise interior point.
 
-Everything that is as long as the rows is touched in a few passes here; what is as long as the
-points goes through BLAS, and one Cholesky factor serves predictor and corrector.
+Sums over the rows of a point are numba kernels, which never write down which rows those are;
+everything else is numpy and LAPACK, and one Cholesky factor serves predictor and corrector.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numba
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from cad.learners.problem import Array
 
 # Share of the way to the nearest bound that a step goes.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
+
+
+class Rows(NamedTuple):
+    """What stays the same while a pairwise problem is solved.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, r)
+        L with K = L L'.
+    p, q : int
+        Positives and negatives; the other points are unlabelled.
+    margin : float
+    target, cost : ndarray, shape (rows,)
+    hinge : bool
+        Otherwise squared hinge.
+    """
+
+    factor: Array
+    p: int
+    q: int
+    margin: float
+    target: Array
+    cost: Array
+    hinge: bool
+
+
+@dataclass
+class State:
+    """The interior point: weights w, soft labels d, slacks s and xi, and multipliers.
+
+    gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
+    xi = gamma / (2 cost), and nu is not used.
+    """
+
+    w: Array
+    d: Array
+    s: Array
+    xi: Array
+    gamma: Array
+    nu: Array
+    lower: Array
+    upper: Array
 
 
 # Rows come in three blocks (positive, negative), (unlabelled, negative), (positive, unlabelled);
@@ -20,7 +68,11 @@ _SHORTEST = 1e-10
 
 @numba.njit(cache=True, error_model="numpy")
 def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
-    """One number a row onto the points (n,) and onto d (n - p - q,): the transpose of the rows."""
+    """Return A' value, shape (n,), and B' value, shape (n - p - q,).
+
+    ``value`` holds one number for each row; A and B are the rows over the scores f and the soft
+    labels d.
+    """
     m = n - p - q
     points, onto_d = np.zeros(n), np.zeros(m)
     at = 0
@@ -52,7 +104,7 @@ def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, error_model="numpy")
 def reach(f, d, p, q, margin):  # type: ignore[no-untyped-def]
-    """Left side of every row at scores f (n,) and soft labels d (n - p - q,)."""
+    """Return A f + B d, the left side of every row; f (n,) scores, d (n - p - q,) soft labels."""
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
     moved = f[p + q :] - margin * d
@@ -72,19 +124,18 @@ def reach(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"nnan", "nsz"})
-def _worst(value, change, sign):  # type: ignore[no-untyped-def]
-    """Largest of sign * change / value, at least 0: how soon a bound is met."""
-    worst = 0.0
-    for k in range(len(value)):
-        ratio = sign * change[k] / value[k]
-        worst = ratio if ratio > worst else worst
-    return worst
+def _soonest(value: Array, change: Array) -> float:
+    """Return 1 over the way along ``change`` on which a positive value meets zero, or less."""
+    return -float(np.min(change / value, initial=0.0))
 
 
 @numba.njit(cache=True, error_model="numpy")
 def _graph(weight, p, q, margin, theta):  # type: ignore[no-untyped-def]
-    """Weighted graph of the rows over the points, their cross terms with d, and d's diagonal."""
+    """Return A' W A, A' W B and the diagonal of B' W B + theta, W the rows' weights.
+
+    A row joins two points, so A' W A is the Laplacian of a weighted graph over the points and is
+    written down without a product of matrices.
+    """
     m = len(theta)
     n = p + q + m
     graph, cross = np.zeros((n, n)), np.zeros((n, m))
@@ -115,63 +166,36 @@ def _graph(weight, p, q, margin, theta):  # type: ignore[no-untyped-def]
     return graph, cross, big
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _factorise(factor, stiffness, p, q, margin, theta):  # type: ignore[no-untyped-def]
-    """Cholesky of I + L' S L, S the rows' weighted graph after eliminating d.
+def _factorise(rows: Rows, stiffness: Array, theta: Array) -> tuple[Array, Array, Array]:
+    """Return the Cholesky factor of I + L' S L, S the rows' graph after eliminating d.
 
-    Returns it with d's diagonal and the cross terms divided by that.
+    Beside it the cross terms divided by d's diagonal, and that diagonal.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When rounding has made the equations indefinite.
     """
-    graph, cross, big = _graph(stiffness, p, q, margin, theta)
+    graph, cross, big = _graph(stiffness, rows.p, rows.q, rows.margin, theta)
     lean = cross / big
     # An unlabelled point meets no d but its own: only labelled points need a matrix product.
-    known = p + q
+    known = rows.p + rows.q
     if len(theta):
-        graph[:known, :known] -= np.dot(lean[:known], cross[:known].T)
-        for i in range(len(theta)):
-            own = cross[known + i, i]
-            for j in range(known):
-                graph[known + i, j] -= own * lean[j, i]
-                graph[j, known + i] = graph[known + i, j]
-            graph[known + i, known + i] -= own * lean[known + i, i]
-    system = np.dot(factor.T, np.dot(graph, factor))
-    for i in range(len(system)):
-        system[i, i] += 1.0
-    return np.linalg.cholesky(system), lean, big
+        own = np.diagonal(cross[known:])
+        graph[:known, :known] -= lean[:known] @ cross[:known].T
+        graph[:known, known:] -= own * lean[:known]
+        graph[known:, :known] = graph[:known, known:].T
+        graph[np.arange(known, len(graph)), np.arange(known, len(graph))] -= own**2 / big
+    system = rows.factor.T @ graph @ rows.factor
+    system.flat[:: len(system) + 1] += 1.0
+    chol, info = dpotrf(system, lower=1)
+    if info != 0:
+        raise np.linalg.LinAlgError("the normal equations are indefinite")
+    return chol, lean, big
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _solve(chol, x):  # type: ignore[no-untyped-def]
-    """Solve chol chol' y = x in place, walking rows of chol."""
-    n = len(x)
-    for i in range(n):
-        total = x[i]
-        for k in range(i):
-            total -= chol[i, k] * x[k]
-        x[i] = total / chol[i, i]
-    for i in range(n - 1, -1, -1):
-        x[i] /= chol[i, i]
-        value = x[i]
-        for k in range(i):
-            x[k] -= chol[i, k] * value
-
-
-@numba.njit(cache=True, error_model="numpy")
-def step(  # type: ignore[no-untyped-def]
-    factor, p, q, margin, target, cost, hinge,
-    w, d, s, xi, gamma, nu, lower, upper,
-):  # fmt: skip
-    """Move (w, d), slacks s and xi, multipliers gamma, nu, lower and upper by one step, in place.
-
-    Parameters
-    ----------
-    factor : ndarray, shape (n, r)
-        L with K = L L'.
-    p, q : int
-        Positives and negatives; the other points are unlabelled.
-    margin : float
-    target, cost : ndarray, shape (rows,)
-    hinge : bool
-        Otherwise squared hinge, where xi = gamma / (2 cost) and nu is not used.
+def step(rows: Rows, at: State) -> float:
+    """Move the state by one step, in place.
 
     Returns
     -------
@@ -183,92 +207,94 @@ def step(  # type: ignore[no-untyped-def]
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite.
     """
-    rows, n, m = len(s), len(factor), len(d)
-    asked = target - reach(np.dot(factor, w), d, p, q, margin)
-    inverse_g, inverse_n = 1.0 / gamma, 1.0 / nu if hinge else nu
-    count = float(rows + 2 * m)
-    if hinge:
-        give = xi * inverse_n
-        count += rows
-    else:
-        give = 0.5 / cost
-        xi[:] = give * gamma
-        asked -= xi
-    ease = s * inverse_g
+    p, q, margin, hinge = rows.p, rows.q, rows.margin, rows.hinge
+    n, free = len(rows.factor), 1.0 - at.d
+    give, asked, mu, count = _residual(rows, at)
+    ease = at.s / at.gamma
     stiffness = 1.0 / (ease + give)
-    mu = now = np.dot(s, gamma) + (np.dot(xi, nu) if hinge else 0.0)
-    free = 1.0 - d
-    for k in range(m):
-        mu += lower[k] * d[k] + upper[k] * free[k]
-    mu /= count
-    chol, lean, big = _factorise(factor, stiffness, p, q, margin, lower / d + upper / free)
-    points, onto_d = _onto(gamma, p, q, margin, n)
-    left_w = np.dot(factor.T, points) - w
-    left_d = onto_d - upper + lower
+    chol, lean, big = _factorise(rows, stiffness, at.lower / at.d + at.upper / free)
+    points, onto_d = _onto(at.gamma, p, q, margin, n)
+    left_w = rows.factor.T @ points - at.w
+    left_d = onto_d - at.upper + at.lower
+
+    def solve(right: Array, rest_s: Array, rest_xi: Array, rest_l: Array, rest_u: Array) -> State:
+        """Return the changes that leave the given complementarities of s, xi and d's bounds."""
+        points, onto_d = _onto(stiffness * right, p, q, margin, n)
+        rest_d = onto_d + left_d + rest_l / at.d - rest_u / free
+        dw = dpotrs(chol, left_w + rows.factor.T @ (points - lean @ rest_d), lower=1)[0]
+        df = rows.factor @ dw
+        dd = rest_d / big - lean.T @ df
+        dg = stiffness * (right - reach(df, dd, p, q, margin))
+        ds, dx = rest_s - ease * dg, rest_xi + give * dg
+        dl, du = (rest_l - at.lower * dd) / at.d, (rest_u + at.upper * dd) / free
+        return State(dw, dd, ds, dx, dg, -dg, dl, du)
 
     # The predictor (centre 0, no second-order terms), then the corrector from what it found.
-    right, ds, dx = asked, -s, -xi
-    dd, dl, du = np.zeros(m), np.zeros(m), np.zeros(m)
-    dw, dg = np.zeros(0), np.zeros(0)
-    centre, length = 0.0, 1.0
-    for corrector in range(2):
-        if corrector == 1:
-            back = (centre - ds * dg) * inverse_g
-            right = asked + back
-            ds = back - s
-            if hinge:
-                back = (centre + dx * dg) * inverse_n
-                right -= back
-                dx = back - xi
-        points, onto_d = _onto(stiffness * right, p, q, margin, n)
-        rest_l = centre - d * lower - dd * dl
-        rest_u = centre - free * upper + dd * du
-        rest_d = onto_d + left_d + rest_l / d - rest_u / free
-        dw = left_w + np.dot(factor.T, points - np.dot(lean, rest_d))
-        _solve(chol, dw)
-        df = np.dot(factor, dw)
-        dd = rest_d / big - np.dot(lean.T, df)
-        dl = (rest_l - lower * dd) / d
-        du = (rest_u + upper * dd) / free
-        dg = stiffness * (right - reach(df, dd, p, q, margin))
-        ds -= ease * dg
-        worst = max(_worst(s, ds, -1.0), _worst(gamma, dg, -1.0))
-        if hinge:
-            dx += give * dg
-            worst = max(worst, _worst(xi, dx, -1.0), _worst(nu, dg, 1.0))
-        worst = max(worst, _worst(d, dd, -1.0), _worst(free, dd, 1.0))
-        worst = max(worst, _worst(lower, dl, -1.0), _worst(upper, du, -1.0))
-        length = 1.0 / worst if worst > 1.0 else 1.0
-        if corrector == 0:
-            # (s + length ds)'(gamma + length dg), and likewise of xi and nu.
-            slope, bend = np.dot(s, dg) + np.dot(ds, gamma), np.dot(ds, dg)
-            if hinge:
-                slope += np.dot(dx, nu) - np.dot(xi, dg)
-                bend -= np.dot(dx, dg)
-            ahead = now + length * (slope + length * bend)
-            for k in range(m):
-                ahead += (d[k] + length * dd[k]) * (lower[k] + length * dl[k])
-                ahead += (free[k] - length * dd[k]) * (upper[k] + length * du[k])
-            centre = mu * min(1.0, max(ahead, 0.0) / (count * mu)) ** 3
-
-    length *= _CLOSE
+    ahead = solve(asked, -at.s, -at.xi, -at.d * at.lower, -free * at.upper)
+    left = _complementarity(at, ahead, _reach_of(at, ahead, hinge), hinge)
+    centre = mu * min(1.0, max(left, 0.0) / (count * mu)) ** 3
+    to_s = (centre - ahead.s * ahead.gamma) / at.gamma
+    to_xi = (centre + ahead.xi * ahead.gamma) / at.nu if hinge else 0.0 * asked
+    change = solve(
+        asked + to_s - to_xi,
+        to_s - at.s,
+        to_xi - at.xi,
+        centre - at.d * at.lower - ahead.d * ahead.lower,
+        centre - free * at.upper + ahead.d * ahead.upper,
+    )
+    length = _CLOSE * _reach_of(at, change, hinge)
     if not length > _SHORTEST:
         return 0.0
-    w += length * dw
-    d += length * dd
-    s += length * ds
-    gamma += length * dg
-    lower += length * dl
-    upper += length * du
-    if hinge:
-        xi += length * dx
-        nu -= length * dg
+    for name, value in vars(at).items():
+        value += length * getattr(change, name)
     return length
 
 
-@numba.njit(cache=True, error_model="numpy")
-def verdict(factor, p, q, margin, target, cost, hinge, gamma, d):  # type: ignore[no-untyped-def]
-    """Objectives and KKT violation of (gamma, d), nothing taken from the iteration.
+def _residual(rows: Rows, at: State) -> tuple[Array, Array, float, float]:
+    """Return what rows give way by, what they ask for, and the mean complementarity and its count.
+
+    Eliminating slacks leaves a row the equation (s / gamma + give) dgamma = asked - reach(df, dd).
+    """
+    asked = rows.target - reach(rows.factor @ at.w, at.d, rows.p, rows.q, rows.margin)
+    count = len(at.s) + 2 * len(at.d)
+    total = float(at.s @ at.gamma + at.lower @ at.d + at.upper @ (1.0 - at.d))
+    if rows.hinge:
+        return (
+            at.xi / at.nu,
+            asked,
+            (total + float(at.xi @ at.nu)) / (count + len(at.s)),
+            (float(count + len(at.s))),
+        )
+    give = 0.5 / rows.cost
+    at.xi[:] = give * at.gamma
+    return give, asked - at.xi, total / count, float(count)
+
+
+def _reach_of(at: State, change: State, hinge: bool) -> float:
+    """Return how far the state may move along a change before a bound is met, at most 1."""
+    worst = max(
+        1.0, _soonest(at.s, change.s), _soonest(at.gamma, change.gamma),
+        _soonest(at.d, change.d), _soonest(1.0 - at.d, -change.d),
+        _soonest(at.lower, change.lower), _soonest(at.upper, change.upper),
+    )  # fmt: skip
+    if hinge:
+        worst = max(worst, _soonest(at.xi, change.xi), _soonest(at.nu, change.nu))
+    return 1.0 / worst
+
+
+def _complementarity(at: State, change: State, length: float, hinge: bool) -> float:
+    """Return the sum of the products that must vanish, after so long a step."""
+    pairs = [("s", "gamma"), ("d", "lower"), *([("xi", "nu")] if hinge else [])]
+    total = float((1.0 - at.d - length * change.d) @ (at.upper + length * change.upper))
+    for first, second in pairs:
+        x, y = getattr(at, first), getattr(at, second)
+        dx, dy = getattr(change, first), getattr(change, second)
+        total += float(x @ y + length * (x @ dy + dx @ y + length * (dx @ dy)))
+    return total
+
+
+def verdict(rows: Rows, gamma: Array, d: Array) -> tuple[Array, Array, float, float, float]:
+    """Return objectives and KKT violation of (gamma, d), nothing taken from the iteration.
 
     Returns
     -------
@@ -276,38 +302,25 @@ def verdict(factor, p, q, margin, target, cost, hinge, gamma, d):  # type: ignor
     primal, dual, kkt : float
         The balance of each d counts relative to all that its rows could pull.
     """
-    n, m = len(factor), len(d)
+    p, q, margin, cost = rows.p, rows.q, rows.margin, rows.cost
+    n, m = len(rows.factor), len(d)
     beta, balance = _onto(gamma, p, q, margin, n)
-    w = np.dot(factor.T, beta)
-    f = np.dot(factor, w)
-    norm2 = 0.5 * np.dot(w, w)
-    primal, dual, kkt = norm2, -norm2, 0.0
-    short = target - reach(f, d, p, q, margin)
-    off = np.empty(len(gamma))
-    for k in range(len(gamma)):
-        missed = short[k] if short[k] > 0.0 else 0.0
-        share = gamma[k] / cost[k]
-        dual += target[k] * gamma[k]
-        if hinge:
-            primal += cost[k] * missed
-            wish = share + short[k]
-            wish = 0.0 if wish < 0.0 else (1.0 if wish > 1.0 else wish)
-            off[k] = wish - share
-        else:
-            primal += cost[k] * missed * missed
-            dual -= 0.25 * gamma[k] * share
-            off[k] = missed - 0.5 * share
-    for k in range(len(off)):
-        kkt = max(kkt, abs(off[k]))
+    w = rows.factor.T @ beta
+    f = rows.factor @ w
+    norm2 = 0.5 * float(w @ w)
+    short = rows.target - reach(f, d, p, q, margin)
+    missed, share = np.maximum(short, 0.0), gamma / cost
+    dual = float(rows.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
+    if rows.hinge:
+        primal = norm2 + float(cost @ missed)
+        off = np.clip(share + short, 0.0, 1.0) - share
+    else:
+        primal = norm2 + float(cost @ missed**2)
+        dual -= 0.25 * float(gamma @ share)
+        off = missed - 0.5 * share
     # All that the rows of each d could pull: those of either block, whatever their sign.
-    most = np.zeros(m)
-    for i in range(m):
-        for j in range(q):
-            most[i] += margin * cost[p * q + i * q + j]
-        for j in range(p):
-            most[i] += margin * cost[p * q + m * q + j * m + i]
-    for k in range(m):
-        dual -= max(balance[k], 0.0)
-        wish = min(max(d[k] + balance[k] / most[k], 0.0), 1.0)
-        kkt = max(kkt, abs(wish - d[k]))
+    blocks = np.split(cost, [p * q, p * q + m * q])
+    most = margin * (blocks[1].reshape(m, q).sum(axis=1) + blocks[2].reshape(p, m).sum(axis=0))
+    wish = np.clip(d + balance / most, 0.0, 1.0)
+    kkt = max(float(np.abs(off).max()), float(np.abs(wish - d).max(initial=0.0)))
     return beta, f, primal, dual, kkt

@@ -1,4 +1,4 @@
-"""Kernels, and the training kernel matrix whole or column by column within a memory budget.
+"""Kernels, and the training kernel matrix: whole, or made on demand.
 
 The papers' Gaussian kernel is exp(-|u - v|^2 / (2 sigma^2)); here gamma = 1 / (2 sigma^2).
 """
@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf
 
 Array = NDArray[np.float64]
 KernelFunction = Callable[[Array, Array], Array]
 
 KERNELS = ("linear", "rbf", "poly", "precomputed")
 
-# A precomputed matrix up to this size is proved positive semi-definite, a larger one sampled.
-_PROOF_SIZE = 2000
+# A precomputed matrix up to this size is proved positive semi-definite before it is used. Of a
+# larger one so many points are, evenly spread, and after the solution its support vectors.
+_PROOF_SIZE = 400
+# Up to this size the whole matrix costs less than asking for its rows one by one.
+_WHOLE_SIZE = 1500
+# From so many points a dimension on, solving in the feature space costs less than any kernel.
+_POINTS_PER_DIMENSION = 3
+# Rows of X whose kernel values are made at once: (rows x columns) stays in the processor's cache.
+_CACHED_VALUES = 100_000
+_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Kernel:
     function: KernelFunction | None = None
 
     def between(self, X: Array, Y: Array) -> Array:
-        """Kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
+        """Return kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
 
         For a precomputed kernel X already holds them and is returned.
         """
@@ -50,15 +61,33 @@ class Kernel:
             return X
         if self.function is not None:
             return np.asarray(self.function(X, Y), dtype=float)
+        return self.finish(self.left(X) @ self.right(Y).T)
+
+    def left(self, X: Array) -> Array:
+        """Return what multiplies :meth:`right` so that :meth:`finish` gives the kernel values.
+
+        For "rbf" the exponent is one inner product, so the matrix is touched by BLAS once:
+        -gamma |u - v|^2 = (2 gamma u, -gamma |u|^2, 1)'(v, 1, -gamma |v|^2).
+        """
+        if self.name != "rbf":
+            return X
+        squares = -self.gamma * np.einsum("ij,ij->i", X, X)
+        return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
+
+    def right(self, Y: Array) -> Array:
+        """Return the other factor of :meth:`left`."""
+        if self.name != "rbf":
+            return Y
+        squares = -self.gamma * np.einsum("ij,ij->i", Y, Y)
+        return np.column_stack([Y, np.ones(len(Y)), squares])
+
+    def finish(self, product: Array) -> Array:
+        """Turn products of left and right into kernel values, in place where that is possible."""
         if self.name == "linear":
-            return X @ Y.T
+            return product
         if self.name == "poly":
-            return (self.gamma * (X @ Y.T) + self.coef0) ** self.degree
-        # -gamma |u - v|^2 expanded; rounding may leave it a little above zero.
-        product = X @ Y.T
-        product *= 2.0 * self.gamma
-        product -= self.gamma * np.einsum("ij,ij->i", X, X)[:, None]
-        product -= self.gamma * np.einsum("ij,ij->i", Y, Y)[None, :]
+            return (self.gamma * product + self.coef0) ** self.degree
+        # Rounding may leave the exponent a little above zero.
         np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 
@@ -71,7 +100,7 @@ def settle_kernel(
     X: Array,
     weight: Array | None = None,
 ) -> Kernel:
-    """Kernel with gamma as a number.
+    """Return a kernel with gamma as a number.
 
     ``gamma="scale"`` is 1 / (d Var X), the variance weighted as the samples are, so that a sample
     twice counts as one of twice the weight; "auto" is 1 / d.
@@ -113,7 +142,7 @@ class Gram:
     X : ndarray, shape (n, d)
         Training points.
     matrix : ndarray, shape (n, n), or None
-        The whole matrix; None when it would not fit the memory budget.
+        The whole matrix; None when it is made on demand.
     """
 
     kernel: Kernel
@@ -122,23 +151,85 @@ class Gram:
 
     @property
     def n_points(self) -> int:
-        """Number of training points."""
+        """Return the number of training points."""
         return len(self.X) if self.matrix is None else len(self.matrix)
 
     def diagonal(self) -> Array:
-        """K(x, x) of every training point, shape (n,)."""
+        """Return K(x, x) of every training point, shape (n,)."""
         if self.matrix is not None:
             return np.diagonal(self.matrix)
-        kernel = self.kernel
-        if kernel.name == "rbf":
+        if self.kernel.name == "rbf":
             return np.ones(len(self.X))
-        squares = np.einsum("ij,ij->i", self.X, self.X)
-        if kernel.name == "linear":
-            return squares
-        return (kernel.gamma * squares + kernel.coef0) ** kernel.degree
+        return self.kernel.finish(np.einsum("ij,ij->i", self.X, self.X))
+
+    def held(self, budget_mb: float) -> Gram:
+        """Return the same kernel with its matrix held whole, if that fits the budget (MB)."""
+        if self.matrix is not None or 8e-6 * self.n_points**2 > budget_mb:
+            return self
+        return Gram(self.kernel, self.X, self.kernel.between(self.X, self.X))
+
+    def is_low_rank(self) -> bool:
+        """Return whether the kernel is known to have few dimensions for so many points."""
+        d, degree = self.X.shape[1], self.kernel.degree
+        dimensions = {"linear": d, "poly": comb(d + degree, d)}.get(self.kernel.name, np.inf)
+        return _POINTS_PER_DIMENSION * dimensions <= self.n_points
+
+    def factor(self, most: int) -> Array | None:
+        """Return L (n, r) with K = L L', or None where r would exceed ``most``.
+
+        A linear kernel's features, else a Cholesky factorisation that pivots on the largest entry
+        left on the diagonal and so needs r rows of the kernel only.
+        """
+        n = self.n_points
+        if self.kernel.name == "linear" and self.X.shape[1] <= most:
+            return self.X
+        rest = np.array(self.diagonal(), dtype=float)
+        enough = n * np.finfo(float).eps * float(rest.max())
+        L, row = np.zeros((n, most), order="F"), np.empty((1, n))
+        for k in range(most):
+            pivot = int(np.argmax(rest))
+            if rest[pivot] <= enough:
+                return L[:, :k]
+            self.rows(np.array([pivot]), out=row)
+            L[:, k] = (row[0] - L[:, :k] @ L[pivot, :k]) / np.sqrt(rest[pivot])
+            rest -= L[:, k] ** 2
+        return None
+
+    def rows(self, points: NDArray[np.intp], out: Array) -> None:
+        """Write the kernel rows of some points, shape (points, n)."""
+        if self.matrix is not None:
+            out[:] = self.matrix[points]
+            return
+        left, right = self._sides
+        np.matmul(left[points], right.T, out=out)
+        values = self.kernel.finish(out)
+        if values is not out:
+            out[:] = values
+
+    @cached_property
+    def _sides(self) -> tuple[Array, Array]:
+        return self.kernel.left(self.X), self.kernel.right(self.X)
+
+    def prove(self, support: NDArray[np.intp]) -> None:
+        """Refuse a given matrix that is not positive semi-definite on the support of a solution.
+
+        What was not proved when the matrix came: the solution is then the exact one for the points
+        that carry it, and every other point is at its bound.
+
+        Raises
+        ------
+        ValueError
+            With the lowest eigenvalue.
+        """
+        given = self.kernel.name in ("precomputed", "callable")
+        if given and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
+            block = self.matrix[np.ix_(support, support)]
+            _prove_semi_definite(block, float(np.max(np.abs(np.diagonal(self.matrix)))))
 
     def times(self, beta: Array) -> Array:
-        """K beta, shape (n,)."""
+        """Return K beta, shape (n,)."""
+        if self.kernel.name == "linear":
+            return self.X @ (self.X.T @ beta)
         support = np.flatnonzero(beta)
         if self.matrix is not None:
             if len(support) * 2 < len(beta):
@@ -148,10 +239,10 @@ class Gram:
 
 
 def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Array:
-    """K(X, support) beta, shape (n,), in blocks that stay in the processor's cache."""
+    """Return K(X, support) beta, shape (n,), in blocks that stay in the processor's cache."""
     if kernel.name == "precomputed":
         return X @ beta
-    rows = max(16, 100_000 // max(1, len(support)))
+    rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
     for start in range(0, len(X), rows):
         out[start : start + rows] = kernel.between(X[start : start + rows], support) @ beta
@@ -159,7 +250,14 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
 
 
 def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
-    """Training kernel, whole when n^2 doubles fit the budget (MB).
+    """Return the training kernel: whole when it is given or small, else made on demand.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : ndarray, shape (n, d), or (n, n) for a precomputed kernel
+    budget_mb : float
+        Memory that the whole matrix may take, MB.
 
     Raises
     ------
@@ -170,11 +268,12 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
     if kernel.name == "precomputed":
         check_precomputed(X)
         return Gram(kernel, X, X)
-    if 8e-6 * len(X) ** 2 > budget_mb and kernel.function is None:
-        return Gram(kernel, X, None)
+    if kernel.function is None:
+        gram = Gram(kernel, X, None)
+        small = len(X) <= _WHOLE_SIZE and not gram.is_low_rank()
+        return gram.held(budget_mb) if small else gram
     matrix = kernel.between(X, X)
-    if kernel.function is not None:
-        check_precomputed(matrix)
+    check_precomputed(matrix)
     return Gram(kernel, X, matrix)
 
 
@@ -194,16 +293,38 @@ def check_precomputed(K: Array) -> None:
     if not np.isfinite(K).all():
         raise ValueError("the kernel matrix holds NaN or infinity")
     size = float(np.max(np.abs(np.diagonal(K)))) if len(K) else 0.0
-    asymmetry = float(np.max(np.abs(K - K.T))) if len(K) else 0.0
+    asymmetry = _asymmetry(K)
     if asymmetry > 1e-8 * max(size, 1e-300):
         raise ValueError(f"the kernel matrix is not symmetric: entries differ by {asymmetry:.3g}")
-    part = K[:_PROOF_SIZE, :_PROOF_SIZE]
-    shifted = part + 1e-8 * max(size, 1e-300) * np.eye(len(part))
-    try:
-        np.linalg.cholesky(shifted)
-    except np.linalg.LinAlgError:
-        lowest = float(np.linalg.eigvalsh(part)[0])
-        raise ValueError(
-            f"the kernel matrix is not positive semi-definite: eigenvalue {lowest:.3g}; "
-            "use a positive semi-definite kernel, or clip its negative eigenvalues"
-        ) from None
+    # Every patient's regions lie side by side: a stride takes some of each.
+    every = -(-len(K) // _PROOF_SIZE)
+    _prove_semi_definite(K[::every, ::every].copy(), size)
+
+
+def _prove_semi_definite(block: Array, size: float) -> None:
+    """Refuse a block of a kernel matrix that is not positive semi-definite, to 1e-8 of ``size``.
+
+    The lower triangle of ``block`` is overwritten by its factor.
+    """
+    ridge = 1e-8 * max(size, 1e-300)
+    diagonal = np.diagonal(block).copy()
+    block.flat[:: len(block) + 1] += ridge
+    # LAPACK sees the transpose: what is its upper triangle is the lower one here.
+    if dpotrf(block.T, lower=0, clean=0, overwrite_a=1)[1] == 0:
+        return
+    block.flat[:: len(block) + 1] = diagonal
+    lowest = float(np.linalg.eigvalsh(block, UPLO="U")[0])
+    raise ValueError(
+        f"the kernel matrix is not positive semi-definite: eigenvalue {lowest:.3g}; "
+        "use a positive semi-definite kernel, or clip its negative eigenvalues"
+    )
+
+
+def _asymmetry(K: Array) -> float:
+    """Return the largest difference of two mirrored entries, by blocks: K' is read in strides."""
+    most = 0.0
+    for i in range(0, len(K), _BLOCK):
+        for j in range(i, len(K), _BLOCK):
+            block = K[i : i + _BLOCK, j : j + _BLOCK] - K[j : j + _BLOCK, i : i + _BLOCK].T
+            most = max(most, float(block.max()), -float(block.min()))
+    return most

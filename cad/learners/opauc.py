@@ -110,14 +110,14 @@ def opauc_path(
 
 
 def opauc_objective(w: Floats, X: Floats, sign: Floats, lambda_: float) -> float:
-    """Batch objective lambda/2 |w|^2 + mean over all pairs of (1 - w'(x_p - x_q))^2 / 2."""
+    """Return lambda/2 |w|^2 + mean over all pairs of (1 - w'(x_p - x_q))^2 / 2."""
     f = X @ w
     loss = 1.0 - np.subtract.outer(f[sign > 0], f[sign < 0])
     return 0.5 * lambda_ * float(w @ w) + 0.5 * float(np.mean(loss * loss))
 
 
 def opauc_gradient(w: Floats, X: Floats, sign: Floats, lambda_: float) -> Floats:
-    """Gradient of :func:`opauc_objective` from means and covariances alone, (d,)."""
+    """Return the gradient of :func:`opauc_objective` from means and covariances alone, (d,)."""
     up, down = X[sign > 0], X[sign < 0]
     between = up.mean(0) - down.mean(0)
     up, down = up - up.mean(0), down - down.mean(0)
@@ -129,7 +129,7 @@ def opauc_gradient(w: Floats, X: Floats, sign: Floats, lambda_: float) -> Floats
 def _pass_moments(
     X: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """All grid points in one pass; mean and covariance of both classes are shared by them."""
+    """Fit all grid points in one pass; mean and covariance of both classes are shared by them."""
     n, d = X.shape
     a, b = len(steps), len(lams)
     w = np.zeros((a, b, d))
@@ -182,7 +182,7 @@ def _pass_moments(
 def _pass_factor(
     gram: Floats, sign: Floats, weight: Floats, steps: Floats, lams: Floats
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """The same with w = X' coefficients: only inner products of rows are touched."""
+    """Fit the same with w = X' coefficients: only inner products of rows are touched."""
     n = len(gram)
     a, b = len(steps), len(lams)
     out = np.zeros((a, b, n))

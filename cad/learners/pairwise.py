@@ -1,6 +1,6 @@
 """Pairwise hinge problems: thousands of pair rows that live on about a hundred points.
 
-Positives p, negatives q and unlabelled points m give the rows of METHODS 2,
+Positives p, negatives q and unlabelled points m give the rows of docs/methods.md 2,
 
     f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1,
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.lapack import dpstrf
 
-from cad.learners.interior import reach, step, verdict
+from cad.learners.interior import Rows, State, reach, step, verdict
 from cad.learners.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
@@ -56,12 +56,12 @@ class PairwiseProblem:
 
     @property
     def n_unlabelled(self) -> int:
-        """Points without a label."""
+        """Return the number of points without a label."""
         return len(self.factor) - self.n_positive - self.n_negative
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Rows of the three blocks: positive-negative, unlabelled-negative, positive-unlabelled."""
+        """Return the numbers of pq, mq and pm rows."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         return p * q, m * q, p * m
 
@@ -70,7 +70,7 @@ class PairwiseProblem:
         return replace(self, labelled_cost=labelled, unlabelled_cost=unlabelled)
 
     def costs(self) -> Floats:
-        """Cost of every row, (rows,)."""
+        """Return the cost of every row, (rows,)."""
         p, q, m = self._split(self.weight)
         return np.concatenate(
             [
@@ -81,11 +81,11 @@ class PairwiseProblem:
         )
 
     def targets(self) -> Floats:
-        """Margin t of every row, (rows,)."""
+        """Return the margin t of every row, (rows,)."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     def general(self) -> Problem:
-        """The same rows in the general form of METHODS 2, for reference solvers."""
+        """Return the same rows in the general form of docs/methods.md 2, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
@@ -143,21 +143,21 @@ def solve_pairwise(
     Solution
         Deterministic: the same bits for the same problem and start.
     """
-    rows = (
+    rows = Rows(
         np.ascontiguousarray(problem.factor), problem.n_positive, problem.n_negative,
         float(problem.margin), problem.targets(), problem.costs(), problem.norm == 1,
     )  # fmt: skip
-    state = _start(problem, rows[4], rows[5], start)
+    state = _start(problem, rows, start)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
-        solution = _judged(verdict(*rows, state.gamma, state.d), state, iteration, tol)
+        solution = _judged(verdict(rows, state.gamma, state.d), state, iteration, tol)
         # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
         if best is None or _merit(solution) < _merit(best):
             best = solution
         if solution.converged or iteration == max_iter:
             break
         try:
-            length = step(*rows, *vars(state).values())
+            length = step(rows, state)
         except np.linalg.LinAlgError:
             break
         if length == 0.0:
@@ -169,31 +169,15 @@ def _merit(solution: Solution) -> float:
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
-@dataclass
-class _State:
-    """The interior point, in the order :func:`cad.learners.interior.step` takes it."""
-
-    w: Floats
-    d: Floats
-    s: Floats
-    xi: Floats
-    gamma: Floats
-    nu: Floats
-    lower: Floats
-    upper: Floats
-
-
-def _start(
-    problem: PairwiseProblem, target: Floats, cost: Floats, start: Solution | None
-) -> _State:
-    """Cold in the middle of every box, or near an earlier solution."""
+def _start(problem: PairwiseProblem, rows: Rows, start: Solution | None) -> State:
+    """Return a start in the middle of every box, or near an earlier solution."""
     factor = problem.factor
     if start is None:
         w, d, near = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5), 1.0
     else:
         w, d, near = factor.T @ start.beta, np.clip(start.u, 0.1, 0.9), 0.1
     asked = reach(factor @ w, d, problem.n_positive, problem.n_negative, float(problem.margin))
-    short = target - asked
+    short, cost = rows.target - asked, rows.cost
     s, xi = np.maximum(-short, 0.0) + near, np.maximum(short, 0.0) + near
     if problem.norm == 1:
         share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
@@ -201,11 +185,11 @@ def _start(
     else:
         gamma = 2.0 * cost * xi
     price = float((s * gamma).mean())
-    return _State(w, d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
+    return State(w, d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
 
 
 def _judged(
-    found: tuple[Floats, Floats, float, float, float], state: _State, iterations: int, tol: float
+    found: tuple[Floats, Floats, float, float, float], state: State, iterations: int, tol: float
 ) -> Solution:
     beta, f, primal, dual, kkt = found
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)

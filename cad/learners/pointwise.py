@@ -1,30 +1,37 @@
 """The fast solver of pointwise problems: pairs of rows first, then an exact active set.
 
 SMO finds out cheaply which rows matter; the active set turns its rough answer into the exact one
-(or fails, and SMO goes on with a tenth of the tolerance). Without the whole kernel matrix, or with
-too many free rows to factorise, SMO alone goes on until the solution passes its own judgement.
+(or fails, and SMO goes on with a tenth of the tolerance). Kernel rows are made when they are first
+needed. Where they no longer fit the memory, pairs are moved by blocks and the active set works on
+the points that may still change. Kernels of few dimensions are solved in their feature space: at
+once where they are known to have few, or when the active set has failed on them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cad.learners.active_set import active_set
 from cad.learners.decomposition import block_size, smo_by_blocks
-from cad.learners.kernels import Gram
+from cad.learners.kernels import Gram, Kernel
+from cad.learners.lowrank import solve_low_rank
 from cad.learners.problem import Array, Problem, Solution, judge
+from cad.learners.rows import Iterate, Rows, RowStore, read_rows
 from cad.learners.smo import smo
 
-_FIRST_EPS = 0.1
+# Violation that pairs leave to the active set; more where a move costs a pass over many rows.
+_FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
+# Most dimensions that are looked for when the active set has failed.
+_MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest Cholesky factor of the active set.
 _MAX_FREE = 3000
-# Without the whole kernel: pairs to this tolerance, then the active set on the unsettled points.
+# By blocks: pairs to this tolerance, then the active set on the unsettled points.
 _PART_EPS = 0.011
 _PART_ROUNDS = 8
 _MAX_PART = 6000
@@ -33,26 +40,12 @@ _MAX_PART = 6000
 _RHO = 0.3
 _LARGEST_RHO = 1e3
 _FIRST_SCALE = 0.5
+# Violation that the active set leaves, units of the margin.
 _EXACT = 1e-10
 
 
-@dataclass
-class _Work:
-    """Arrays the numba kernels share, in their notation (:mod:`cad.learners.smo`)."""
-
-    point: NDArray[np.int64]
-    sign: Array
-    r: Array
-    q: Array
-    c: Array
-    learned: bool
-    gamma: Array
-    f: Array
-    u: Array
-
-
 def is_pointwise(problem: Problem) -> bool:
-    """Whether every row looks at one point with sign +-1 and the extra scalars are (b[, s])."""
+    """Return whether every row looks at one point with sign +-1 and the scalars are (b[, s])."""
     if problem.r != 1 or problem.A.nnz != problem.n_rows or not 1 <= len(problem.lower) <= 2:
         return False
     return bool(
@@ -95,82 +88,192 @@ def solve_hybrid(
     Solution
         The same bits on every run.
     """
-    work = _prepare(gram, problem, start)
-    iterations = 0
-    whole = gram.matrix is not None
-    if start is not None and whole and polish:
-        solution, iterations = _finish(gram, problem, work, tol, iterations)
+    work = _Work(gram, problem, tol, cache_mb, start)
+    if polish and gram.is_low_rank():
+        solution = work.in_feature_space()
         if solution is not None:
             return solution
-        work = _prepare(gram, problem, start)
-    _balance(work)
-    work.f = gram.times(problem.A.T @ work.gamma)
-    size = block_size(cache_mb, gram.n_points)
-    rho = _RHO * float(np.mean(gram.diagonal()))
-    state = np.array([_FIRST_SCALE, rho, _FIRST_SCALE, 0.0])
+    if start is not None and polish and work.store is not None:
+        solution = work.finish(work.at)
+        if solution is not None:
+            return solution
+    return _alternate(work, polish)
+
+
+@dataclass
+class _Work:
+    """One solve: what it is given, and where it stands."""
+
+    gram: Gram
+    problem: Problem
+    tol: float
+    cache_mb: float
+    start: Array | None
+    rows: Rows = field(init=False)
+    at: Iterate = field(init=False)
+    # None when the rows that are needed do not fit.
+    store: RowStore | None = field(init=False)
+    # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`cad.learners.smo.smo`).
+    scale: Array = field(init=False)
+    iterations: int = 0
+    best: Solution | None = None
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.rows = read_rows(problem)
+        self.store = RowStore(self.gram, self.cache_mb)
+        gamma = np.zeros(problem.n_rows)
+        if self.start is not None:
+            gamma = spread_coefficients(problem, self.start)
+        self.at = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
+        if self.start is not None:
+            self.at.f[:] = self.gram.times(problem.coefficients(gamma))
+        rho = _RHO * float(np.mean(self.store.kernel.diagonal))
+        self.scale = np.array([_FIRST_SCALE, rho, 0.0])
+
+    def pairs(self, eps: float, most: int) -> float:
+        """Move pairs until the violation is below ``eps``; return the violation left."""
+        moves = 0
+        while self.store is not None:
+            done, violation, wanted = smo(
+                self.store.kernel, self.rows, self.at, self.scale, eps, most - moves
+            )
+            moves += int(done)
+            if wanted < 0:
+                self.iterations += moves
+                return float(violation)
+            if not self.store.fetch(np.array([wanted])):
+                self.store = None
+        size = block_size(self.cache_mb, self.gram.n_points)
+        done, violation = smo_by_blocks(
+            self.gram, size, self.rows, self.at, self.scale, eps, most - moves
+        )
+        self.iterations += moves + done
+        return violation
+
+    def finish(self, start: Iterate) -> Solution | None:
+        """Return the exact solution from the active set, or None; ``start`` stays as it is."""
+        assert self.store is not None  # nosec B101  # noqa: S101 (the caller's)
+        rows, trial = self.rows, start.copy()
+        free = len(rows.free(trial.gamma))
+        if free > _MAX_FREE:
+            return None
+        learned = rows.learned and (trial.u[1] > 0 or not trial.gamma.any() or free > 0)
+        steps, violation = active_set(
+            self.store, rows._replace(learned=learned), trial, np.zeros(2), tol=_EXACT,
+            max_iter=20 * (len(rows.point) + 100),
+            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(1, free // 10),
+        )  # fmt: skip
+        self.iterations += steps
+        if not np.isfinite(violation):
+            return None
+        solution = self.judged(trial, "hybrid")
+        return solution if solution.converged else None
+
+    def in_feature_space(self) -> Solution | None:
+        """Return the solution by the interior point, or None: too many dimensions, or it failed."""
+        factor = self.gram.factor(min(_MOST_DIMENSIONS, self.gram.n_points // 2))
+        if factor is None:
+            return None
+        solution = solve_low_rank(
+            factor, self.gram.times, self.problem, gap_tol=self.tol, kkt_tol=10 * self.tol
+        )
+        return solution if solution.converged else None
+
+    def finish_part(self, eps: float) -> Solution | None:
+        """Return the exact solution through the points that may still change, others held fixed.
+
+        Their kernel is small enough to hold. Points outside that turn out to violate are taken in,
+        and it is solved again; None when there are too many or the active set gives up.
+        """
+        part = np.zeros(0, dtype=np.int64)
+        trial = self.at.copy()
+        reach = 10 * eps
+        for _ in range(_PART_ROUNDS):
+            part, reach = _unsettled(self.rows, trial, part, reach, eps)
+            if not 0 < len(part) <= _MAX_PART:
+                return None
+            steps, violation = _solve_part(self.gram, self.rows, trial, part)
+            self.iterations += steps
+            if not np.isfinite(violation):
+                return None
+            solution = self.judged(trial, "hybrid")
+            if solution.converged:
+                return solution
+            reach = eps = 0.1 * self.tol
+        return None
+
+    def judged(self, at: Iterate, solver: str) -> Solution:
+        """Return the solution as it stands; f is made afresh, in ``at`` too."""
+        problem = self.problem
+        at.f[:] = (self.store or self.gram).times(problem.coefficients(at.gamma))
+        return judge(
+            problem, at.f.copy(), at.gamma.copy(), at.u[: len(problem.lower)].copy(),
+            iterations=self.iterations, solver=solver, gap_tol=self.tol, kkt_tol=10 * self.tol,
+        )  # fmt: skip
+
+    def keep_best(self) -> Solution:
+        """Judge where the pairs stand; return that, or the better one so far."""
+        solution = self.judged(self.at, "smo")
+        if self.best is None or solution.converged or not self.best.gap < solution.gap:
+            self.best = solution
+        return self.best
+
+
+def _alternate(work: _Work, polish: bool) -> Solution:
+    """Move pairs to a tolerance that falls by tenths, each followed by a try of the active set."""
+    _balance(work.rows, work.at.gamma)
+    if work.at.gamma.any():
+        work.at.f[:] = work.gram.times(work.problem.coefficients(work.at.gamma))
+    n_rows, scale = len(work.rows.point), work.scale
     # Small costs make small duals, which need a softer anchor to move the scale at all.
-    stiffest = _LARGEST_RHO * rho * max(1.0, 1.0 / float(np.median(work.c)))
-    exact = whole and polish
+    stiffest = _LARGEST_RHO * scale[1] * max(1.0, 1.0 / float(np.median(work.rows.c)))
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
-    limit = _FIRST_MOVES * work.point.size if exact else 1000 * (work.point.size + 1000)
-    most = 300 * (work.point.size + 300) if exact else limit
-    eps, best, imbalance = _FIRST_EPS, None, np.inf
+    limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
+    eps, imbalance = _FIRST_EPS if work.gram.matrix is not None else _FIRST_EPS_LARGE, np.inf
+    failed = False
     for _ in range(_ROUNDS):
-        state[3] = float(-(work.q * work.sign) @ work.gamma)
-        state[2] = max(0.0, state[0] + state[1] * state[3])
-        done, violation, b = _pairs(gram, size, work, state, eps, limit)
-        iterations += done
-        work.u[:] = b, state[2] if work.learned else 0.0
-        state[0] = state[2]
-        if exact:
-            solution, iterations = _finish(gram, problem, work, tol, iterations)
-            if solution is not None:
-                return solution
+        exact = polish and work.store is not None
+        scale[2] = float(-(work.rows.q * work.rows.sign) @ work.at.gamma)
+        before = work.iterations
+        violation = work.pairs(eps, limit if exact else 1000 * (n_rows + 1000))
+        moved = work.iterations > before
+        scale[0] = work.at.u[1]
+        solution = None
+        if polish and work.store is not None:
+            solution = work.finish(work.at)
+            # A whole matrix of hidden low rank, as a linear kernel that was given, is worth a look.
+            if solution is None and not failed and work.gram.matrix is not None:
+                failed, solution = True, work.in_feature_space()
         elif polish and eps <= _PART_EPS and violation <= eps:
-            solution, iterations = _finish_part(gram, problem, work, eps, tol, iterations)
-            if solution is not None:
-                return solution
+            solution = work.finish_part(eps)
+        if solution is not None:
+            return solution
         if violation > eps:
-            limit = min(4 * limit, most)
+            limit = min(4 * limit, 300 * (n_rows + 300))
             continue
-        if work.learned:
+        if work.rows.learned:
             # The anchor has moved: go on at this eps until the scale balances about as well, and
             # stiffen the proximal term only where moving the anchor does not get there.
-            before, imbalance = imbalance, _scale_imbalance(work)
-            if imbalance > max(tol, eps):
-                if imbalance > 0.3 * before and state[1] < stiffest:
-                    state[1] *= 10
+            last, imbalance = imbalance, _scale_imbalance(work.rows, work.at)
+            if imbalance > max(work.tol, eps):
+                if imbalance > 0.3 * last and scale[1] < stiffest:
+                    scale[1] *= 10
                     continue
-                if done > 0:
+                if moved:
                     continue  # else no pair answers to the anchor: only a smaller eps makes one
         if eps <= 2e-4 or not polish:
-            best = _judged(gram, problem, work, tol, iterations, "smo", best)
+            best = work.keep_best()
             if best.converged:
                 return best
         if eps <= _LAST_EPS:
             break
         eps /= 10
-    return _judged(gram, problem, work, tol, iterations, "smo", best)
-
-
-def _prepare(gram: Gram, problem: Problem, start: Array | None) -> _Work:
-    B = problem.B.toarray()
-    sign = np.ascontiguousarray(problem.A.data, dtype=float)
-    learned = B.shape[1] == 2
-    q = -sign * B[:, 1] if learned else np.zeros(len(sign))
-    point = problem.A.indices.astype(np.int64)
-    gamma = np.zeros(len(sign))
-    f = np.zeros(problem.n_points)
-    if start is not None:
-        gamma = spread_coefficients(problem, start)
-        f = gram.times(problem.A.T @ gamma)
-    return _Work(
-        point, sign, sign * problem.t, q, problem.c.astype(float), learned, gamma, f, np.zeros(2)
-    )
+    return work.keep_best()
 
 
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
-    """Duals gamma in their box whose A' gamma is as near to beta as rows allow.
+    """Return duals gamma in their box whose A' gamma is as near to beta as rows allow.
 
     Rows of one point and sign are filled from the largest margin on: that one binds first.
     """
@@ -178,156 +281,78 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     rest = np.array(beta, dtype=float)
     if rest.shape != (problem.n_points,):
         raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
-    order = np.argsort(-problem.t, kind="stable")
     point, sign = problem.A.indices, problem.A.data
-    # Rows of a point are few: a second pass serves the second row, and so on.
-    seen: set[tuple[int, float]] = set()
-    for j in order:
-        i = int(point[j])
-        if rest[i] * sign[j] > 0 and (i, sign[j]) not in seen:
+    for j in np.argsort(-problem.t, kind="stable"):
+        i = point[j]
+        if rest[i] * sign[j] > 0:
             gamma[j] = min(rest[i] * sign[j], problem.c[j])
             rest[i] -= sign[j] * gamma[j]
     return gamma
 
 
-def _balance(work: _Work) -> None:
+def _balance(rows: Rows, gamma: Array) -> None:
     """Make sum sign gamma = 0 by lowering rows of the heavier sign, free ones first."""
-    excess = float(work.sign @ work.gamma)
+    excess = float(rows.sign @ gamma)
     if excess == 0.0:
         return
-    side = np.flatnonzero((work.sign * excess > 0) & (work.gamma > 0))
-    free_first = side[np.argsort(work.gamma[side] >= work.c[side], kind="stable")]
+    side = np.flatnonzero((rows.sign * excess > 0) & (gamma > 0))
+    free_first = side[np.argsort(gamma[side] >= rows.c[side], kind="stable")]
     left = abs(excess)
     for j in free_first:
-        cut = min(work.gamma[j], left)
-        work.gamma[j] -= cut
+        cut = min(gamma[j], left)
+        gamma[j] -= cut
         left -= cut
         if left <= 0:
             break
 
 
-def _scale_imbalance(work: _Work) -> float:
-    """How far sum w gamma is from what s asks (0, or <= 0 at s = 0), relative to its terms."""
-    terms = -work.q * work.sign * work.gamma
+def _scale_imbalance(rows: Rows, at: Iterate) -> float:
+    """Return how far sum w gamma is from what s asks, relative to its terms.
+
+    It must be 0, or at most 0 where s = 0.
+    """
+    terms = -rows.q * rows.sign * at.gamma
     total = float(terms.sum())
-    if work.u[1] <= 0:
+    if at.u[1] <= 0:
         total = max(total, 0.0)
     size = float(np.abs(terms).sum())
     return abs(total) / size if size > 0 else 0.0
 
 
-def _pairs(
-    gram: Gram, size: int, work: _Work, state: Array, eps: float, limit: int
-) -> tuple[int, float, float]:
-    """Moves, violation left and intercept of SMO, by blocks without the whole matrix."""
-    numbers = (
-        work.point, work.sign, work.r, work.q, work.c, work.learned, state, work.gamma, work.f,
-        eps, limit,
-    )  # fmt: skip
-    if gram.matrix is None:
-        return smo_by_blocks(gram, size, *numbers)
-    done, violation, b = smo(np.ascontiguousarray(gram.matrix), *numbers)
-    return int(done), float(violation), float(b)
+def _unsettled(
+    rows: Rows, at: Iterate, part: NDArray[np.int64], reach: float, eps: float
+) -> tuple[NDArray[np.int64], float]:
+    """Return the points of ``part`` and those whose rows are within reach of changing.
 
-
-def _finish(
-    gram: Gram, problem: Problem, work: _Work, tol: float, iterations: int
-) -> tuple[Solution | None, int]:
-    """The exact solution from the active set, or None; ``work`` keeps SMO's state."""
-    assert gram.matrix is not None  # nosec B101  # noqa: S101 (the caller's)
-    free = int(np.sum((work.gamma > 0) & (work.gamma < work.c)))
-    if free > _MAX_FREE:
-        return None, iterations
-    room = min(_MAX_FREE, len(work.f), 2 * free + 200)
-    gamma, f, u = work.gamma.copy(), work.f.copy(), work.u.copy()
-    learned = work.learned and (u[1] > 0 or not gamma.any() or free > 0)
-    done, violation = active_set(
-        np.ascontiguousarray(gram.matrix), work.point, work.sign, work.r, work.q, work.c,
-        learned, gamma, f, u, np.zeros(2), _EXACT, 20 * (len(work.point) + 100), room,
-        max(1, free // 10),
-    )  # fmt: skip
-    iterations += int(done)
-    if not np.isfinite(violation):
-        return None, iterations
-    polished = _Work(work.point, work.sign, work.r, work.q, work.c, work.learned, gamma, f, u)
-    solution = _judged(gram, problem, polished, tol, iterations, "hybrid", None)
-    return (solution if solution.converged else None), iterations
-
-
-def _finish_part(
-    gram: Gram, problem: Problem, work: _Work, eps: float, tol: float, iterations: int
-) -> tuple[Solution | None, int]:
-    """The exact solution through the points that may still change, the others held fixed.
-
-    Their kernel is small enough to hold. Points outside that turn out to violate are taken in, and
-    it is solved again; None when there are too many or the active set gives up.
+    Reach shrinks, down to ``eps``, until they are few enough.
     """
-    part = np.zeros(0, dtype=np.int64)
-    trial = _Work(
-        work.point, work.sign, work.r, work.q, work.c, work.learned,
-        work.gamma.copy(), work.f.copy(), work.u.copy(),
-    )  # fmt: skip
-    reach = 10 * eps
-    for _ in range(_PART_ROUNDS):
-        slack = trial.sign * (trial.r + trial.q * trial.u[1] - trial.f[trial.point] - trial.u[0])
-        while True:
-            unsettled = ((trial.gamma < trial.c) & (slack > -reach)) | (
-                (trial.gamma > 0) & (slack < reach)
-            )
-            chosen = np.union1d(part, trial.point[unsettled])
-            if len(chosen) <= _MAX_PART or reach <= eps:
-                break
-            reach /= 3
-        if not 0 < len(chosen) <= _MAX_PART:
-            return None, iterations
-        part = chosen
-        done, violation = _solve_part(gram, trial, chosen)
-        iterations += done
-        if not np.isfinite(violation):
-            return None, iterations
-        solution = _judged(gram, problem, trial, tol, iterations, "hybrid", None)
-        if solution.converged:
-            return solution, iterations
-        reach = eps = 0.1 * tol
-    return None, iterations
+    slack = rows.slack(at)
+    while True:
+        change = ((at.gamma < rows.c) & (slack > -reach)) | ((at.gamma > 0) & (slack < reach))
+        chosen = np.union1d(part, rows.point[change])
+        if len(chosen) <= _MAX_PART or reach <= eps:
+            return chosen, reach
+        reach /= 3
 
 
-def _solve_part(gram: Gram, trial: _Work, chosen: NDArray[np.intp]) -> tuple[int, float]:
+def _solve_part(
+    gram: Gram, rows: Rows, trial: Iterate, chosen: NDArray[np.int64]
+) -> tuple[int, float]:
+    """Run the active set on the chosen points; f of the others is left to the judge."""
     place = np.full(len(trial.f), -1, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
-    inside = place[trial.point] >= 0
-    rows = np.flatnonzero(inside)
+    within = place[rows.point] >= 0
+    inside = np.flatnonzero(within)
     K = gram.kernel.between(gram.X[chosen], gram.X[chosen])
-    outside = (trial.sign * trial.gamma)[~inside]
-    rest = np.array([outside.sum(), trial.q[~inside] @ outside])
-    gamma = trial.gamma[rows]
-    free = int(np.sum((gamma > 0) & (gamma < trial.c[rows])))
-    done, violation = active_set(
-        K, place[trial.point[rows]], trial.sign[rows], trial.r[rows], trial.q[rows],
-        trial.c[rows], trial.learned and trial.u[1] > 0, gamma, trial.f[chosen], trial.u, rest,
-        _EXACT, 20 * (len(rows) + 100), min(len(chosen), 2 * free + 200), max(1, free // 10),
+    fixed = (rows.sign * trial.gamma)[~within]
+    part = rows.part(inside, place, rows.learned and bool(trial.u[1] > 0))
+    at = Iterate(trial.gamma[inside], trial.f[chosen], trial.u)
+    free = len(part.free(at.gamma))
+    steps, violation = active_set(
+        RowStore(Gram(Kernel("precomputed"), K, K), 0.0), part, at,
+        np.array([fixed.sum(), rows.q[~within] @ fixed]), tol=_EXACT,
+        max_iter=20 * (len(inside) + 100), max_free=min(len(chosen), 2 * free + 200),
+        add_most=max(1, free // 10),
     )  # fmt: skip
-    trial.gamma[rows] = gamma
-    return int(done), float(violation)
-
-
-def _judged(
-    gram: Gram,
-    problem: Problem,
-    work: _Work,
-    tol: float,
-    iterations: int,
-    solver: str,
-    best: Solution | None,
-) -> Solution:
-    """The solution as it stands, or the better one so far."""
-    f = gram.times(problem.A.T @ work.gamma)
-    work.f[:] = f
-    u = work.u[: len(problem.lower)]
-    solution = judge(
-        problem, f, work.gamma.copy(), u.copy(),
-        iterations=iterations, solver=solver, gap_tol=tol, kkt_tol=10 * tol,
-    )  # fmt: skip
-    if best is not None and best.gap < solution.gap and not solution.converged:
-        return best
-    return solution
+    trial.gamma[inside] = at.gamma
+    return steps, violation

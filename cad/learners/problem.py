@@ -1,7 +1,7 @@
 """The convex problem behind every kernel learner, and a solution that judges itself.
 
 Training points x_1..x_n with kernel matrix K, f = K beta, and extra scalars u (intercept, sigmoid
-scale, soft labels), each free or boxed (METHODS 2)::
+scale, soft labels), each free or boxed (docs/methods.md 2)::
 
     min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
 
@@ -35,8 +35,8 @@ class Problem:
     ----------
     A : csr_array, shape (m, n)
         Row j over the decision values f of the n points.
-    B : csr_array, shape (m, k)
-        Row j over the k extra scalars u.
+    B : ndarray or csr_array, shape (m, k)
+        Row j over the k extra scalars u; sparse where there are many.
     t : ndarray, shape (m,)
         Margins.
     c : ndarray, shape (m,)
@@ -53,7 +53,7 @@ class Problem:
     """
 
     A: sparse.csr_array
-    B: sparse.csr_array
+    B: Array | sparse.csr_array
     t: Array
     c: Array
     lower: Array
@@ -79,20 +79,31 @@ class Problem:
 
     @property
     def n_points(self) -> int:
-        """Number of training points n."""
+        """Return the number of training points n."""
         return int(self.A.shape[1])
 
     @property
     def n_rows(self) -> int:
-        """Number of constraint rows m."""
+        """Return the number of constraint rows m."""
         return int(self.A.shape[0])
 
+    def dense(self) -> tuple[Array, Array]:
+        """Return A and B as dense arrays, for reference solvers."""
+        B = self.B if isinstance(self.B, np.ndarray) else self.B.toarray()
+        return self.A.toarray(), B
+
+    def coefficients(self, gamma: Array) -> Array:
+        """Return A' gamma, shape (n,)."""
+        if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
+            return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
+        return self.A.T @ gamma
+
     def slack(self, f: Array, u: Array) -> Array:
-        """t - A f - B u, shape (m,): positive where the margin is missed."""
+        """Return t - A f - B u, shape (m,): positive where the margin is missed."""
         return self.t - self.A @ f - self.B @ u
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
-        """Primal objective at beta, with f = K beta."""
+        """Return the primal objective at beta, with f = K beta."""
         missed = np.maximum(0.0, self.slack(f, u))
         return float(0.5 * beta @ f + self.c @ missed**self.r)
 
@@ -155,7 +166,7 @@ def judge(
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,
 ) -> Solution:
-    """Solution with objectives, gap and KKT violation measured from scratch.
+    """Return a solution whose objectives, gap and KKT violation are measured from scratch.
 
     Parameters
     ----------
@@ -166,7 +177,7 @@ def judge(
     """
     gamma = np.clip(gamma, 0.0, problem.c if problem.r == 1 else np.inf)
     u = np.clip(u, problem.lower, problem.upper)
-    beta = problem.A.T @ gamma
+    beta = problem.coefficients(gamma)
     primal = problem.primal(beta, f, u)
     g = problem.B.T @ gamma
     dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
@@ -181,7 +192,10 @@ def judge(
 
 
 def _box_term(problem: Problem, g: Array, u: Array) -> float:
-    """sum max(lower g, upper g); an infinite bound reached by rounding only counts at u."""
+    """Return sum max(lower g, upper g).
+
+    Where rounding makes g pull at an infinite bound, u stands in for the bound.
+    """
     bound = np.where(g > 0, problem.upper, problem.lower)
     at = np.where(np.isfinite(bound), bound, u)
     return float(at @ g)
@@ -200,7 +214,9 @@ def _row_violation(problem: Problem, f: Array, gamma: Array, u: Array) -> float:
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
-    """g_k = 0 for a free u_k inside its box; g_k >= 0 at the upper, <= 0 at the lower bound.
+    """Return by how much the balance g of a scalar u is missed.
+
+    A free u_k asks for g_k = 0 inside its box, g_k >= 0 at the upper and <= 0 at the lower bound.
 
     Relative to the terms that balance; for a u_k boxed on both sides relative to all that its rows
     could add, because there the gap sees what is missing, and its rows may all be nearly inactive.
@@ -225,7 +241,7 @@ def pointwise_problem(
     c: Array,
     scale: Array | None = None,
 ) -> Problem:
-    """Problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
+    """Return a problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
 
     Parameters
     ----------
@@ -240,7 +256,6 @@ def pointwise_problem(
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))
-    columns = [sign] if scale is None else [sign, scale]
-    B = sparse.csr_array(np.column_stack(columns))
-    lower = np.array([-np.inf, 0.0][: len(columns)])
-    return Problem(A, B, t, c, lower, np.full(len(columns), np.inf))
+    B = sign[:, None] if scale is None else np.column_stack([sign, scale])
+    lower = np.array([-np.inf, 0.0][: B.shape[1]])
+    return Problem(A, B, t, c, lower, np.full(B.shape[1], np.inf))

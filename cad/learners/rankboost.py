@@ -22,7 +22,7 @@ class StumpRanker(Ranker):
     n_rounds: int
 
     def staged_decision_function(self, X: ArrayLike) -> Iterator[Floats]:
-        """Raw scores (n,) after 1, 2, ... rounds: one fit serves every number of rounds.
+        """Return raw scores (n,) after 1, 2, ... rounds: one fit serves every number of rounds.
 
         Rounds after the boosting stopped early repeat the last scores. Unlike
         ``decision_function`` the scores are not shifted.
@@ -110,16 +110,12 @@ def boost(
     rounds : int
     losses : ndarray (n_rounds + 1,)
     """
-    d, n = values.shape
+    n = values.shape[1]
     features = np.zeros(n_rounds, dtype=np.int64)
-    thresholds = np.zeros(n_rounds)
-    alphas = np.zeros(n_rounds)
-    losses = np.zeros(n_rounds + 1)
+    thresholds, alphas, losses = np.zeros(n_rounds), np.zeros(n_rounds), np.zeros(n_rounds + 1)
+    # A pair's weight is the product of its rows' weights v: no pair is ever visited.
     v = weight.copy()
-    totals = np.zeros(4)
-    for i in range(n):
-        if 0 <= role[i] < 4:
-            totals[role[i]] += v[i]
+    totals = _sums(v, role)
     share = np.zeros(2)
     share[0] = 1.0
     if totals[2] > 0 and totals[3] > 0:
@@ -130,29 +126,11 @@ def boost(
     advantage = np.zeros(n)
     rounds = 0
     while rounds < n_rounds:
-        loss = losses[rounds]
-        for i in range(n):
-            k = role[i]
-            advantage[i] = 0.0
-            if 0 <= k < 4 and share[k // 2] > 0:
-                rival = k + 1 if k % 2 == 0 else k - 1
-                a = share[k // 2] * v[i] * sums[rival] / (totals[k] * totals[rival] * loss)
-                advantage[i] = a if k % 2 == 0 else -a
-        best, where, cut = 0.0, -1, 0.0
-        for j in range(d):
-            above = 0.0
-            for t in range(n - 1, 0, -1):
-                above += advantage[order[j, t]]
-                low, high = values[j, t - 1], values[j, t]
-                # A tie up to rounding goes to the first feature and the highest threshold.
-                if high > low and abs(above) > abs(best) + 1e-12:
-                    best, where = above, j
-                    cut = low + 0.5 * (high - low)
-                    if cut >= high:
-                        cut = low
+        _advantages(role, v, share, sums, totals, losses[rounds], advantage)
+        r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
-        r = min(max(best, -1.0), 1.0)
+        r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
         for t in range(n - 1, -1, -1):
             if not values[where, t] > cut:
@@ -160,24 +138,8 @@ def boost(
             i = order[where, t]
             if 0 <= role[i] < 4:
                 v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
-        sums[:] = 0.0
-        for i in range(n):
-            if 0 <= role[i] < 4:
-                sums[role[i]] += v[i]
-        after = 0.0
-        for h in range(2):
-            if share[h] > 0:
-                mean = sums[2 * h] / totals[2 * h]
-                after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
-                # Only the product of the two sides counts: keep both in range.
-                for i in range(n):
-                    if role[i] == 2 * h:
-                        v[i] /= mean
-                    elif role[i] == 2 * h + 1:
-                        v[i] *= mean
-                sums[2 * h] /= mean
-                sums[2 * h + 1] *= mean
-        if not (after <= loss and after > 0.0):
+        after = _renormalise(v, role, share, totals, sums)
+        if not (after <= losses[rounds] and after > 0.0):
             break
         features[rounds], thresholds[rounds], alphas[rounds] = where, cut, alpha
         rounds += 1
@@ -186,8 +148,79 @@ def boost(
 
 
 @njit(cache=True)
+def _sums(v: Floats, role: Ints) -> Floats:
+    """Return the weights' sum of every role, (4,)."""
+    sums = np.zeros(4)
+    for i in range(len(v)):
+        if 0 <= role[i] < 4:
+            sums[role[i]] += v[i]
+    return sums
+
+
+@njit(cache=True)
+def _advantages(
+    role: Ints, v: Floats, share: Floats, sums: Floats, totals: Floats, loss: float, out: Floats
+) -> None:
+    """Write what a stump gains by holding each row, as a share of the loss.
+
+    A positive gains the weight of its pairs with all rivals, a negative loses it.
+    """
+    for i in range(len(v)):
+        k = role[i]
+        out[i] = 0.0
+        if 0 <= k < 4 and share[k // 2] > 0:
+            rival = k + 1 if k % 2 == 0 else k - 1
+            a = share[k // 2] * v[i] * sums[rival] / (totals[k] * totals[rival] * loss)
+            out[i] = a if k % 2 == 0 else -a
+
+
+@njit(cache=True)
+def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, int, float]:
+    """Return the largest gain in size, its feature and its threshold; feature -1 for none.
+
+    Every feature is walked from its largest value down, so a stump's gain is a running sum.
+    """
+    d, n = values.shape
+    best, where, cut = 0.0, -1, 0.0
+    for j in range(d):
+        above = 0.0
+        for t in range(n - 1, 0, -1):
+            above += advantage[order[j, t]]
+            low, high = values[j, t - 1], values[j, t]
+            # A tie up to rounding goes to the first feature and the highest threshold.
+            if high > low and abs(above) > abs(best) + 1e-12:
+                best, where = above, j
+                cut = low + 0.5 * (high - low)
+                if cut >= high:
+                    cut = low
+    return best, where, cut
+
+
+@njit(cache=True)
+def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Floats) -> float:
+    """Return the loss and write the roles' sums; v is rescaled.
+
+    Only the product of the two sides of a pair counts, so each side is kept in range.
+    """
+    sums[:] = _sums(v, role)
+    after = 0.0
+    for h in range(2):
+        if share[h] > 0:
+            mean = sums[2 * h] / totals[2 * h]
+            after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
+            for i in range(len(v)):
+                if role[i] == 2 * h:
+                    v[i] /= mean
+                elif role[i] == 2 * h + 1:
+                    v[i] *= mean
+            sums[2 * h] /= mean
+            sums[2 * h + 1] *= mean
+    return after
+
+
+@njit(cache=True)
 def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) -> Floats:
-    """Scores after every round, (rounds, n), of the rows of X (n, d)."""
+    """Return scores after every round, (rounds, n), of the rows of X (n, d)."""
     rounds, n = len(alphas), len(X)
     out = np.zeros((rounds, n))
     for i in range(n):

@@ -126,19 +126,19 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Scores shifted to be 0 where the probability is one half, shape (n,)."""
+        """Return scores shifted to be 0 where the probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Probabilities of the two classes, shape (n, 2)."""
+        """Return probabilities of the two classes, shape (n, 2)."""
         values = self.decision_function(X)
         positive = expit(self.platt_slope_ * values)
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The more probable class, shape (n,)."""
+        """Return the more probable class, shape (n,)."""
         values = self.decision_function(X)
         chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
         return chosen
@@ -149,7 +149,7 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _scores(self, X: Floats) -> Floats:
-        """Score of every row; larger is more positive."""
+        """Return the score of every row; larger is more positive."""
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -159,7 +159,7 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return getattr(self, "kernel", None) == "precomputed"
 
     def _widen(self, kept: NDArray[np.intp], n: int) -> None:
-        """Refer what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
+        """Renumber what was learned on rows ``kept`` of a precomputed kernel to all n rows."""
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
         y = column_or_1d(raw, warn=True)
@@ -217,7 +217,7 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kept: NDArray[np.intp],
         train: NDArray[np.intp],
     ) -> Floats:
-        """Rows as a learner fitted on ``train`` reads them."""
+        """Return rows as a learner fitted on ``train`` reads them."""
         if not self._kernel_is_precomputed():
             return X[rows]
         return X[rows] if train is kept else X[np.ix_(rows, train)]
@@ -230,7 +230,7 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight: Floats,
         groups: NDArray[Any] | None,
     ) -> Floats | None:
-        """Scores of the labelled rows by learners that did not see them; None if impossible."""
+        """Return labelled rows' scores by learners that did not see them; None if impossible."""
         labelled = np.flatnonzero(sign)
         units = _units(sign[labelled], None if groups is None else groups[labelled])
         folds = min(self.platt_folds, units)
@@ -266,7 +266,7 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
-    """Slope > 0 and threshold of P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))).
+    """Return slope > 0 and threshold of P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))).
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
 
 
 def _are_probabilities(y: NDArray[Any]) -> bool:
-    """Floats in [0, 1] with a value between: readers' probabilities, not two classes."""
+    """Return whether y holds readers' probabilities: floats in [0, 1], some between."""
     if y.dtype.kind != "f" or not np.isfinite(y).all():
         return False
     inside = bool(((y >= 0) & (y <= 1)).all())
@@ -300,7 +300,7 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
 
 
 def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
-    """How many folds can hold both classes: rows, or patients, of the rarer class."""
+    """Return how many folds can hold both classes: rows, or patients, of the rarer class."""
     counts = []
     for value in (-1.0, 1.0):
         here = sign == value

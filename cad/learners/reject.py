@@ -16,7 +16,7 @@ from cad.learners.solvers import solve_pointwise
 
 @dataclass(frozen=True)
 class RejectRule:
-    """The double hinge of one set of costs, and where to decide.
+    """The double hinge of one set of costs, and its decision thresholds.
 
     Parameters
     ----------
@@ -38,7 +38,9 @@ class RejectRule:
 
 
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
-    """Double hinge tangent to the log-loss at logit P- and logit P+ (METHODS 3, [A14] (7)).
+    """Return the double hinge that touches the log-loss at logit P- and logit P+.
+
+    [A14] (7), docs/methods.md 3.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
 
 
 def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
-    """The generalised hinge psi_r and its threshold delta_0 (METHODS 3).
+    """Return the generalised hinge psi_r and its threshold delta_0 (docs/methods.md 3).
 
     Raises
     ------
@@ -93,7 +95,7 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
 
 
 def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
-    """Two rows per sample; samples of cost zero have none.
+    """Return two rows per sample; samples of cost zero have none.
 
     Raises
     ------
@@ -227,7 +229,7 @@ class RejectSVC(KernelMachine):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Class, or ``reject_label`` between the thresholds; shape (n,)."""
+        """Return the class, or ``reject_label`` between the thresholds; shape (n,)."""
         values = self.decision_function(X)
         kind = np.result_type(self.classes_, np.asarray(self.reject_label))
         chosen = np.full(len(values), self.reject_label, dtype=kind)

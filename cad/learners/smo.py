@@ -1,9 +1,8 @@
 """Sequential minimal optimisation for pointwise problems: two rows at a time, in numba.
 
-Every row j looks at one point: with f = K beta its value is v_j = r_j + q_j s - f_i, where
-r_j = sign_j t_j and q_j = -sign_j w_j (w_j the row's coefficient of the scale s). A row that can
-push beta_i up needs v_j <= b, one that can push it down v_j >= b; the pair that violates this most
-is moved (second-order choice, Fan, Chen and Lin 2005). The intercept's equality is kept exactly.
+In the notation of :mod:`cad.learners.rows`: a row that can push its point's coefficient up needs
+v_j <= b, one that can push it down v_j >= b; the pair that violates this most is moved
+(second-order choice, Fan, Chen and Lin 2005). The intercept's equality is kept exactly.
 
 The scale has a second (in)equality, sum_j w_j gamma_j <= 0. It is carried by a proximal term
 (s - anchor)^2 / (2 rho) that the caller moves until it vanishes (method of multipliers): then
@@ -15,119 +14,128 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+# Comparisons of numbers that are never NaN, which lets loops over all rows use vector registers.
+_NO_NAN = {"nnan", "nsz"}
 
-@numba.njit(cache=True)
-def smo(  # type: ignore[no-untyped-def]
-    K,
-    point,
-    sign,
-    r,
-    q,
-    c,
-    learned,
-    state,
-    gamma,
-    f,
-    eps,
-    max_iter,
-):
+
+@numba.njit(cache=True, fastmath=_NO_NAN)
+def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     """Move pairs of rows until the largest violation is below ``eps``.
 
     Parameters
     ----------
-    K : ndarray, shape (n, n)
-    state : ndarray, shape (4,)
-        anchor, rho, s, sum_j w_j gamma_j; the last two are kept up to date here.
-    gamma, f : ndarray, shapes (m,) and (n,)
-        Feasible start, moved in place; f = K beta.
+    kernel : KernelRows
+    rows : Rows
+    at : Iterate
+        Feasible start, moved in place; its u is not read, only written.
+    scale : ndarray, shape (3,)
+        anchor, rho, sum_j w_j gamma_j; the last is kept up to date here.
+    eps : float
+    most : int
+        Moves allowed.
 
     Returns
     -------
-    iterations : int
+    moves : int
     violation : float
-    b : float
+    wanted : int
+        Point whose kernel row is missing: make it and call again; -1 when none is.
     """
-    m = len(point)
-    anchor, rho = state[0], state[1]
-    s, total = state[2], state[3]
-    violation = np.inf
-    b = 0.0
-    iteration = 0
-    v = np.empty(m)
-    # What a row may still do: bit 1 push its point's beta up, bit 2 push it down.
-    may = np.empty(m, np.int8)
+    values, slot, diagonal = kernel
+    point, sign, r, q, c = rows.point, rows.sign, rows.r, rows.q, rows.c
+    gamma, f = at.gamma, at.f
+    m, n = len(point), len(f)
+    anchor, rho, total = scale[0], scale[1], scale[2]
+    v, gain, bend = np.empty(m), np.empty(m), np.empty(m)
+    # A row at its bound cannot go on: an infinite penalty keeps it out of the choice without a
+    # branch, so the loops below stay vectorisable.
+    raising, lowering = np.empty(m), np.empty(m)
     for j in range(m):
-        may[j] = _allowed(sign[j], gamma[j], c[j])
+        _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
+        bend[j] = diagonal[point[j]]
+    moves = 0
+    wanted = n - n - 1
     while True:
-        best = -np.inf
-        lowest = np.inf
-        i = -1
+        s = max(0.0, anchor + rho * total)
+        best, lowest = -np.inf, np.inf
         for j in range(m):
-            value = r[j] + q[j] * s - f[point[j]]
-            v[j] = value
-            if may[j] & 1 and value > best:
-                best = value
-                i = j
-            if may[j] & 2 and value < lowest:
-                lowest = value
+            v[j] = r[j] + q[j] * s - f[point[j]]
+            best = max(best, v[j] + raising[j])
+            lowest = min(lowest, v[j] + lowering[j])
         violation = best - lowest
-        if np.isfinite(best) and np.isfinite(lowest):
-            b = 0.5 * (best + lowest)
-        elif np.isfinite(best):
-            b = best
-        elif np.isfinite(lowest):
-            b = lowest
-        if not violation > eps or iteration >= max_iter:
+        at.u[0], at.u[1] = _between(best, lowest), s
+        if not violation > eps or moves >= most:
             break
-        iteration += 1
+        # One pass for the maximum and a second for where it is: the first vectorises.
+        i = _first_equal(v, raising, best)
         a = point[i]
-        column_a = K[a]
-        k_aa = K[a, a]
-        q_i = q[i]
-        gain = 0.0
-        partner = -1
-        curvature = 1.0
+        if slot[a] < 0:
+            wanted = a
+            break
+        column_a = values[slot[a]]
+        # What moving the pair would gain is difference^2 / curvature.
+        k_aa, q_i, most_gain = bend[i], q[i], 0.0
         for j in range(m):
-            if may[j] & 2:
-                difference = best - v[j]
-                if difference > 0.0:
-                    o = point[j]
-                    bend = k_aa + K[o, o] - 2.0 * column_a[o]
-                    if learned:
-                        step_q = q_i - q[j]
-                        bend += rho * step_q * step_q
-                    if bend < 1e-12:
-                        bend = 1e-12
-                    value = difference * difference
-                    if value > gain * bend:
-                        gain = value / bend
-                        partner = j
-                        curvature = bend
+            difference = max(0.0, best - v[j] - lowering[j])
+            step_q = q_i - q[j]
+            curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
+            gain[j] = difference * difference / max(curvature, 1e-12)
+            most_gain = max(most_gain, gain[j])
+        partner = m - 1
+        for j in range(m):
+            if gain[j] == most_gain:
+                partner = j
+                break
         o = point[partner]
-        column_o = K[o]
-        delta = (best - v[partner]) / curvature
+        if slot[o] < 0:
+            wanted = o
+            break
+        column_o = values[slot[o]]
+        step_q = q_i - q[partner]
+        curvature = k_aa + bend[partner] - 2.0 * column_a[o] + rho * step_q * step_q
+        delta = (best - v[partner]) / max(curvature, 1e-12)
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
         room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
         delta = min(delta, room_i, room_o)
         _move(gamma, c, i, sign[i] * delta, delta >= room_i)
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
-        may[i] = _allowed(sign[i], gamma[i], c[i])
-        may[partner] = _allowed(sign[partner], gamma[partner], c[partner])
+        _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
+        _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
         if a != o:
-            for k in range(len(f)):
+            for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])
-        if learned:
-            total -= (q_i - q[partner]) * delta
-            s = max(0.0, anchor + rho * total)
-    state[2], state[3] = s, total
-    return iteration, violation, b
+        total -= step_q * delta
+        moves += 1
+    scale[2] = total
+    return moves, violation, wanted
 
 
 @numba.njit(cache=True)
-def _allowed(sign, gamma, c):  # type: ignore[no-untyped-def]
+def _set_penalties(raising, lowering, j, sign, gamma, c):  # type: ignore[no-untyped-def]
+    """Write 0 where row j may push its point up (down), -inf (inf) where it may not."""
     up = gamma < c if sign > 0 else gamma > 0
     down = gamma > 0 if sign > 0 else gamma < c
-    return (1 if up else 0) + (2 if down else 0)
+    raising[j] = 0.0 if up else -np.inf
+    lowering[j] = 0.0 if down else np.inf
+
+
+@numba.njit(cache=True)
+def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
+    """Return the first row whose penalised v is the value."""
+    for j in range(len(v)):
+        if v[j] + penalty[j] == value:
+            return j
+    return len(v) - 1
+
+
+@numba.njit(cache=True)
+def _between(best, lowest):  # type: ignore[no-untyped-def]
+    """Return the intercept halfway between the bounds, or at the one that is finite."""
+    if np.isfinite(best) and np.isfinite(lowest):
+        return 0.5 * (best + lowest)
+    if np.isfinite(best):
+        return best
+    return lowest if np.isfinite(lowest) else 0.0
 
 
 @numba.njit(cache=True)

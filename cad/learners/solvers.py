@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
 from cad.learners.base import LearnerError
 from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.kernels import Gram
 from cad.learners.pointwise import solve_hybrid
 from cad.learners.problem import Array, Problem, Solution
 
-POINTWISE_SOLVERS = ("auto", "hybrid", "smo", "cvxopt")
+
+def _solve_reference(
+    gram: Gram, problem: Problem, *, tol: float, cache_mb: float, start: Array | None
+) -> Solution:
+    """Solve by cvxopt, which needs the whole matrix and starts from nothing."""
+    matrix = gram.held(np.inf).matrix
+    assert matrix is not None  # nosec B101  # noqa: S101 (no budget)
+    return solve_cvxopt(matrix, problem, gap_tol=tol, kkt_tol=10 * tol)
+
+
+SOLVERS: dict[str, Callable[..., Solution]] = {
+    "auto": solve_hybrid,
+    "hybrid": solve_hybrid,
+    "smo": partial(solve_hybrid, polish=False),
+    "cvxopt": _solve_reference,
+}
 
 
 def solve_pointwise(
@@ -24,9 +44,11 @@ def solve_pointwise(
 
     Parameters
     ----------
+    gram : Gram
+    problem : Problem
     solver : str
-        "auto" and "hybrid": SMO finished by an active set; "smo": pairs only; "cvxopt": the
-        reference, which ignores ``start`` and needs the whole matrix.
+        "auto" and "hybrid": :func:`cad.learners.pointwise.solve_hybrid`; "smo": pairs of rows
+        only; "cvxopt": the reference, which ignores ``start`` and ``cache_mb``.
     tol, cache_mb, start
         As :func:`cad.learners.pointwise.solve_hybrid`.
 
@@ -34,14 +56,13 @@ def solve_pointwise(
     ------
     LearnerError
         For an unknown name or a tolerance that is not in (0, 1).
+    ValueError
+        For a given kernel matrix that is not positive semi-definite on the solution's support.
     """
-    if solver not in POINTWISE_SOLVERS:
-        raise LearnerError(f"solver {solver!r} is unknown: {', '.join(POINTWISE_SOLVERS)}")
+    if solver not in SOLVERS:
+        raise LearnerError(f"solver {solver!r} is unknown: {', '.join(SOLVERS)}")
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
-    if solver == "cvxopt":
-        matrix = gram.matrix if gram.matrix is not None else gram.kernel.between(gram.X, gram.X)
-        return solve_cvxopt(matrix, problem, gap_tol=tol, kkt_tol=10 * tol)
-    return solve_hybrid(
-        gram, problem, tol=tol, cache_mb=cache_mb, start=start, polish=solver != "smo"
-    )
+    solution = SOLVERS[solver](gram, problem, tol=tol, cache_mb=cache_mb, start=start)
+    gram.prove(np.flatnonzero(solution.beta))
+    return solution

@@ -68,7 +68,7 @@ class SSRankBoost(StumpRanker):
 
 
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
-    """Role of every row: its label, or for an unlabelled row its claimant's rank, or -1 for none.
+    """Return every row's role: its label, its claimant's rank, or -1 for neither.
 
     Parameters
     ----------

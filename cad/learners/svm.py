@@ -18,7 +18,7 @@ from cad.learners.solvers import solve_pointwise
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
-    """Rows y_i (f_i + b) >= 1 at the given costs; samples of cost zero have none.
+    """Return rows y_i (f_i + b) >= 1 at the given costs; samples of cost zero have none.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class _PlattMachine(KernelMachine):
         )
 
     def _out_of_fold(self, X: Array, p: Array, weight: Array, groups: ArrayLike | None) -> Array:
-        """Decision values of every sample by a machine that has not seen its group."""
+        """Return decision values of every sample by a machine that has not seen its group."""
         hard = (p > 0.5).astype(int)
         kind = StratifiedKFold if groups is None else StratifiedGroupKFold
         splitter = kind(self.calibration_folds)
@@ -163,7 +163,7 @@ class PlattSVC(_PlattMachine):
         Fit the sigmoid on out-of-fold decision values of so many folds, patients kept together
         when ``groups`` are given; None uses the training decision values, as [N14] does.
     solver : str
-        "auto", or one of :data:`cad.learners.solvers.POINTWISE_SOLVERS`.
+        "auto", or one of :data:`cad.learners.solvers.SOLVERS`.
     tol : float
         Relative duality gap; the KKT violation is held to ten times it.
     cache_size : float

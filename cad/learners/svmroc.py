@@ -101,7 +101,7 @@ class PairwiseKernelRanker(Ranker):
 
     @property
     def intercept_(self) -> Floats:
-        """Minus the threshold at probability one half, shape (1,); a rank itself has none."""
+        """Return minus the threshold at probability one half, shape (1,); a rank has none."""
         return np.array([-self.threshold_])
 
     def _widen(self, kept: NDArray[np.intp], n: int) -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from cad import __version__
+from cad.evaluation.measures import MEASURES
+from cad.evaluation.tables import interval_text, to_markdown
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
 
@@ -17,6 +19,7 @@ INTENDED_USE = (
     "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
     "device, not for diagnosis or for finding lesions."
 )
+_KEPT = ("n", "histology", "consensus", "null", "rivals", "patient_level", "ceiling")
 LIMITS = (
     "Valid for regions drawn and scored as in the training cohort, for scanners and protocols like "
     "those of its sites, and for the regions that readers chose to draw."
@@ -29,10 +32,12 @@ def metadata(
     features: pd.DataFrame,
     units: dict[str, str],
     labels: pd.DataFrame,
+    label_counts: dict[str, int] | None,
     participants: pd.DataFrame,
     simulated: bool,
     metrics: dict[str, Any],
-    outlier: dict[str, Any],
+    typicality: dict[str, Any] | None,
+    provenance: dict[str, Any],
     parents: list[str],
 ) -> dict[str, Any]:
     """Return the metadata of a bundle (``metadata.json``).
@@ -46,15 +51,19 @@ def metadata(
     units : dict of str to str
         Unit of every feature.
     labels : DataFrame
-        Labels of the training regions with ``label_kind`` and ``truth``.
+        Labels of the training regions with ``truth``.
+    label_counts : dict or None
+        What the fitted learner was told, by kind; None for a learner without soft labels.
     participants : DataFrame
         Training patients.
     simulated : bool
         Whether any of them is simulated.
     metrics : dict
         The validation's measures.
-    outlier : dict
-        Method and limit of the check for regions unlike the training cohort.
+    typicality : dict or None
+        Limits beyond which a region is unlike the training cohort; None for too few patients.
+    provenance : dict
+        How the training rows were measured (:func:`cad.features.provenance.summary`).
     parents : list of str
         Models whose training tables are part of this one's.
     """
@@ -76,14 +85,15 @@ def metadata(
             "benign": int((truth == 0).sum()),
             "without_histology": int(np.isnan(truth).sum()),
             "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
-            "label_kinds": {k: int(n) for k, n in labels["label_kind"].value_counts().items()},
+            "label_kinds": label_counts,
             "sites": {str(k): int(n) for k, n in dict(sites).items()},
             "simulated": simulated,
             "cohort_hash": _hash(features, labels),
             "extends": parents,
         },
-        "validation": {key: metrics.get(key) for key in ("n", "histology", "consensus", "null")},
-        "outlier": outlier,
+        "validation": {key: metrics.get(key) for key in _KEPT},
+        "typicality": typicality,
+        "provenance": provenance,
         "intended_use": INTENDED_USE,
         "limits": LIMITS,
     }
@@ -113,7 +123,7 @@ def card(meta: dict[str, Any]) -> str:
         f"- {training['patients']} {population}, {training['regions']} regions: "
         f"{training['malignant']} malignant, {training['benign']} benign, "
         f"{training['without_histology']} without histology",
-        f"- what the learner was told: {_counts(training['label_kinds'])}",
+        *_told(training["label_kinds"]),
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
         f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
@@ -126,8 +136,7 @@ def card(meta: dict[str, Any]) -> str:
         "",
         *_measures(meta["validation"], meta["pipeline"]["validate"]["scheme"]),
         "",
-        f"Regions unlike the training cohort are marked: {meta['outlier']['method']}, "
-        f"limit {meta['outlier']['limit']:.3g}.",
+        _marked(meta["typicality"]),
         "",
         "## Versions",
         "",
@@ -135,6 +144,20 @@ def card(meta: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _told(counts: dict[str, int] | None) -> list[str]:
+    """Return the line on certain and soft labels, of a learner that tells them apart."""
+    return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
+
+
+def _marked(typicality: dict[str, Any] | None) -> str:
+    if typicality is None:
+        return "Too few patients to say which new regions are unlike the training cohort."
+    return (
+        "Regions unlike the training cohort are marked, with the image and family that is: limits "
+        "that flag 3 % of regions of held-out training patients."
+    )
 
 
 def _carries(rows: bool) -> str:
@@ -149,24 +172,22 @@ def _carries(rows: bool) -> str:
 
 def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
     lines = [f"Scheme: {scheme}. Brackets: 95 % intervals, patients as clusters.", ""]
-    rows = ["| against | AUC | accuracy | two-sided KL (sum) | Brier |", "|---|---|---|---|---|"]
-    for name in ("histology", "consensus"):
-        part = validation.get(name)
-        if part is not None:
-            cells = [
-                part["auc"],
-                *(part["measures"][m] for m in ("accuracy", "kl", "brier")),
-            ]
-            rows.append(f"| {name} | " + " | ".join(_cell(c) for c in cells) + " |")
-    return lines + rows
-
-
-def _cell(part: dict[str, Any] | None) -> str:
-    if not part or part["value"] is None:
-        return "not defined"
-    if part["lower"] is None or part["upper"] is None:
-        return f"{part['value']:.3f}"  # no resamples were asked for, or none could be used
-    return f"{part['value']:.3f} [{part['lower']:.3f}, {part['upper']:.3f}]"
+    shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
+    rows = [
+        {
+            "against": name,
+            "AUC": interval_text(part["auc"]),
+            **{m.title: interval_text(part["measures"][k], m.digits) for k, m in shown.items()},
+        }
+        for name in ("histology", "consensus")
+        if (part := validation.get(name)) is not None
+    ]
+    if rows:
+        lines += to_markdown(pd.DataFrame(rows)).splitlines()
+    for name in ("rivals", "ceiling"):
+        sentence = (validation.get(name) or {}).get("sentence")
+        lines += ["", sentence] if sentence else []
+    return lines
 
 
 def _counts(counts: dict[str, Any]) -> str:

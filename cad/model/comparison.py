@@ -9,11 +9,13 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.compare import compare_learners
+from cad.evaluation.measures import MEASURES
 from cad.evaluation.metrics import calibration
+from cad.evaluation.tables import interval_text
 from cad.files import json_safe
 from cad.run_folder.tables import KEYS
 
-MEASURES = ("auc", "cross_entropy", "brier", "kl")
+COMPARED = ("auc", "cross_entropy", "brier", "kl")
 
 
 def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> di
         "calibration": None,
     }
     if len(np.unique(truth[known])) == 2:
-        table = compare_learners(probability, truth, both["participant_id"], measures=MEASURES)
+        table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
         result["differences"] = table.to_dict("records")
         result["calibration"] = {
             name: calibration(truth[known], q.to_numpy(float)[known])
@@ -92,13 +94,13 @@ def comparison_text(result: dict[str, Any]) -> str:
 
 
 def _difference(row: dict[str, Any]) -> str:
-    ends = f"[{_number(row['lower'])}, {_number(row['upper'])}]"
-    rest = f"{_number(row['difference'])} {ends}"
-    return _row(row["measure"], row["value_a"], row["value_b"], rest)
+    measure = MEASURES[row["measure"]]
+    rest = interval_text({**row, "value": row["difference"]}, measure.digits)
+    return _row(measure.title, row["value_a"], row["value_b"], rest)
 
 
 def _row(name: str, a: float | str | None, b: float | str | None, rest: str) -> str:
-    return f"{name:<22}{_number(a):>12}{_number(b):>12}  {rest}"
+    return f"{name:<26}{_number(a):>12}{_number(b):>12}  {rest}"
 
 
 def _number(value: float | str | None) -> str:

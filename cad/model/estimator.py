@@ -29,6 +29,15 @@ def make_estimator(settings: PipelineSettings) -> Any:
         For an unknown learner or one of its parameters that does not exist.
     """
     learner = _learner(settings.learner, settings.labels)
+    pipeline = Pipeline([*front_steps(settings).steps, ("learner", learner)])
+    part = settings.learner
+    if not part.grid:
+        return pipeline
+    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+
+
+def front_steps(settings: PipelineSettings) -> Pipeline:
+    """Return the unfitted steps before a learner: imputation, scaling, selection."""
     steps: list[tuple[str, Any]] = [
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
@@ -37,11 +46,7 @@ def make_estimator(settings: PipelineSettings) -> Any:
     if settings.learner.selection != "none":
         selector = SELECTORS[settings.learner.selection]
         steps.append(("select", selector(n_features=settings.learner.n_features)))
-    pipeline = Pipeline([*steps, ("learner", learner)])
-    part = settings.learner
-    if not part.grid:
-        return pipeline
-    return PatientGridSearch(pipeline, part.grid, part.criterion, part.inner_folds)
+    return Pipeline(steps)
 
 
 def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
@@ -56,6 +61,11 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
             raise CadError(
                 f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
             )
+    if "eta" in settings.params:
+        raise CadError(
+            "learner.params.eta would be overridden by the readers' disagreement",
+            hint="set labels.eta for one constant, labels.eta0 for the reading precision",
+        )
     params = dict(settings.params)
     if "boundary" in known:
         params.setdefault("boundary", labels.boundary)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cad.phantom.params import PATIENT_SD, TISSUES, Tissue
+from cad.phantom.params import (
+    HAEMORRHAGE,
+    HAEMORRHAGE_PATCHES,
+    HAEMORRHAGE_RADIUS_MM,
+    HAEMORRHAGE_SHARE,
+    PATIENT_SD,
+    TISSUES,
+    Tissue,
+)
 from cad.phantom.shapes import Shape, ripples
 
 _OUTSIDE = "fat"
@@ -33,8 +41,14 @@ class Anatomy:
     axes: tuple[float, float, float]
     gland: Shape
 
+    @property
+    def gas_front(self) -> float | None:
+        """Return where (y, mm) gas in the rectum begins; None without gas."""
+        found = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
+        return found[0] if found else None
+
     def zone(self, point: np.ndarray) -> str:
-        """Zone of the gland at a point (x, y, z) in mm; empty outside."""
+        """Return the zone of the gland at a point (x, y, z) in mm; empty outside."""
         x, y, z = (np.asarray(v) for v in point)
         found = ""
         for shape in self.shapes:
@@ -44,17 +58,16 @@ class Anatomy:
 
 
 def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
-    """A tissue with parameters multiplied by exp(shift); fractions stay below .9."""
+    """Return a tissue with parameters multiplied by exp(shift); fractions stay below .9."""
     factor = {name: float(np.exp(value)) for name, value in shift.items()}
-    return Tissue(
+    return replace(
+        tissue,
         t1=tissue.t1 * factor.get("t1", 1.0),
         t2=tissue.t2 * factor.get("t2", 1.0),
         adc=min(tissue.adc * factor.get("adc", 1.0), 3000.0),
-        density=tissue.density,
         ktrans=tissue.ktrans * factor.get("ktrans", 1.0),
         ve=min(tissue.ve * factor.get("ve", 1.0), 0.9),
         vp=min(tissue.vp * factor.get("vp", 1.0), 0.3),
-        texture=tissue.texture,
     )
 
 
@@ -77,6 +90,7 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     )
     shapes = [*_surroundings(rng, a, b, c), gland, *_zones(rng, a, b, c, volume, gland.waves)]
     shapes += _nodules(rng, tissues, shapes, volume, (a, b, c))
+    shapes += _haemorrhage(rng, tissues, (a, b, c))
     shapes.append(_ellipsoid("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
     return Anatomy(shapes, tissues, (a, b, c), gland)
 
@@ -92,7 +106,7 @@ def _ellipsoid(
 
 
 def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:
-    """Muscles, bones, bladder, vesicles, rectum and vessels around a gland of these semi-axes."""
+    """Draw muscles, bones, bladder, vesicles, rectum and vessels around a gland."""
     wide = max(a + 16.0, 40.0) + rng.uniform(-1, 2)
     back = b * 0.86
     shapes: list[Shape] = []
@@ -137,7 +151,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
 def _zones(
     rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple
 ) -> list[Shape]:
-    """Peripheral zone in its capsule, central and transition zone, fibromuscular stroma."""
+    """Draw the peripheral zone in its capsule, central and transition zone, stroma."""
     rim = 0.9
     share = float(np.clip(1.0 - 20.0 / volume + rng.normal(0, 0.05), 0.18, 0.72))
     grown = share ** (1 / 3)
@@ -178,7 +192,7 @@ def _nodules(
     volume: float,
     axes: tuple[float, float, float],
 ) -> list[Shape]:
-    """Hyperplastic nodules of the transition zone, more of them in larger glands."""
+    """Draw hyperplastic nodules of the transition zone, more of them in larger glands."""
     count = int(rng.poisson(np.clip((volume - 18.0) / 4.0, 1.0, 14.0)))
     lobes = [shape for shape in shapes if shape.tissue == "TZ"]
     nodules = []
@@ -204,3 +218,29 @@ def _nodules(
             Shape(name, place, core, "TZ", ("TZ",), waves=waves),  # type: ignore[arg-type]
         ]
     return nodules
+
+
+def _haemorrhage(
+    rng: np.random.Generator, tissues: dict[str, Tissue], axes: tuple[float, float, float]
+) -> list[Shape]:
+    """Draw patches of blood in the peripheral zone, in the men who were biopsied before."""
+    if rng.random() >= HAEMORRHAGE_SHARE:
+        return []
+    tissues["old blood"] = vary(tissues["PZ"], {k: np.log(v) for k, v in HAEMORRHAGE.items()})
+    a, b, c = axes
+    patches = []
+    for _ in range(int(rng.integers(*HAEMORRHAGE_PATCHES))):
+        around = rng.uniform(-1.2, 1.2)
+        place = (0.8 * a * np.sin(around), 0.7 * b * np.cos(around), rng.uniform(-0.6, 0.5) * c)
+        size = rng.uniform(*HAEMORRHAGE_RADIUS_MM) * np.exp(rng.normal(0, 0.2, 3))
+        patches.append(
+            Shape(
+                "old blood",
+                (float(place[0]), float(place[1]), float(place[2])),
+                (float(size[0]), float(size[1]), float(size[2])),
+                "PZ",
+                ("PZ",),
+                waves=ripples(rng, 0.15, 6),
+            )
+        )
+    return patches

@@ -191,5 +191,5 @@ def _clock(seconds: float) -> str:
 
 
 def _decimal(value: float) -> str:
-    """A decimal string of at most 16 characters."""
+    """Return a decimal string of at most 16 characters."""
     return f"{float(value) + 0.0:.9g}"

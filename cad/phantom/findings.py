@@ -6,7 +6,7 @@ to cancer. The latent drives T1, T2, ADC, Ktrans, ve and vp; nothing here knows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -19,6 +19,9 @@ from cad.phantom.params import (
     CANCER_SEVERITY,
     ISUP_SHARES,
     LATENT_SD,
+    RADIUS_LIMITS_MM,
+    RADIUS_MM,
+    RADIUS_SD,
     TISSUES,
     UNEXPLAINED,
     Finding,
@@ -37,7 +40,7 @@ _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1],
 
 
 @dataclass(frozen=True)
-class Region:
+class TrueRegion:
     """One region of interest as it is in the phantom.
 
     Parameters
@@ -71,12 +74,12 @@ class Region:
 
     @property
     def malignant(self) -> bool:
-        """Histology."""
+        """Return whether histology found cancer."""
         return self.isup > 0
 
 
 def case_mix(seed: int, index: int) -> tuple[int, int]:
-    """Numbers of regions and of cancers of patient ``index``.
+    """Return the numbers of regions and of cancers of patient ``index``.
 
     Whole blocks of 49 patients hold exactly 350 regions and 66 cancers; a patient's share depends
     on the seed and the index only, never on how many patients are made.
@@ -89,7 +92,7 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
-    """Points (x, y, z) in mm among which regions find their centres, and their zones."""
+    """Return the points (x, y, z) in mm among which regions find their centres, and their zones."""
     points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
     return points, zones_at(anatomy, points)
 
@@ -98,10 +101,10 @@ def draw_regions(
     rng: np.random.Generator,
     anatomy: Anatomy,
     cloud: tuple[np.ndarray, np.ndarray],
+    count: int,
     cancers: int,
-    grow: np.ndarray,
-) -> list[Region]:
-    """Regions of one patient, apart from each other.
+) -> list[TrueRegion]:
+    """Draw the regions of one patient, apart from each other.
 
     Parameters
     ----------
@@ -111,18 +114,17 @@ def draw_regions(
         Where they must fit.
     cloud : (ndarray, ndarray)
         From :func:`draw_cloud`.
-    cancers : int
-        How many of them are malignant.
-    grow : ndarray, shape (n_regions,)
-        Factor on each radius; 0 leaves the region out.
+    count, cancers : int
+        How many, and how many of them are malignant.
     """
-    regions: list[Region] = []
-    count = len(grow)
+    regions: list[TrueRegion] = []
+    # In random order: who comes first has the choice of room, and is drawn larger for it.
+    malignant = rng.permutation(np.arange(count) < cancers)
     for number in range(count):
         own = np.random.default_rng(rng.integers(2**63))
-        for attempt in range(12 if grow[number] else 0):
-            scale = float(grow[number]) * 0.94**attempt
-            region = _draw(own, anatomy, cloud, number + 1, number < cancers, scale, regions)
+        for attempt in range(12):  # what finds no room is drawn smaller
+            scale = 0.94**attempt
+            region = _draw(own, anatomy, cloud, number + 1, bool(malignant[number]), scale, regions)
             if region is not None:
                 regions.append(region)
                 break
@@ -135,10 +137,10 @@ def _draw(
     cloud: tuple[np.ndarray, np.ndarray],
     number: int,
     malignant: bool,
-    grow: float,
-    others: list[Region],
-) -> Region | None:
-    """One region, or None where no free place was found for it."""
+    scale: float,
+    others: list[TrueRegion],
+) -> TrueRegion | None:
+    """Draw one region, or None where no free place was found for it."""
     if malignant:
         kind, finding = "cancer", CANCER
         isup = int(rng.choice(5, p=ISUP_SHARES)) + 1
@@ -151,21 +153,19 @@ def _draw(
         finding, isup = BENIGN[kind], 0
         severity, zone = finding.severity, finding.zones[0]
     latent = float(norm.ppf(severity) + rng.normal(0, LATENT_SD))
-    low, high = finding.radius
-    # Higher grades grow larger; most regions are small.
-    share = rng.beta(1.2, 2.2) if not malignant else rng.beta(1.0 + 0.35 * isup, 2.2)
-    radius = float((low + (high - low) * share) * grow)
+    drawn = RADIUS_MM * np.exp(rng.normal(0, RADIUS_SD))
+    radius = float(np.clip(drawn, *RADIUS_LIMITS_MM) * scale)
     axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array([1.1, 0.95, 1.0])
     centre = _place(rng, anatomy, cloud, zone, float(axes.max()), others)
     if centre is None:
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
     shapes = _shapes(rng, number, zone, centre, axes, finding)
-    return Region(number, kind, zone, isup, latent, radius, shapes, tissue)
+    return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
 
 
 def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: float) -> Tissue:
-    """Geometric mean of zone and cancer by severity, times what the finding adds, times noise."""
+    """Mix zone and cancer by severity (geometric mean), the finding's factors and noise."""
     severity = float(norm.cdf(latent))
     cancer = TISSUES["cancer"]
     shift = {}
@@ -175,9 +175,7 @@ def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: 
         shift[name] = float(toward + own + rng.normal(0, sd))
     mixed = vary(native, shift)
     texture = native.texture + severity * (cancer.texture - native.texture)
-    return Tissue(
-        mixed.t1, mixed.t2, mixed.adc, mixed.density, mixed.ktrans, mixed.ve, mixed.vp, texture
-    )
+    return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
 
 
 def _place(
@@ -186,9 +184,9 @@ def _place(
     cloud: tuple[np.ndarray, np.ndarray],
     zone: str,
     radius: float,
-    others: list[Region],
+    others: list[TrueRegion],
 ) -> tuple[float, float, float] | None:
-    """A centre in the zone, most of the region inside it, clear of the others."""
+    """Return a centre in the zone, most of the region inside it, clear of the others."""
     points, zones = cloud
     free = zones == zone
     for other in others:
@@ -208,7 +206,7 @@ def _place(
 
 
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Zone names at points (x, y, z), shape (n, 3) in mm; empty strings outside the gland."""
+    """Return the zone names at points (x, y, z), shape (n, 3) in mm; empty outside the gland."""
     x, y, z = points.T
     found = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:

@@ -1,6 +1,7 @@
-"""Tissue at 3 T: what the phantom is made of, with the source of every value.
+"""Tissue at 3 T, regions and outlines: what the phantom is made of, with every value's source.
 
-Frozen before any learner saw a simulated cohort; a value changes only when its source was misread.
+Frozen before any learner saw a cohort simulated so; a value changes only when its source was
+misread or docs/phantom.md shows that real images differ.
 
 Sources
 -------
@@ -25,12 +26,19 @@ Sources
       muscle (898, 29; others report up to 1412, 50), fat and marrow (about 370 .. 590, 50 .. 70).
 [Y17] Yu et al., Radiology 283 (2017) 729: T1 of normal PZ 2247 +- 450, of cancer 1628 +- 344 ms.
 [O07] Ocak et al., AJR Am J Roentgenol 189 (2007) W192: Ktrans and kep at 3 T, cancer above PZ.
+[G17] Gill et al., Sci Rep 7 (2017) 12727: diffusion images are displaced against T2 by 4.4 +- 1.1
+      mm in distorted, 1.9 +- .6 mm in undistorted examinations (what outlining leaves).
+[J23] Jeganathan et al., Biomedicines 11 (2023) 3309: Dice of three readers' outlines of one lesion
+      on T2 .51; [R13] Radiat Oncol 8 (2013) 183: kappa index of six readers on T2 .61.
+[C20] Coskun et al., Istanbul Med J 22 (2021) 31: median size of 154 patients' lesions 12 mm.
+[PX]  measured in the two PROSTATEx patients that docs/phantom.md compares with.
 [P06] Parker et al., Magn Reson Med 56 (2006) 993: arterial input function.
 [--]  no measurement found: a plausible value, chosen once.
 
-S13, L11, N08, C16, E19, A20, R10 and K17 were read in their abstracts; H11, B04, Y17, O07 are given
-as they are commonly quoted. Ktrans, ve and vp differ by a factor of two and more between studies
-(input function, T1, model): the table takes values in their middle, cancer above PZ as in O07.
+S13, L11, N08, C16, E19, A20, R10, K17, G17, J23, R13 and C20 were read in their abstracts; H11,
+B04, Y17, O07 are given as they are commonly quoted. Ktrans, ve and vp differ by a factor of two and
+more between studies (input function, T1, model): the table takes values in their middle, cancer
+above PZ as in O07.
 """
 
 from __future__ import annotations
@@ -55,7 +63,9 @@ class Tissue:
     ve, vp : float
         Volume fractions.
     texture : float
-        Standard deviation of the logarithm of T2, ADC and Ktrans from place to place.
+        Standard deviation of the logarithm of T2 from place to place; ADC and Ktrans follow.
+    septa : float
+        Share (0 to 1) of the way to fibrous stroma in the middle of a septum.
     """
 
     t1: float
@@ -66,13 +76,14 @@ class Tissue:
     ve: float
     vp: float
     texture: float
+    septa: float = 0.0
 
 
-#                     T1     T2     ADC   dens Ktrans  ve    vp   texture
+#                     T1     T2     ADC   dens Ktrans  ve    vp   texture septa
 TISSUES: dict[str, Tissue] = {
-    "PZ": Tissue(2.00, 0.149, 1680, 0.90, 0.12, 0.30, 0.010, 0.13),  # S13 L11 Y17 O07
-    "TZ": Tissue(1.60, 0.115, 1478, 0.86, 0.20, 0.30, 0.020, 0.16),  # S13 B04 O07
-    "CZ": Tissue(1.60, 0.090, 1180, 0.86, 0.16, 0.28, 0.015, 0.10),  # K17
+    "PZ": Tissue(2.00, 0.149, 1680, 0.90, 0.12, 0.30, 0.010, 0.33, 0.6),  # S13 L11 Y17 O07 PX
+    "TZ": Tissue(1.60, 0.095, 1478, 0.82, 0.20, 0.30, 0.020, 0.36, 0.6),  # S13 B04 O07 PX
+    "CZ": Tissue(1.60, 0.080, 1180, 0.82, 0.16, 0.28, 0.015, 0.12),  # K17
     "AFS": Tissue(1.40, 0.055, 1150, 0.80, 0.06, 0.18, 0.010, 0.08),  # --
     "capsule": Tissue(1.30, 0.048, 1150, 0.78, 0.07, 0.20, 0.010, 0.0),  # --
     "urethra": Tissue(1.90, 0.160, 1700, 0.92, 0.15, 0.30, 0.020, 0.0),  # --
@@ -90,7 +101,7 @@ TISSUES: dict[str, Tissue] = {
     "artery": Tissue(1.664, 0.012, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),  # T2: flow void
     "vein": Tissue(1.664, 0.040, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),
     # What a region becomes when all of it is tumour (severity 1): high grade of H11.
-    "cancer": Tissue(1.55, 0.080, 850, 0.86, 0.45, 0.32, 0.030, 0.08),  # S13 H11 Y17 O07
+    "cancer": Tissue(1.55, 0.080, 850, 0.86, 0.45, 0.32, 0.030, 0.14),  # S13 H11 Y17 O07 PX
 }
 
 
@@ -109,8 +120,6 @@ class Finding:
         Factors on the tissue that severity gives: what sets the finding apart from sparse cancer.
     capsule : bool
         Whether a dark rim surrounds it.
-    radius : (float, float)
-        Smallest and largest radius, mm.
     weight : float
         Relative frequency among the benign regions of its zones.
     """
@@ -123,29 +132,32 @@ class Finding:
     ktrans: float = 1.0
     ve: float = 1.0
     capsule: bool = False
-    radius: tuple[float, float] = (4.0, 8.0)
     weight: float = 1.0
 
 
 BENIGN: dict[str, Finding] = {
-    "normal PZ": Finding(("PZ",), 0.05, radius=(4.0, 6.0), weight=0.30),  # S13
-    "normal TZ": Finding(("TZ",), 0.05, radius=(4.0, 6.5), weight=0.17),  # S13
-    "AFS": Finding(("AFS",), 0.10, radius=(3.5, 5.0), weight=0.04),  # --
+    "normal PZ": Finding(("PZ",), 0.05, weight=0.30),  # S13
+    "normal TZ": Finding(("TZ",), 0.05, weight=0.17),  # S13
+    "AFS": Finding(("AFS",), 0.10, weight=0.04),  # --
     # E19: 1.28 * 1030 = 1318, so log(1680 / 1318) / log(1680 / 850) = .36; A20 for ve.
-    "prostatitis": Finding(("PZ",), 0.36, ktrans=1.10, ve=1.30, radius=(4.0, 9.0), weight=0.17),
+    "prostatitis": Finding(("PZ",), 0.36, ktrans=1.10, ve=1.30, weight=0.17),
     # R10: between tumour and benign; T1 shortened by methaemoglobin.
-    "haemorrhage": Finding(("PZ",), 0.25, t1=0.60, t2=0.90, radius=(4.0, 9.0), weight=0.08),
-    "atrophy": Finding(("PZ",), 0.18, t2=0.85, ktrans=1.10, radius=(4.0, 7.0), weight=0.06),  # --
+    "haemorrhage": Finding(("PZ",), 0.25, t1=0.60, t2=0.90, weight=0.08),
+    "atrophy": Finding(("PZ",), 0.18, t2=0.85, ktrans=1.10, weight=0.06),  # --
     # N08: log(1478 / 1180) / log(1478 / 850) = .41.
-    "stromal BPH": Finding(("TZ",), 0.41, ktrans=1.20, radius=(4.0, 9.0), weight=0.10),
+    "stromal BPH": Finding(("TZ",), 0.41, ktrans=1.20, weight=0.10),
     # C16: log(1478 / 1338) / log(1478 / 850) = .18.
-    "mixed BPH": Finding(("TZ",), 0.18, capsule=True, radius=(4.5, 10.0), weight=0.05),
+    "mixed BPH": Finding(("TZ",), 0.18, capsule=True, weight=0.05),
     # N08: ADC 1570, above the zone's mean.
     "glandular BPH": Finding(
-        ("TZ",), 0.02, t2=1.25, adc=1.08, ktrans=0.85, capsule=True, radius=(4.5, 10.0), weight=0.03
+        ("TZ",), 0.02, t2=1.25, adc=1.08, ktrans=0.85, capsule=True, weight=0.03
     ),
 }
-CANCER = Finding(("PZ", "TZ"), 0.0, radius=(3.5, 11.0))
+CANCER = Finding(("PZ", "TZ"), 0.0)
+# One distribution of sizes for all findings, so that size says nothing of malignancy: equivalent
+# radius in mm, median and logarithmic spread (C20), limits of what is drawn at all.
+RADIUS_MM, RADIUS_SD = 5.5, 0.28
+RADIUS_LIMITS_MM = (3.0, 11.0)
 # H11 in a PZ of 1680: 1300 -> .38, 1070 -> .66, 940 -> .85; ISUP 1 .. 5 placed on that line.
 CANCER_SEVERITY = {1: 0.40, 2: 0.60, 3: 0.70, 4: 0.80, 5: 0.86}
 # Shares of ISUP 1 .. 5 at prostatectomy, and of cancers in the PZ (about 70 % by McNeal).
@@ -156,6 +168,40 @@ LATENT_SD = 0.50
 UNEXPLAINED = {"t1": 0.06, "t2": 0.12, "adc": 0.09, "ktrans": 0.30, "ve": 0.18, "vp": 0.25}
 # From patient to patient, logarithm: all of the gland's T2, ADC and Ktrans move together.
 PATIENT_SD = {"t1": 0.05, "t2": 0.12, "adc": 0.06, "ktrans": 0.25, "ve": 0.10, "vp": 0.15}
+
+# Unevenness: lengths (mm) over which tissue is alike, and the share of the variance of the longer
+# one; part of it is common to T2, ADC and Ktrans; ADC and Ktrans vary by this much of T2's (PX).
+TEXTURE_MM = (1.3, 6.0)
+TEXTURE_LONG = 0.80
+TEXTURE_COMMON = 0.5
+TEXTURE_ADC, TEXTURE_KTRANS = 0.35, 0.35
+# Septa are sheets where a random field of this length (mm) changes sign; half-thickness in mm, and
+# what they are made of: T2 (s), ADC (1e-6 mm2/s). [--]
+SEPTA_MM, SEPTUM_HALF_MM = 1.6, 0.4
+SEPTUM_T2, SEPTUM_ADC = 0.055, 1000.0
+
+# Blood that a biopsy left in the PZ outside of any region: share of men, patches, radius (mm) [--];
+# factors on T1, T2 and ADC (R10).
+HAEMORRHAGE_SHARE, HAEMORRHAGE_PATCHES, HAEMORRHAGE_RADIUS_MM = 0.3, (1, 4), (2.0, 6.0)
+HAEMORRHAGE = {"t1": 0.60, "t2": 0.80, "adc": 0.85}
+
+# Gas in the rectum shifts diffusion images along y: mean (mm) over the gland, beyond what outlining
+# leaves (G17); it fades over this depth (mm) from the rectal wall. [--]
+DISTORTION_MM = (2.5, 1.1)
+DISTORTION_DEPTH_MM, DISTORTION_MEAN = 25.0, 0.5
+
+# Motion in the dynamic series: drift (mm a minute, x and y; PX moves .02 and .13), and in some men
+# one jump (mm). [--]
+DRIFT_MM_MIN = (0.08, 0.15)
+JUMP_SHARE, JUMP_MM = 0.25, 1.0
+# All of a dynamic frame wavers by this share of its signal (PX).
+FRAME_SD = 0.010
+
+# How a reader's outline differs from the region: shift (mm along x and y), logarithm of its size,
+# both for a reader with error 1 (readers.py); two readers then agree with a Dice of .55 to .6 (J23,
+# R13). Share of regions outlined in their largest slice only. [--]
+OUTLINE_SHIFT_MM, OUTLINE_SIZE_SD, OUTLINE_WAVES = 3.0, 0.35, 0.12
+ONE_SLICE_SHARE = 0.3
 
 RELAXIVITY = 4.5  # 1/(s mM), gadolinium chelate at 3 T
 HAEMATOCRIT = 0.42

@@ -1,4 +1,4 @@
-"""The phantom's own forward model: kinetics, magnetisation and noise.
+"""The phantom's own forward model: kinetics and magnetisation.
 
 Written apart from :mod:`cad.features.perfusion` on purpose, so that simulated curves are a test of
 the fits and not of one shared mistake.
@@ -17,7 +17,7 @@ _ALPHA, _BETA, _S, _TAU = 1.050, 0.1685, 38.078, 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:
-    """Population arterial curve, mM in whole blood; zero before ``delay`` (s)."""
+    """Return the population arterial curve, mM in whole blood; zero before ``delay`` (s)."""
     t = (np.asarray(times, float) - delay) / 60.0
     after = np.maximum(t, 0.0)
     curve = _ALPHA * np.exp(-_BETA * after) / (1.0 + np.exp(-_S * (after - _TAU)))
@@ -35,7 +35,7 @@ def extended_tofts(
     ve: np.ndarray,
     vp: np.ndarray,
 ) -> np.ndarray:
-    """Tissue concentration by exact integration between the samples of the plasma curve.
+    """Return the tissue concentration by exact integration between the samples of the plasma curve.
 
     C(t) = vp Cp(t) + Ktrans int Cp(s) exp(-Ktrans/ve (t - s)) ds with Cp linear between samples.
 
@@ -81,7 +81,7 @@ def extended_tofts(
 
 
 def fine_grid(times: np.ndarray) -> np.ndarray:
-    """Even samples from the first to the last frame that hold every frame.
+    """Return the even samples from the first to the last frame that hold every frame.
 
     Frames are evenly spaced; each interval is divided into parts of at most ``FINE_STEP``.
     """
@@ -92,7 +92,7 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
 def spoiled_gradient_echo(
     t1: np.ndarray, density: np.ndarray, repetition_time: float, flip_angle: float
 ) -> np.ndarray:
-    """Steady-state signal; T1 and TR in s, flip angle in degrees, echo-time decay neglected."""
+    """Return the steady-state signal; T1 and TR in s, flip angle in degrees, no T2* decay."""
     angle = np.radians(flip_angle)
     e1 = np.exp(-repetition_time / t1)
     return density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
@@ -105,14 +105,5 @@ def spin_echo(
     repetition_time: float,
     echo_time: float,
 ) -> np.ndarray:
-    """Signal of a (turbo) spin echo with 90 degree excitation; all times in s."""
+    """Return the signal of a (turbo) spin echo with 90 degree excitation; all times in s."""
     return density * (1.0 - np.exp(-repetition_time / t1)) * np.exp(-echo_time / t2)
-
-
-def rician(signal: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
-    """Magnitude of a signal with Gaussian noise in both channels, float32."""
-    noise = rng.standard_normal((2, *signal.shape), dtype=np.float32)
-    noise *= np.float32(sd)
-    noise[0] += signal
-    np.square(noise, out=noise)
-    return np.sqrt(noise[0] + noise[1])

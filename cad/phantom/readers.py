@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cad.phantom.findings import Region
+from cad.phantom.findings import TrueRegion
 
 SCALE = "likert5"
 NORMAL_LATENT = -1.65
@@ -62,13 +62,13 @@ CUTS = (-1.10, -0.45, 0.05, 0.55)
 """Boundaries of the scores 1 to 5 on the perceived latent."""
 
 
-def conspicuity(region: Region) -> float:
-    """How well a region can be seen, .55 to 1: by its size."""
+def conspicuity(region: TrueRegion) -> float:
+    """Return how well a region can be seen, .55 to 1: by its size."""
     return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
 
 
-def score(rng: np.random.Generator, regions: list[Region]) -> pd.DataFrame:
-    """Scores of all readers for one patient's regions.
+def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
+    """Draw all readers' scores of one patient's regions.
 
     Returns
     -------

@@ -18,7 +18,7 @@ MEASUREMENT_SD = {"t2": 0.10, "adc": 0.06, "ktrans": 0.20, "ve": 0.15, "t1": 0.0
 
 
 def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Regions and scores of a simulated cohort.
+    """Draw regions and scores of a simulated cohort.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def draw_readings(seed: int, patients: int) -> tuple[pd.DataFrame, pd.DataFrame]
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index, 1)))
         anatomy = build_anatomy(rng)
         count, cancers = case_mix(seed, index)
-        regions = draw_regions(rng, anatomy, draw_cloud(rng, anatomy), cancers, np.ones(count))
+        regions = draw_regions(rng, anatomy, draw_cloud(rng, anatomy), count, cancers)
         name = f"sub-{index + 1:04d}"
         tables.append(score(rng, regions).assign(participant_id=name))
         for number, region in enumerate(regions, start=1):

@@ -36,7 +36,7 @@ def write_sample(out: Path) -> None:
 
 
 def _write_study(folder: Path) -> None:
-    """DICOM series, and beside them the masks and scores that import rules pick up."""
+    """Write DICOM series, and beside them the masks and scores that import rules pick up."""
     patient = make_patient(SEED, DICOM_INDEX, SAMPLE)
     study = patient.study
     protocol = next(p for p in SAMPLE if p.site == patient.site)

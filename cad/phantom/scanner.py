@@ -1,90 +1,47 @@
 """From anatomy to images: every modality on its own grid, as its scanner would have made it.
 
-Each voxel is averaged over a lattice of points (partial volume), modulated by the tissue's texture
-and the coil's sensitivity, and gets Rician noise. Arrays are (z, y, x); the gland's frame (x left,
-y back, z head, mm) is the image's own; ``Placement`` carries it into the patient.
+Each voxel is averaged over a lattice of points (partial volume), modulated by the tissue's texture,
+its septa and the coil's sensitivity, and is read out (:mod:`cad.phantom.acquisition`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 
 from cad.imaging.volume import Dynamic, Volume
-from cad.phantom.params import HAEMATOCRIT, INPUT_SCALE_SD, RELAXIVITY, TISSUES, Tissue
+from cad.phantom.acquisition import acquire, distort, draw_motion
+from cad.phantom.params import (
+    FRAME_SD,
+    HAEMATOCRIT,
+    INPUT_SCALE_SD,
+    RELAXIVITY,
+    SEPTUM_ADC,
+    SEPTUM_T2,
+    TEXTURE_ADC,
+    TEXTURE_KTRANS,
+    TISSUES,
+    Tissue,
+)
 from cad.phantom.physics import (
     extended_tofts,
     fine_grid,
     parker,
-    rician,
     spin_echo,
     spoiled_gradient_echo,
 )
-from cad.phantom.protocols import Grid, Protocol
-from cad.phantom.shapes import Shape, paint
+from cad.phantom.protocols import Protocol
+from cad.phantom.scene import BACKGROUND, View
 
-TEXTURE_STEP = 2.0
-"""Spacing (mm) of the random fields that make tissue uneven."""
 _T2_LEVEL, _DIFFUSION_LEVEL, _DCE_LEVEL = 220.0, 300.0, 100.0
 """Stored signal of normal PZ without bias: noise is a few grey levels, as scanners store it."""
-BACKGROUND = "fat"
 VENOUS_SPREAD = 6.0
 """Seconds by which the venous curve lags and is smoothed."""
 
 
 @dataclass(frozen=True)
-class Placement:
-    """How the gland's frame lies in the patient: a tilted axial stack.
-
-    Parameters
-    ----------
-    centre : ndarray, shape (3,)
-        LPS mm of the gland's centre.
-    direction : ndarray, shape (3, 3)
-        Columns are the x, y, z axes of the gland's frame in LPS.
-    """
-
-    centre: np.ndarray
-    direction: np.ndarray
-
-
-@dataclass(frozen=True)
-class Scene:
-    """All that the scanners look at.
-
-    Parameters
-    ----------
-    shapes : list of Shape
-        Painted in order over fat.
-    tissues : dict of str to Tissue
-        By tissue name.
-    placement : Placement
-        Frame of the gland in the patient.
-    fields : ndarray, shape (3, n_z, n_y, n_x)
-        Standard normal random fields for T2, ADC and Ktrans on a ``TEXTURE_STEP`` lattice.
-    field_origin : ndarray, shape (3,)
-        x, y, z (mm) of the lattice's first point.
-    bias : ndarray, shape (5,)
-        Coefficients of the coil's log sensitivity: x, y, z, x2, y2 over 100 mm.
-    """
-
-    shapes: list[Shape]
-    tissues: dict[str, Tissue]
-    placement: Placement
-    fields: np.ndarray
-    field_origin: np.ndarray
-    bias: np.ndarray
-
-    def table(self) -> list[Tissue]:
-        """Tissue of every number that :func:`paint` gives."""
-        return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
-
-
-@dataclass(frozen=True)
-class Bolus:
+class Injection:
     """Contrast agent as it passes.
 
     Parameters
@@ -100,184 +57,60 @@ class Bolus:
     scale: float
 
 
-def draw_placement(rng: np.random.Generator) -> Placement:
-    """A stack tilted about the left-right axis, with a little roll."""
-    tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
-    about_x = np.array(
-        [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
-    )
-    about_z = np.array(
-        [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
-    )
-    centre = np.round(np.array([0.0, 20.0, -40.0]) + rng.normal(0, [4, 8, 12]), 2)
-    return Placement(centre, about_x @ about_z)
-
-
-def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
-    """Three smooth random fields of unit variance, partly common; ``half`` is their extent, mm."""
-    size = [int(np.ceil(2 * h / TEXTURE_STEP)) + 1 for h in half][::-1]
-    raw = rng.standard_normal((4, *size), dtype=np.float32)
-    smooth = np.stack([gaussian_filter(field, 0.9, mode="wrap") for field in raw])
-    smooth /= smooth.std(axis=(1, 2, 3), keepdims=True)
-    common, own = np.sqrt(0.35), np.sqrt(0.65)
-    signs = np.array([1, 1, -1], np.float32)[:, None, None, None]
-    return common * signs * smooth[3] + own * smooth[:3]
-
-
-def draw_bolus(rng: np.random.Generator) -> Bolus:
-    """Arrival 20 to 40 s after the first frame, the prostate 1 to 5 s later."""
-    return Bolus(
+def draw_injection(rng: np.random.Generator) -> Injection:
+    """Draw the arrival, 20 to 40 s after the first frame, the prostate 1 to 5 s later."""
+    return Injection(
         float(rng.uniform(20, 40)),
         float(rng.uniform(1, 5)),
         float(np.exp(rng.normal(0, INPUT_SCALE_SD))),
     )
 
 
-class View:
-    """One grid looking at a scene: where its voxels are and which tissues they hold.
-
-    Parameters
-    ----------
-    scene : Scene
-        What is there.
-    grid : Grid
-        Voxels.
-    shift : ndarray, shape (3,)
-        Centre of the grid in the gland's frame, mm (no two acquisitions are planned alike).
-    moved : ndarray, shape (3,)
-        How far the patient moved before this acquisition, mm.
-    supersample : (z, y, x)
-        Points per voxel.
-    """
-
-    def __init__(
-        self,
-        scene: Scene,
-        grid: Grid,
-        shift: np.ndarray,
-        moved: np.ndarray,
-        supersample: tuple[int, int, int],
-    ) -> None:
-        self.scene, self.grid, self.supersample = scene, grid, supersample
-        counts = grid.shape[::-1]
-        self.axes = [
-            (np.arange(n) - (n - 1) / 2) * step + offset
-            for n, step, offset in zip(counts, grid.spacing, shift, strict=True)
-        ]
-        self.seen = [axis - move for axis, move in zip(self.axes, moved, strict=True)]
-
-    @cached_property
-    def points(self) -> np.ndarray:
-        """Shape number at every point, uint8, shape (points per voxel, n_voxels)."""
-        lattice = [
-            (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
-            for axis, step, k in zip(
-                self.seen, self.grid.spacing, self.supersample[::-1], strict=True
-            )
-        ]
-        numbers = paint(self.scene.shapes, *lattice)
-        z, y, x = self.supersample
-        n_z, n_y, n_x = self.grid.shape
-        parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
-        return parted.reshape(z * y * x, n_z * n_y * n_x)
-
-    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
-        even = (self.points == self.points[0]).all(axis=0)
-        whole = np.flatnonzero(even)
-        mixed = np.flatnonzero(~even)
-        count = len(self.scene.shapes) + 1
-        keys = np.arange(len(mixed)) * count + self.points[:, mixed]
-        shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
-        found = np.flatnonzero(shares)
-        voxel = np.concatenate([whole, mixed[found // count]])
-        number = np.concatenate([self.points[0, whole].astype(np.int64), found % count])
-        return voxel, number, np.concatenate([np.ones(len(whole)), shares[found]])
-
-    def volume(self, array: np.ndarray) -> Volume:
-        """An array of this grid in the patient."""
-        corner = np.array([axis[0] for axis in self.axes])
-        placement = self.scene.placement
-        origin = placement.centre + placement.direction @ corner
-        return Volume(
-            array,
-            self.grid.spacing,
-            (float(origin[0]), float(origin[1]), float(origin[2])),
-            placement.direction,
-        )
-
-    def average(self, values: np.ndarray) -> np.ndarray:
-        """Mean over each voxel's points of a value per shape number; float32."""
-        mean = values.astype(np.float32)[self.points].mean(axis=0)
-        return mean.reshape(self.grid.shape)
-
-    def share(self, numbers: list[int]) -> np.ndarray:
-        """Share (0 to 1) of each voxel that the shapes with these numbers fill."""
-        wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
-        wanted[numbers] = 1.0
-        return self.average(wanted)
-
-    def field(self, which: int) -> np.ndarray:
-        """Random field at the voxels, by linear interpolation; 0 T2, 1 ADC, 2 Ktrans."""
-        lattice = self.scene.fields[which]
-        weights = [
-            _linear_weights(axis, origin, size)
-            for axis, origin, size in zip(
-                self.seen, self.scene.field_origin, lattice.shape[::-1], strict=True
-            )
-        ]
-        out = np.tensordot(weights[2], lattice, axes=(1, 0))
-        out = np.moveaxis(np.tensordot(weights[1], out, axes=(1, 1)), 0, 1)
-        return np.tensordot(out, weights[0], axes=(2, 1))
-
-    def sensitivity(self) -> np.ndarray:
-        """The coil's sensitivity at the voxels, about 1 at the gland."""
-        x, y, z = (axis / 100.0 for axis in self.axes)
-        c = self.scene.bias
-        log = (
-            (c[0] * x + c[3] * x**2)[None, None, :]
-            + (c[1] * y + c[4] * y**2)[None, :, None]
-            + (c[2] * z)[:, None, None]
-        )
-        return np.exp(log).astype(np.float32)
-
-
 def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
-    """T2-weighted spin echo, integer signal; ``gain`` is the patient's arbitrary scale."""
+    """Return the T2-weighted spin echo, integers; ``gain`` is the patient's arbitrary scale."""
     table = view.scene.table()
     repetition, echo = protocol.t2_times
     t1, t2, density = _columns(table, "t1", "t2", "density")
     signal = spin_echo(t1, t2, density, repetition, echo)
-    # T2 exp(a g) changes the signal by exp(TE/T2 a g) to first order.
-    slope = np.array([t.texture * min(echo / t.t2, 2.5) for t in table])
+    # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)); what decays within a fraction
+    # of the echo time has no texture to be seen.
+    decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
+    uneven = view.average(_columns(table, "texture")[0]) * view.field(0)
+    fibrous = view.average(
+        np.array([t.septa * max(echo / SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
+    )
     usual = _columns([TISSUES["PZ"]], "t1", "t2", "density")
     level = _T2_LEVEL * gain / spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
-    clean = level * view.average(signal) * np.exp(view.average(slope) * view.field(0))
-    clean *= view.sensitivity()
-    return view.volume(_stored(rician(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
+    clean = level * view.average(signal) * view.sensitivity()
+    clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
+    return view.volume(_stored(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
 
 
 def diffusion_images(
     view: View, protocol: Protocol, rng: np.random.Generator
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
-    """ADC map (1e-6 mm2/s) as the scanner computes it, and the images of the two b-values."""
+    """Return the ADC map (1e-6 mm2/s) as the scanner computes it, and both b-values' images."""
     table = view.scene.table()
     adc = np.array([t.adc for t in table]) * 1e-6
     echo = 0.07
     density = np.array([t.density * np.exp(-echo / t.t2) for t in table])
     # Fat is suppressed in echo-planar imaging.
     density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
-    texture = view.average(np.array([t.texture for t in table])) * view.field(1)
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
+    uneven = TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
+    fibrous = view.average(np.array([t.septa * max(t.adc - SEPTUM_ADC, 0.0) for t in table]) * 1e-6)
+    change = mean_adc * np.clip(uneven, -0.6, 0.6) - fibrous * view.septa()
+    shift = view.distortion()
     reference = TISSUES["PZ"]
     level = _DIFFUSION_LEVEL / (reference.density * np.exp(-echo / reference.t2))
     sd = protocol.noise[1] * _DIFFUSION_LEVEL
     images = []
     for b in protocol.b_values:
         clean = level * view.average(density * np.exp(-b * adc))
-        clean *= np.exp(-b * mean_adc * np.expm1(texture)) * view.sensitivity()
+        clean = distort(clean * np.exp(-b * change), shift, view.grid.spacing[1])
+        clean *= view.sensitivity()
         # High b-values are averaged more often.
-        images.append(rician(clean, sd / (1.0 if b < 400 else 2.0), rng))
+        images.append(acquire(clean, sd / (1.0 if b < 400 else 2.0), rng))
     low, high = protocol.b_values
     ratio = np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)
     value = 1e6 * np.log(ratio) / (high - low)
@@ -291,16 +124,16 @@ def diffusion_images(
 
 
 def dynamic_images(
-    view: View, protocol: Protocol, bolus: Bolus, rng: np.random.Generator
+    view: View, protocol: Protocol, injection: Injection, rng: np.random.Generator
 ) -> tuple[Dynamic, list[tuple[float, Volume]]]:
-    """Dynamic series and flip-angle images on one grid.
+    """Return the dynamic series and flip-angle images on one grid.
 
     Every tissue of a voxel enhances by its own parameters and the signals are averaged, so that
-    partial volume is in the signal and not in the parameters.
+    partial volume is in the signal and not in the parameters. The patient moves between frames.
     """
     repetition, interval = protocol.dce_times
     times = np.arange(protocol.frames) * interval
-    voxels, shares, t1, density, curves = _kinetics(view, times, bolus)
+    voxels, shares, t1, density, curves = _kinetics(view, times, injection)
     n = int(np.prod(view.grid.shape))
     sensitivity = view.sensitivity().ravel()
     reference = TISSUES["PZ"]
@@ -309,40 +142,45 @@ def dynamic_images(
     )
     sd = protocol.noise[2] * _DCE_LEVEL
     weight = shares * level * density
+    moved = draw_motion(rng, times) / np.array(view.grid.spacing[:2])
+    gain = 1.0 + rng.normal(0, FRAME_SD, len(times)) * (protocol.noise[2] > 0)
     frames = np.empty((len(times), *view.grid.shape), np.uint16)
     for i in range(len(times)):
         now = 1.0 / (1.0 / t1 + RELAXIVITY * curves[:, i])
         signal = weight * spoiled_gradient_echo(now, np.array(1.0), repetition, protocol.flip)
-        clean = np.bincount(voxels, signal, n) * sensitivity
-        frames[i] = _stored(rician(clean.reshape(view.grid.shape), sd, rng))
+        clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
+        here = (float(moved[i, 1]), float(moved[i, 0]))
+        frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, here))
     vfa = []
     for flip in protocol.flips:
         signal = weight * spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
-        image = rician(clean.reshape(view.grid.shape), sd / 2, rng)
+        image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
         vfa.append((flip, view.volume(_stored(image))))
     grid = view.volume(frames[0])
     return Dynamic(frames, grid, times, repetition, protocol.flip), vfa
 
 
 def _kinetics(
-    view: View, times: np.ndarray, bolus: Bolus
+    view: View, times: np.ndarray, injection: Injection
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Parts of voxels: flat voxel index, share of the voxel, T1 (s), density, concentration (mM).
+    """List parts of voxels: flat voxel index, share, T1 (s), density, concentration (mM).
 
     Concentration has shape (n_parts, n_times). Even tissues (without texture) share one curve.
     """
     table = view.scene.table()
     fine = fine_grid(times)
-    blood = bolus.scale * parker(fine, bolus.arrival)
-    later = bolus.scale * parker(fine, bolus.arrival + bolus.delay) / (1.0 - HAEMATOCRIT)
+    blood = injection.scale * parker(fine, injection.arrival)
+    later = (
+        injection.scale * parker(fine, injection.arrival + injection.delay) / (1.0 - HAEMATOCRIT)
+    )
     uneven = view.field(2).ravel()
     voxel, number, share = view.parts()
     column = {
         name: np.array([getattr(t, name) for t in table])[number]
         for name in ("t1", "density", "ktrans", "ve", "vp", "texture")
     }
-    factor = np.exp(np.clip(2.0 * column["texture"] * uneven[voxel], -1.5, 1.5))
+    factor = np.exp(np.clip(TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
     curves = np.empty((len(voxel), len(times)), np.float32)
     names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
     gland = np.array([False, *(bool(s.zone) for s in view.scene.shapes)])[number]
@@ -365,23 +203,11 @@ def _kinetics(
 
 
 def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
-    """The arterial curve, later and smoothed."""
+    """Return the arterial curve, later and smoothed."""
     step = fine[1] - fine[0]
     lag = np.arange(0, 6 * VENOUS_SPREAD, step)
     kernel = lag * np.exp(-lag / VENOUS_SPREAD)
     return np.convolve(blood, kernel / kernel.sum())[: len(fine)]
-
-
-def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
-    """Matrix (n_axis, size) of linear interpolation weights on a lattice that repeats."""
-    position = (axis - origin) / TEXTURE_STEP
-    lower = np.floor(position).astype(int)
-    part = (position - lower).astype(np.float32)
-    out = np.zeros((len(axis), size), np.float32)
-    rows = np.arange(len(axis))
-    out[rows, lower % size] += 1.0 - part
-    out[rows, (lower + 1) % size] += part
-    return out
 
 
 def _columns(table: list[Tissue], *names: str) -> list[np.ndarray]:

@@ -45,7 +45,7 @@ class Shape:
     taper: float = 0.0
 
     def level(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Below 1 inside, 1 on the surface; arguments broadcast."""
+        """Return a level below 1 inside, 1 on the surface; arguments broadcast."""
         u, v, w = x - self.centre[0], y - self.centre[1], z - self.centre[2]
         if self.angle:
             c, s = np.cos(self.angle), np.sin(self.angle)
@@ -67,7 +67,7 @@ class Shape:
         return total
 
     def reach(self) -> tuple[float, float]:
-        """Half-widths (mm) about the centre, in the plane and along z, that surely hold it."""
+        """Return half-widths (mm) about the centre, in the plane and along z, that hold it."""
         extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
         plane = max(self.axes[0], self.axes[1] * max(1.0, self.back))
         return plane * extra, self.axes[2] * extra
@@ -76,7 +76,7 @@ class Shape:
 def ripples(
     rng: np.random.Generator, amplitude: float, size: float, count: int = 3
 ) -> tuple[tuple[float, tuple[float, float, float], float], ...]:
-    """Random surface waves with lengths of about ``size`` mm and more."""
+    """Draw random surface waves with lengths of about ``size`` mm and more."""
     waves = []
     for _ in range(count):
         k = 2 * np.pi / (size * rng.uniform(1.2, 2.6, 3))
@@ -91,7 +91,7 @@ def ripples(
 
 
 def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Number of the last shape that holds each point of a grid, 0 where none does.
+    """Return the number of the last shape that holds each point of a grid, 0 where none does.
 
     Parameters
     ----------

@@ -13,29 +13,19 @@ from joblib import Parallel, delayed
 from cad.cohort import write_tables
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.imaging.geometry import MIN_VOXELS, roi_in_grid
+from cad.imaging.nifti import write_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
-from cad.phantom.anatomy import build_anatomy
-from cad.phantom.findings import Region, case_mix, draw_cloud, draw_regions
+from cad.phantom.anatomy import Anatomy, build_anatomy
+from cad.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
+from cad.phantom.outlines import draw_outlines
 from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
-from cad.phantom.scanner import (
-    Scene,
-    View,
-    diffusion_images,
-    draw_bolus,
-    draw_fields,
-    draw_placement,
-    dynamic_images,
-    t2_image,
-)
+from cad.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
+from cad.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
 
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
-_MARGIN_VOXELS = 1
-ROUNDS = 12
-"""How often regions are drawn again until all can be measured."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +38,29 @@ class Patient:
         Images and masks.
     site : str
         Whose protocol was used.
-    regions : list of Region
+    regions : list of TrueRegion
         What the regions are; number i + 1 has the label and the roi_id i + 1.
     scores : DataFrame
         roi_id, reader_id, scale, score.
+    outlines : dict of str to Volume
+        Every reader's label map on the T2 grid; the study's own is the first reader's.
+    zones : Volume
+        1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
     """
 
     study: Study
     site: str
-    regions: list[Region]
+    regions: list[TrueRegion]
     scores: pd.DataFrame
+    outlines: dict[str, Volume]
+    zones: Volume
 
 
 T = TypeVar("T")
 
 
 def present(image: T | None) -> T:
-    """An image of a study that the simulator always makes."""
+    """Return an image of a study that the simulator always makes."""
     if image is None:
         raise CadError("a simulated study has every image; this one was taken apart")
     return image
@@ -76,7 +72,7 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
     Parameters
     ----------
     out : Path
-        Cohort folder (DESIGN 4); must be absent or empty.
+        Cohort folder; must be absent or empty.
     patients : int
         At least 1. 49 patients have 350 regions, 66 of them malignant (a few less where they
         find no room).
@@ -98,7 +94,7 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
 def write_cohort(
     out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
 ) -> None:
-    """As :func:`simulate`, with the sites' protocols."""
+    """Write a cohort as :func:`simulate` does, with the sites' protocols."""
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -125,7 +121,7 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Area under the ROC curve of the latent against histology: what perfect sight would reach.
+    """Return the area under the ROC curve of the latent: what perfect sight would reach.
 
     Parameters
     ----------
@@ -150,52 +146,23 @@ def latent_auc(cohort: Path) -> float:
 
 
 def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Patient:
-    """One patient in memory."""
-    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(6)
-    body, finding, reading, scene_rng, noise, plan = (np.random.default_rng(s) for s in streams)
+    """Make one patient in memory."""
+    streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
+    body, finding, reading, scene_rng, noise, plan, hand = map(np.random.default_rng, streams)
     protocol = protocols[int(body.integers(len(protocols)))]
     anatomy = build_anatomy(body)
-    count, cancers = case_mix(seed, index)
-    placement, fields = draw_placement(scene_rng), draw_fields(scene_rng, protocol.texture_half)
-    bias = scene_rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
-    bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
-    bolus, gain = draw_bolus(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
-    shifts = plan.uniform(-2, 2, (3, 3))
-    moved = plan.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
-    place = np.random.default_rng(int(finding.integers(2**63)))
-    cloud = draw_cloud(place, anatomy)
-    again = place.bit_generator.state
-    grow = np.ones(count)
-    for attempt in range(ROUNDS):
-        place.bit_generator.state = again  # the same draws in every round, only sizes differ
-        regions = draw_regions(place, anatomy, cloud, cancers, grow)
-        scene = Scene(
-            [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
-            anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
-            placement,
-            fields,
-            -np.array(protocol.texture_half),
-            bias,
-        )
-        views = [
-            View(scene, grid, shift, move, protocol.supersample)
-            for grid, shift, move in zip(
-                (protocol.t2, protocol.adc, protocol.dce), shifts, moved, strict=True
-            )
-        ]
-        roi_map = _roi_map(views[0], regions)
-        unfit = _unfit(roi_map, len(regions), views[1:])
-        if not unfit:
-            break
-        # What is too small to be measured is drawn larger; what cannot grow is left out at last.
-        for i in unfit:
-            if attempt < ROUNDS // 2:
-                grow[regions[i].number - 1] *= 1.12
-            else:
-                grow[regions[i].number - 1] = 0.0
-    study_id = f"sub-{index + 1:04d}"
+    regions = draw_regions(finding, anatomy, draw_cloud(finding, anatomy), *case_mix(seed, index))
+    scene = _scene(scene_rng, anatomy, regions, protocol)
+    views = _views(plan, scene, protocol)
+    zones = _zones(views[0])
+    gland = zones.with_array(zones.array > 0)
+    drawn = draw_outlines(hand, views[0], regions, gland.array)
+    outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
+    regions, outlines = _outlined(regions, outlines)
+    injection, gain = draw_injection(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
     adc, diffusion = diffusion_images(views[1], protocol, noise)
-    dce, vfa = dynamic_images(views[2], protocol, bolus, noise)
+    dce, vfa = dynamic_images(views[2], protocol, injection, noise)
+    study_id = f"sub-{index + 1:04d}"
     study = Study(
         study_id,
         study_id,
@@ -205,50 +172,71 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
         vfa=vfa,
         vfa_repetition_time=protocol.dce_times[0],
         diffusion=diffusion,
-        roi_map=roi_map,
+        roi_map=outlines[READERS[0].reader_id],
         rois=[Roi(str(i), i, region.zone) for i, region in enumerate(regions, start=1)],
-        gland=_gland(views[0]),
+        gland=gland,
         vessel=_vessel(views[2]),
     )
-    return Patient(study, protocol.site, regions, score(reading, regions))
+    scores = score(reading, regions)
+    return Patient(study, protocol.site, regions, scores, outlines, zones)
 
 
-def _roi_map(view: View, regions: list[Region]) -> Volume:
-    """Label map on the T2 grid: voxels of which a region fills at least one half."""
-    labels = np.zeros(view.points.shape[1], np.uint8)
-    number = {shape.tissue: i for i, shape in enumerate(view.scene.shapes, start=1)}
-    # Regions are painted last: only voxels with a point above the anatomy can belong to one.
-    anatomy = len(view.scene.shapes) - sum(len(region.shapes) for region in regions)
-    near = np.flatnonzero((view.points > anatomy).any(axis=0))
-    for label, region in enumerate(regions, start=1):
-        filled = (view.points[:, near] == number[region.shapes[-1].tissue]).mean(axis=0)
-        labels[near[filled >= 0.5]] = label
-    return view.volume(labels.reshape(view.grid.shape))
+def _scene(
+    rng: np.random.Generator, anatomy: Anatomy, regions: list[TrueRegion], protocol: Protocol
+) -> Scene:
+    """Draw what the scanners look at."""
+    placement, fields = draw_placement(rng), draw_fields(rng, protocol.texture_half)
+    bias = rng.normal(0, [0.12, 0.25, 0.12, 0.15, 0.25])
+    bias[3:] = np.abs(bias[3:])  # surface coils: brighter towards the skin
+    return Scene(
+        [*anatomy.shapes, *(shape for region in regions for shape in region.shapes)],
+        anatomy.tissues | {region.shapes[-1].tissue: region.tissue for region in regions},
+        placement,
+        fields,
+        -np.array(protocol.texture_half),
+        bias,
+        draw_gas(rng, anatomy.gas_front),
+    )
 
 
-def _unfit(roi_map: Volume, count: int, views: list[View]) -> list[int]:
-    """Regions (from 0) that cannot be measured in some modality: too small, or out of its view."""
-    study = Study("", "", roi_map=roi_map)
-    grids = [view.volume(np.zeros(view.grid.shape, bool)) for view in views]
-    found = []
-    for number in range(count):
-        roi = Roi(str(number + 1), number + 1)
-        try:
-            voxels = min(int(roi_in_grid(study, roi, grid).array.sum()) for grid in grids)
-        except CadError:
-            voxels = 0
-        if voxels < MIN_VOXELS + _MARGIN_VOXELS:
-            found.append(number)
-    return found
+def _views(rng: np.random.Generator, scene: Scene, protocol: Protocol) -> list[View]:
+    """Plan T2, diffusion and dynamic series; the patient moves a little before the last two."""
+    shifts = rng.uniform(-2, 2, (3, 3))
+    moved = rng.normal(0, 0.4, (3, 3)) * np.array([[0], [1], [1]])
+    return [
+        View(scene, grid, shift, move, protocol.supersample)
+        for grid, shift, move in zip(
+            (protocol.t2, protocol.adc, protocol.dce), shifts, moved, strict=True
+        )
+    ]
 
 
-def _gland(view: View) -> Volume:
-    numbers = [i for i, shape in enumerate(view.scene.shapes, start=1) if shape.zone]
-    return view.volume(view.share(numbers) >= 0.5)
+def _outlined(
+    regions: list[TrueRegion], maps: dict[str, Volume]
+) -> tuple[list[TrueRegion], dict[str, Volume]]:
+    """Keep the regions that the first reader outlined; labels are numbered anew, without gaps."""
+    seen = np.unique(maps[READERS[0].reader_id].array)
+    renumber = np.zeros(len(regions) + 1, np.uint8)
+    kept = [label for label in range(1, len(regions) + 1) if label in seen]
+    renumber[kept] = np.arange(1, len(kept) + 1)
+    return [regions[label - 1] for label in kept], {
+        name: labels.with_array(renumber[labels.array]) for name, labels in maps.items()
+    }
+
+
+def _zones(view: View) -> Volume:
+    """Return 1 in the peripheral zone, 2 in the rest of the gland, regions included."""
+    zone = [""] * (len(view.scene.shapes) + 1)
+    for number, shape in enumerate(view.scene.shapes, start=1):
+        zone[number] = shape.within[0] if shape.zone.startswith("roi") else shape.zone
+    gland = view.share([i for i, name in enumerate(zone) if name])
+    outer = view.share([i for i, name in enumerate(zone) if name in ("PZ", "rim")])
+    inner = np.where(outer >= gland / 2, 1, 2)
+    return view.volume(np.where(gland >= 0.5, inner, 0).astype(np.uint8))
 
 
 def _vessel(view: View) -> Volume:
-    """The middle of one femoral artery: voxels that nothing else shares."""
+    """Return the middle of one femoral artery: voxels that nothing else shares."""
     arteries = [i for i, s in enumerate(view.scene.shapes, start=1) if s.tissue == "artery"]
     # The left one is as good as the right; slices next to the edge suffer from inflow and wrap.
     share = view.share(arteries[1:])
@@ -266,6 +254,8 @@ def _write_patient(
     patient = make_patient(seed, index, protocols)
     name = patient.study.participant_id
     write_study(out / name, patient.study)
+    for reader, labels in patient.outlines.items():
+        write_volume(out / name / "masks" / f"{name}_desc-{reader}_rois.nii.gz", labels)
     regions = patient.regions
     ids = [str(i + 1) for i in range(len(regions))]
     rois = pd.DataFrame(

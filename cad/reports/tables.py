@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-MEASURES = (
-    ("accuracy", "Accuracy at .5", 3),
-    ("average_precision", "Average precision", 3),
-    ("partial_auc", "Partial AUC", 3),
-    ("brier", "Brier score", 3),
-    ("cross_entropy", "Cross-entropy, nats", 3),
-    ("kl", "Two-sided KL, sum, nats", 1),
-    ("alignment_error", "Alignment error", 3),
-    ("calibration_intercept", "Calibration intercept", 2),
-    ("calibration_slope", "Calibration slope", 2),
-)
+from cad.evaluation.measures import MEASURES
+from cad.evaluation.tables import interval_text
+
 RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 
@@ -33,8 +25,12 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
     """Every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
+        _rivals(metrics.get("rivals") or {}),
+        _patients(metrics.get("patient_level") or {}),
+        _operating(metrics.get("operating_point") or {}),
         _operating_points(metrics),
         _readers(metrics.get("readers") or {}),
+        _assisted(metrics.get("assisted") or {}),
         _against_readers(metrics.get("cad_vs_readers") or {}),
         _agreement(metrics.get("agreement") or {}),
         _decisions(metrics.get("decisions") or {}),
@@ -44,24 +40,6 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
         _folds(metrics.get("folds") or []),
     )
     return [table for table in made if table is not None and table.rows]
-
-
-def interval(part: Any, digits: int = 3) -> str:
-    """``value [lower, upper]`` with as many decimals; a dash where nothing is known."""
-    if isinstance(part, int | float):
-        part = {"value": part}
-    if not isinstance(part, dict) or part.get("value") is None:
-        return "–"
-    text = _fixed(part["value"], digits)
-    lower, upper = part.get("lower"), part.get("upper")
-    if lower is None or upper is None:
-        return text
-    return f"{text} [{_fixed(lower, digits)}, {_fixed(upper, digits)}]"
-
-
-def _fixed(value: float, digits: int) -> str:
-    text = f"{value:.{digits}f}"
-    return text.replace("0.", ".", 1) if abs(value) < 1 and digits > 1 else text
 
 
 def _measures(metrics: dict[str, Any]) -> MetricTable | None:
@@ -76,13 +54,14 @@ def _measures(metrics: dict[str, Any]) -> MetricTable | None:
         ["Regions (patients)", *(f"{p['n']} ({p.get('patients', '–')})" for p in known.values())],
         ["Malignant / benign", *(f"{p.get('positive', '–')} / {p.get('negative', '–')}"
                                  for p in known.values())],
-        ["AUC, patients as clusters", *(interval(p.get("auc")) for p in known.values())],
+        ["AUC, patients as clusters", *(interval_text(p.get("auc")) for p in known.values())],
         ["AUC, regions as independent (DeLong)",
-         *(interval(p.get("auc_roi_level")) for p in known.values())],
+         *(interval_text(p.get("auc_roi_level")) for p in known.values())],
     ]  # fmt: skip
-    for key, title, digits in MEASURES:
-        cells = [interval((p.get("measures") or {}).get(key), digits) for p in known.values()]
-        rows.append([title, *cells])
+    for key, measure in MEASURES.items():
+        found = [(p.get("measures") or {}).get(key) for p in known.values()]
+        if any(found):
+            rows.append([measure.title, *(interval_text(part, measure.digits) for part in found)])
     note = (
         "Brackets: 95 % intervals, where patients are enough and differ. Against readers: their "
         "mean score, above .5 malignant for AUC and accuracy, as it is for the other measures."
@@ -94,9 +73,9 @@ def _operating_points(metrics: dict[str, Any]) -> MetricTable | None:
     points = (metrics.get("histology") or {}).get("operating_points") or []
     rows = [
         [
-            f"P ≥ {_fixed(point['threshold'], 2)}",
+            f"P ≥ {point['threshold']:.2f}",
             *(str(point.get(name, "–")) for name in ("tp", "fp", "tn", "fn")),
-            *(interval(point.get(name), 2) for name in RATES),
+            *(interval_text(point.get(name), 2) for name in RATES),
         ]
         for point in points
     ]
@@ -109,9 +88,9 @@ def _readers(readers: dict[str, Any]) -> MetricTable | None:
         [
             name,
             str(part.get("n", "–")),
-            interval(part.get("auc")),
-            interval(part.get("cad_auc")),
-            interval((part.get("consensus_of_others") or {}).get("auc")),
+            interval_text(part.get("auc")),
+            interval_text(part.get("cad_auc")),
+            interval_text((part.get("consensus_of_others") or {}).get("auc")),
         ]
         for name, part in readers.items()
     ]
@@ -130,8 +109,8 @@ def _against_readers(found: dict[str, Any]) -> MetricTable | None:
     }
     p = found.get("p")
     row = [
-        interval(found.get("cad_auc")),
-        interval(change),
+        interval_text(found.get("cad_auc")),
+        interval_text(change),
         "–" if p is None else f"{p:.3g}",
         f"{found.get('n', '–')} ({found.get('omitted', 0)})",
     ]
@@ -143,11 +122,11 @@ def _against_readers(found: dict[str, Any]) -> MetricTable | None:
 def _agreement(found: dict[str, Any]) -> MetricTable | None:
     icc, alpha = found.get("icc") or {}, found.get("krippendorff_alpha") or {}
     rows = [
-        ["Intraclass correlation, one reader", interval(icc.get("single"), 2)],
-        ["Intraclass correlation, mean of readers", interval(icc.get("average"), 2)],
-        ["Krippendorff's alpha, ordinal", interval(alpha.get("ordinal"), 2)],
+        ["Intraclass correlation, one reader", interval_text(icc.get("single"), 2)],
+        ["Intraclass correlation, mean of readers", interval_text(icc.get("average"), 2)],
+        ["Krippendorff's alpha, ordinal", interval_text(alpha.get("ordinal"), 2)],
         *(
-            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval(pair.get("value"), 2)]
+            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval_text(pair.get("value"), 2)]
             for pair in found.get("kappa") or []
         ),
     ]
@@ -168,8 +147,10 @@ def _null(null: dict[str, Any]) -> MetricTable | None:
     rows = [
         [
             f"labels permuted {scheme} patients",
-            interval({k: part.get(k) for k in ("lower", "upper")} | {"value": part.get("mean")}),
-            _fixed(part["p"], 3) if part.get("p") is not None else "–",
+            interval_text(
+                {k: part.get(k) for k in ("lower", "upper")} | {"value": part.get("mean")}
+            ),
+            f"{part['p']:.3f}" if part.get("p") is not None else "–",
             str(part.get("evidence", "")),
         ]
         for scheme, part in null.items()
@@ -183,7 +164,7 @@ def _null(null: dict[str, Any]) -> MetricTable | None:
 def _conformal(conformal: dict[str, Any]) -> MetricTable | None:
     keys = ("coverage_malignant", "coverage_benign", "single", "both", "empty")
     rows = [
-        [f"{100 * (1 - level['error']):.0f} %", *(interval(level.get(k), 2) for k in keys)]
+        [f"{100 * (1 - level['error']):.0f} %", *(interval_text(level.get(k), 2) for k in keys)]
         for level in conformal.get("levels") or []
     ]
     head = ["Confidence", "Coverage, malignant", "Coverage, benign", "One class", "Both", "Neither"]
@@ -205,3 +186,71 @@ def _folds(folds: list[dict[str, Any]]) -> MetricTable | None:
     ]
     note = "Folds that failed or warned; the others did neither."
     return MetricTable("Folds", note, ["Left out", "Said"], rows[:50])
+
+
+def _rivals(found: dict[str, Any]) -> MetricTable | None:
+    """Return every learner's loss against the readers and against histology."""
+    kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
+             ("histology", "brier"), ("histology", "auc"))  # fmt: skip
+    cells: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in found.get("table") or []:
+        cells.setdefault(row["learner"], {})[(row["against"], row["measure"])] = row
+    shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
+    rows = []
+    for learner, part in cells.items():
+        texts = []
+        for kind in shown:
+            row = part.get(kind) or {}
+            digits = MEASURES[kind[1]].digits
+            mark = " *" if row.get("beyond_chance") else ""
+            texts.append(interval_text(row.get("value"), digits) + mark)
+        rows.append([learner, *texts])
+    head = [f"{MEASURES[m].title} to {against}" for against, m in shown]
+    note = (
+        f"All on the same folds. *: differs from {found.get('reference')} by more than chance "
+        "(paired 95 % interval over patients)."
+    )
+    return MetricTable("Rivals", note, ["Learner", *head], rows)
+
+
+def _patients(part: dict[str, Any]) -> MetricTable | None:
+    if not part:
+        return None
+    rows = [
+        ["Patients (malignant)", f"{part['n']} ({part['positive']})"],
+        ["AUC", interval_text(part["auc"])],
+        ["Average precision", interval_text(part["average_precision"])],
+        ["Calibration slope", interval_text(part["calibration_slope"], 2)],
+        ["Brier score", interval_text(part["brier"])],
+    ]
+    return MetricTable("Patients: any malignant region", part.get("note", ""), ["", ""], rows)
+
+
+def _operating(part: dict[str, Any]) -> MetricTable | None:
+    rows = []
+    for name, value in (("benign", "negative"), ("malignant", "positive")):
+        side = part.get(name)
+        if side:
+            aim = "from the costs" if side["aim"] is None else f"{side['aim']:g}"
+            rows.append(
+                [
+                    name,
+                    f"{side['threshold']:.3f}",
+                    f"{100 * side['share']:.0f} %",
+                    aim,
+                    f"{interval_text(side['observed'], 2)} ({value})",
+                    interval_text(side["validated"], 2),
+                ]
+            )
+    head = ["Decision", "Threshold", "Share", "Aim", "Predictive value", "In left-out patients"]
+    note = "What is promised is the lower end of the last column."
+    return MetricTable("Operating point", note, head, rows)
+
+
+def _assisted(found: dict[str, Any]) -> MetricTable | None:
+    rows = [
+        [reader, str(part["n"]), interval_text(part["alone"]), interval_text(part["with_tool"])]
+        for reader, part in (found.get("readers") or {}).items()
+    ]
+    head = ["Reader", "Regions", "AUC alone", "AUC with the tool"]
+    return MetricTable("Readers with the tool", found.get("sentence") or "", head, rows)

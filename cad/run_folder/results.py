@@ -30,12 +30,14 @@ class Region:
         The classifier's probability and decision value; the readers' mean and spread.
     scores : list of (str, str)
         Reader and score, as given.
+    with_tool : list of (str, float)
+        Reader, and the probability of malignancy given the reader's score and the classifier.
+    patient_probability : float or None
+        That any region of the patient is malignant.
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None
         Conformal set at error ``SET_ERROR``; None where the run made none.
-    interval : (float, float) or None
-        Interval of the probability, where the run made one.
     model : str
         The trained model that scored it; empty where a run validates itself.
     """
@@ -54,9 +56,10 @@ class Region:
     histology: str
     isup: str
     scores: list[tuple[str, str]]
+    with_tool: list[tuple[str, float]]
+    patient_probability: float | None
     warnings: list[str]
     plausible: list[str] | None
-    interval: tuple[float, float] | None
     model: str
 
 
@@ -96,6 +99,12 @@ class Results:
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
 
+    def thresholds_of(self, region: Region) -> tuple[float, float] | None:
+        """Return P- and P+ of the model that scored a region."""
+        models = (self.run.get("model") or {}).get("models") or {}
+        stated = (models.get(region.model) or {}).get("thresholds")
+        return (float(stated[0]), float(stated[1])) if stated else self.thresholds
+
     @property
     def thresholds(self) -> tuple[float, float] | None:
         """Return P- and P+ of the site's costs, where the run states them."""
@@ -123,14 +132,11 @@ def read_results(root: Path) -> Results:
     run = read_record(folder)
     metrics = read_metrics(folder)
     rows = _table(folder.probabilities, needed=True)
-    sets = _conformal(metrics, len(rows))
     return Results(
         folder=folder,
         run=run,
         metrics=metrics,
-        regions=[
-            _region(row, pair, folder.probabilities) for row, pair in zip(rows, sets, strict=True)
-        ],
+        regions=[_region(row, folder.probabilities) for row in rows],
         failures=_table(folder.failures),
         reasons=_reasons(folder.explanations),
     )
@@ -158,17 +164,15 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
         raise CadError(f"not a readable table: {error}", file=path) from error
 
 
-def _region(row: dict[str, str], pair: tuple[float | None, float | None], path: Path) -> Region:
+def _region(row: dict[str, str], path: Path) -> Region:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
-    benign = number(row.get("p_benign")) if row.get("p_benign") else pair[0]
-    malignant = number(row.get("p_malignant")) if row.get("p_malignant") else pair[1]
+    benign, malignant = number(row.get("p_benign")), number(row.get("p_malignant"))
     plausible = None
     if benign is not None and malignant is not None:
         named = (("benign", benign), ("malignant", malignant))
         plausible = [name for name, p in named if p > SET_ERROR]
-    lower, upper = number(row.get("probability_lower")), number(row.get("probability_upper"))
     return Region(
         patient=row["participant_id"],
         study=row["study_id"],
@@ -184,9 +188,14 @@ def _region(row: dict[str, str], pair: tuple[float | None, float | None], path: 
         histology=_known(row.get("histology")),
         isup=_whole(row.get("isup")),
         scores=_scores(row.get("scores", "")),
+        with_tool=[
+            (reader, value)
+            for reader, text in _scores(row.get("with_tool", ""))
+            if (value := number(text)) is not None
+        ],
+        patient_probability=number(row.get("patient_probability")),
         warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
         plausible=plausible,
-        interval=(lower, upper) if lower is not None and upper is not None else None,
         model=_known(row.get("model")),
     )
 
@@ -203,15 +212,6 @@ def _whole(text: str | None) -> str:
 def _scores(text: str) -> list[tuple[str, str]]:
     parts = (part.strip().rpartition("=") for part in text.split(";") if part.strip())
     return [(reader or "reader", score) for reader, _, score in parts]
-
-
-def _conformal(metrics: dict[str, Any], n: int) -> list[tuple[float | None, float | None]]:
-    """Return conformal p-values of benign and malignant, row by row, where the run states them."""
-    part = metrics.get("conformal") or {}
-    benign, malignant = part.get("p_benign") or [], part.get("p_malignant") or []
-    if len(benign) != n or len(malignant) != n:
-        return [(None, None)] * n
-    return [(number(b), number(m)) for b, m in zip(benign, malignant, strict=True)]
 
 
 def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:

@@ -28,6 +28,8 @@ PROBABILITY_COLUMNS = (
     "histology",
     "isup",
     "scores",
+    "with_tool",
+    "patient_probability",
     "p_benign",
     "p_malignant",
     "model",

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.labels.consensus import malignant, reader_labels
-from cad.learners.soft_labels import KIND_NAMES, constraint_kinds, half_widths
+from cad.labels.consensus import (
+    grade_matrix,
+    malignant,
+    reader_labels,
+    reader_probabilities,
+)
+from cad.labels.pooled import PooledReaders
+from cad.learners.soft_labels import KIND_NAMES, Rule, constraint_kinds, half_widths
 from cad.model.bundle import Bundle
 from cad.model.fold_features import FoldFeatures
 from cad.run_folder.tables import KEYS, write_labels
-from cad.settings import LabelSettings
+from cad.settings import PipelineSettings
 from cad.stages.extract import Extracted
 from cad.stages.load import Loaded
 
@@ -75,6 +82,39 @@ class Table:
 
 
 @dataclass(frozen=True)
+class PooledLabels:
+    """Labels of all rows as the training rows' readers and histology make them.
+
+    Parameters
+    ----------
+    grades : ndarray, shape (n, n_readers)
+        Probabilities that scores state; NaN where missing, and on rows of an extended model.
+    truth, certain, y, eta : ndarray, shape (n,)
+        Histology; labels that histology overrides; what stands where no reader is known.
+    """
+
+    grades: np.ndarray
+    truth: np.ndarray
+    certain: np.ndarray
+    y: np.ndarray
+    eta: np.ndarray
+
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return y and eta of all rows, readers' weights learned on the given ones."""
+        belief = self._fitted(rows).predict(self.grades)
+        read = np.isfinite(belief.p)
+        y = np.where(np.isfinite(self.certain), self.certain, np.where(read, belief.p, self.y))
+        return y, np.where(read, belief.eta, self.eta)
+
+    def note(self, rows: np.ndarray) -> str:
+        """Return why the mean was taken instead, empty where it was not."""
+        return self._fitted(rows).note
+
+    def _fitted(self, rows: np.ndarray) -> PooledReaders:
+        return PooledReaders().fit(self.grades[rows], self.truth[rows])
+
+
+@dataclass(frozen=True)
 class Aggregated:
     """Hold what is known of every measured region.
 
@@ -82,6 +122,8 @@ class Aggregated:
     ----------
     rois, scores : DataFrame
         The cohort's rows of the measured patients.
+    provenance : DataFrame
+        How the cohort's own rows were measured.
     labels : DataFrame
         Consensus, histology and what each region tells the learner, as stored.
     table : Table
@@ -94,16 +136,23 @@ class Aggregated:
         Whether any row is of a simulated patient.
     parents : tuple of str
         The models whose training rows follow the cohort's.
+    relabel : PooledLabels or None
+        Makes the labels anew from training rows, where the consensus learns from histology.
+    notes : tuple of str
+        What the reader of the run has to know.
     """
 
     rois: pd.DataFrame
     scores: pd.DataFrame
+    provenance: pd.DataFrame
     labels: pd.DataFrame
     table: Table
     source: FoldFeatures
     own_rows: int
     simulated: bool
     parents: tuple[str, ...] = ()
+    relabel: PooledLabels | None = None
+    notes: tuple[str, ...] = ()
 
 
 def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
@@ -113,13 +162,37 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     rois = cohort.rois[cohort.rois["participant_id"].isin(good)].reset_index(drop=True)
     scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
     labels = reader_labels(scores, rois, cohort.readers, settings)
-    labels["label_kind"] = label_kinds(labels, settings)
+    labels["label_kind"] = label_kinds(labels, loaded.settings)
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
+    relabel = None
+    if settings.consensus == "pooled":
+        relabel = _pooled(reader_probabilities(scores, rois, settings), table)
+    note = relabel.note(np.arange(len(table.y))) if relabel else ""
     return Aggregated(
-        rois, scores, labels, table, extracted.source, len(table.keys), cohort.simulated
+        rois,
+        scores,
+        extracted.provenance,
+        labels,
+        table,
+        extracted.source,
+        len(table.keys),
+        cohort.simulated,
+        relabel=relabel,
+        notes=(note,) if note else (),
+    )
+
+
+def _pooled(probabilities: pd.DataFrame, table: Table) -> PooledLabels:
+    grades, _ = grade_matrix(probabilities, table.keys)
+    return PooledLabels(
+        grades,
+        table.labels["truth"].to_numpy(float),
+        table.labels["certain"].to_numpy(float),
+        table.y,
+        table.eta,
     )
 
 
@@ -145,8 +218,13 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
             hint="patients of different cohorts need different ids",
         )
     table = table.with_rows(bundle.training, bundle.features)
+    relabel = aggregated.relabel
+    if relabel is not None:
+        known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
+        relabel = _pooled(known, table)
     return replace(
         aggregated,
+        relabel=relabel,
         table=table,
         source=aggregated.source.with_rows(table.keys, table.X, table.sites),
         simulated=aggregated.simulated or bool(bundle.metadata["training"]["simulated"]),
@@ -184,15 +262,24 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     )
 
 
-def label_kinds(labels: pd.DataFrame, settings: LabelSettings) -> pd.Series:
-    """Name what every ROI tells the learner: certain, two- or one-sided, nothing (METHODS 1)."""
+def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
+    """Name what every ROI tells the learner (docs/methods.md 1).
+
+    ``certain_positive`` or ``_negative``, ``two_sided``, ``lower`` or ``upper``, ``none``;
+    ``unlabelled`` without a reader. A learner that tries several precisions decides anew in every
+    fold: here stands what the settings' own precision says.
+    """
+    eta0, kappa = settings.labels.precision
+    told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}
+    told |= {name: value for name, value in settings.learner.params.items() if name in told}
+    # Where several precisions are weighed, the widest says what a region tells at the least.
+    precision, share = (float(np.max(told[name])) for name in ("eta0", "kappa"))
+    boundary: Rule = "paper" if told["boundary"] == "paper" else "drop"
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
-    # Where several precisions are weighed, the widest says what a region tells at the least.
-    eta0, kappa = (float(np.max(value)) for value in settings.precision)
-    width = half_widths(labels["eta"].to_numpy(float)[known], eta0, kappa)
-    codes = constraint_kinds(p[known], width, settings.boundary, eta0)
+    width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
+    codes = constraint_kinds(p[known], width, boundary, precision)
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"

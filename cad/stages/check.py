@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cad.cohort import read_cohort
+from cad.cohort import Cohort, read_cohort
 from cad.errors import CadError
 from cad.settings import ImageSettings
 
@@ -19,9 +19,10 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
     notes : dict of str to list of str
         What is missing or replaced without being wrong, and the studies that it holds for.
     """
+    from cad.imaging.plausibility import implausible, site_ranges
     from cad.imaging.prepare import prepare_study
     from cad.imaging.study import Roi
-    from cad.imaging.study_files import check_study, lost_images, read_study
+    from cad.imaging.study_files import check_study, lost_images, misnamed_images, read_study
 
     notes: dict[str, list[str]] = {}
     try:
@@ -29,11 +30,16 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
     except CadError as error:
         return [error], notes
     problems = list(cohort.problems)
+    for note in _to_learn_from(cohort):
+        notes.setdefault(note, []).append(cohort.root.name)
     for ref in cohort.studies():
         problems += [lost.at(patient=ref.participant_id) for lost in lost_images(ref.folder)]
+        misnamed = misnamed_images(ref.folder, ref.study_id)
+        problems += [name.at(patient=ref.participant_id) for name in misnamed]
         rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
         try:
             study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+            problems += implausible(study, site_ranges(ref.folder))
             study, _ = prepare_study(study, ImageSettings())
         except CadError as error:
             problems.append(error)
@@ -42,3 +48,16 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
         for note in study.notes:
             notes.setdefault(note, []).append(ref.study_id)
     return problems, notes
+
+
+def _to_learn_from(cohort: Cohort) -> list[str]:
+    """Return what ``run`` and ``train`` will miss, though ``predict`` will not."""
+    said = []
+    judged = len(cohort.scores) or cohort.rois["histology"].notna().any()
+    if len(cohort.rois) and not judged:
+        said.append(
+            "no region has a score or a histology: run and train have nothing to learn from"
+        )
+    if (cohort.scores["scale"] == "pirads").any():
+        said.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
+    return said

@@ -164,7 +164,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> dict[str, Any
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "cad_version": __version__,
         "settings": loaded.settings.model_dump(mode="json", by_alias=True),
-        "decision_thresholds": loaded.settings.decision.thresholds,
+        "decision_thresholds": judged.thresholds,
         "model": judged.model,
         "versions": library_versions(),
         "timings": {"measure": measured.seconds, **judged.timings},

@@ -9,14 +9,18 @@ import numpy as np
 import pandas as pd
 
 from cad.evaluation.crossval import OutOfFold
+from cad.evaluation.decisions import DECISIONS
+from cad.evaluation.null import PermutationNull
+from cad.evaluation.operating import OperatingChoice
 from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
 from cad.labels.consensus import reader_probabilities
 from cad.run_folder.tables import KEYS, Failure, scores_text
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
+from cad.stages.outcome import take_out_of_fold
 
-DECISIONS = {1: "malignant", 0: "benign", -1: "refer"}
+Threshold = float | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Judged:
         What the reader of the run has to know.
     timings : dict of str to float
         Seconds by stage.
+    thresholds : (float, float)
+        P- and P+; those of the first model, where models differ.
     folds : OutOfFold or None
         The validation's folds; None for a prediction.
     model : dict or None
@@ -51,6 +57,7 @@ class Judged:
     failures: list[Failure]
     notes: list[str]
     timings: dict[str, float]
+    thresholds: tuple[float, float]
     folds: OutOfFold | None = None
     model: dict[str, Any] | None = None
     simulated: bool = field(default=False)
@@ -62,9 +69,11 @@ def judge(
     probability: np.ndarray,
     decision_value: np.ndarray,
     *,
+    thresholds: tuple[Threshold, Threshold],
+    operating_point: OperatingChoice | None = None,
     outside: np.ndarray | bool = False,
     folds: OutOfFold | None = None,
-    null: dict[str, Any] | None = None,
+    null: PermutationNull | None = None,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Decide on every region and measure the decisions and probabilities.
 
@@ -74,11 +83,15 @@ def judge(
         The run so far.
     probability, decision_value : ndarray, shape (n,)
         For the rows of ``aggregated.table``; NaN where there is none.
+    thresholds : (float or ndarray, float or ndarray)
+        Benign below the first, malignant above the second; of every row, where they differ.
+    operating_point : OperatingChoice, optional
+        Where the thresholds come from an aim.
     outside : ndarray of bool, shape (n,), or bool
         Regions unlike the training cohort; they are not called benign.
     folds : OutOfFold, optional
         The folds that gave the probabilities.
-    null : dict, optional
+    null : PermutationNull, optional
         Measures of the whole loop under permuted labels.
 
     Returns
@@ -89,7 +102,7 @@ def judge(
         Content of ``metrics.json``.
     """
     settings, table = loaded.settings, aggregated.table
-    codes = decide(probability, *settings.decision.thresholds)
+    codes = decide(probability, *thresholds)
     called = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
     called = np.where(outside & (called == "benign"), "refer", called)
     called = np.where(np.isfinite(probability), called, "")
@@ -102,6 +115,7 @@ def judge(
         folds=folds,
         feature_names=list(table.X.columns),
         null=null,
+        operating_point=operating_point,
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,
     )
@@ -110,12 +124,7 @@ def judge(
     results["probability"], results["decision_value"] = probability[own], decision_value[own]
     results["decision"] = called[own]
     results["warnings"] = ""
-    conformal = metrics.pop("conformal", None)
-    if conformal:
-        for name in ("p_benign", "p_malignant"):
-            results[name] = conformal.pop(name)[own]
-        metrics["conformal"] = conformal
-    return results, metrics
+    return take_out_of_fold(results, metrics, len(results))
 
 
 def _described(aggregated: Aggregated) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import pandas as pd
 from cad.cohort import Cohort, StudyRef, read_cohort
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
+from cad.features.provenance import CohortFacts, resolve_auto
 from cad.model.estimator import make_estimator
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
@@ -85,7 +86,10 @@ def load(
     folder.check_kind(kind)
     if kind != "predict":
         make_estimator(settings)
-    return Loaded(settings, read_cohort(root), folder, options, kind, basis)
+    cohort = read_cohort(root)
+    facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
+    settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
+    return Loaded(settings, cohort, folder, options, kind, basis)
 
 
 def read_study_of(ref: StudyRef) -> Study:
@@ -94,8 +98,9 @@ def read_study_of(ref: StudyRef) -> Study:
     Raises
     ------
     CadError
-        For a study without regions, or images that cannot be read.
+        For a study without regions, images that cannot be read, or values that no patient has.
     """
+    from cad.imaging.plausibility import require_plausible, site_ranges
     from cad.imaging.study import Roi
     from cad.imaging.study_files import read_study
 
@@ -107,7 +112,9 @@ def read_study_of(ref: StudyRef) -> Study:
         raise CadError(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
-    return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    require_plausible(study, site_ranges(ref.folder))
+    return study
 
 
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:

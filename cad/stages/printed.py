@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_TITLES = {
-    "accuracy": "accuracy at .5",
-    "kl": "two-sided KL (sum)",
-    "alignment_error": "alignment error",
-    "brier": "Brier score",
-}
+from cad.evaluation.measures import MEASURES
+from cad.evaluation.tables import interval_text
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
@@ -33,17 +29,32 @@ def printed_table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
             continue
         counts = f"{part['positive']} of {part['n']} regions positive, {part['patients']} patients"
         lines.append((title, counts))
-        lines.append(("  AUC (patients resampled as clusters)", _interval(part["auc"])))
-        lines += [(f"  {title}", _interval(part["measures"][m])) for m, title in _TITLES.items()]
+        lines.append(("  AUC (patients as clusters)", interval_text(part["auc"])))
+        lines += [
+            (f"  {measure.title}", interval_text(part["measures"][name], measure.digits))
+            for name, measure in MEASURES.items()
+            if measure.headline
+        ]
     for reader, part in (metrics.get("readers") or {}).items():
-        lines.append((f"reader {reader}: AUC", _interval(part["auc"])))
+        lines.append((f"reader {reader}: AUC", interval_text(part["auc"])))
+    for name, title in (
+        ("operating_point", "decisions"),
+        ("rivals", "rivals"),
+        ("assisted", "readers with the tool"),
+        ("ceiling", "readers' ceiling"),
+    ):
+        sentence = (metrics.get(name) or {}).get("sentence")
+        lines += [(title, sentence)] if sentence else []
+    lines += _patients(metrics.get("patient_level"))
     return [*lines, *(("warning", text) for text in metrics.get("warnings") or [])]
 
 
-def _interval(part: dict[str, Any] | None) -> str:
-    if part is None or part["value"] is None:
-        return "not defined"
-    text = f"{part['value']:.3f}"
-    if part["lower"] is not None and part["upper"] is not None:
-        text += f" [{part['lower']:.3f}, {part['upper']:.3f}]"
-    return text
+def _patients(part: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the lines on patients, where there is a truth for them."""
+    if not part:
+        return []
+    return [
+        ("patients", f"{part['positive']} of {part['n']} with a malignant region"),
+        ("  AUC", interval_text(part["auc"])),
+        ("  Average precision", interval_text(part["average_precision"])),
+    ]

@@ -9,8 +9,12 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.evaluation.crossval import OutOfFold, out_of_fold
-from cad.evaluation.null import permutation_null
-from cad.model.estimator import make_estimator
+from cad.evaluation.null import PermutationNull, permutation_null
+from cad.evaluation.operating import OperatingChoice, choose_operating_point
+from cad.evaluation.rivals import compare_with_rivals
+from cad.files import json_safe
+from cad.learners.rivals import rival_learners
+from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
 from cad.run_folder.tables import Failure
 from cad.stages.aggregate import Aggregated
@@ -36,32 +40,40 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         )
     if loaded.settings.validate_.scheme == "none":
         return _not_validated(loaded, aggregated)
+    groups = left_out_together(loaded, aggregated)
     folds = out_of_fold(
         make_estimator(loaded.settings),
         source,
         table.y,
-        groups=left_out_together(loaded, aggregated),
+        groups=groups,
         eta=table.eta,
         patients=table.groups,
+        relabel=aggregated.relabel,
         n_jobs=loaded.options.jobs,
         keep_estimators=True,
     )
     explanations, failures = _explain(aggregated, folds)
+    operating_point = _operating_point(loaded, aggregated, folds.probability)
+    thresholds = (operating_point or loaded.settings.decision).thresholds
     results, metrics = judge(
         loaded,
         aggregated,
         folds.probability,
         folds.decision,
+        thresholds=thresholds,
+        operating_point=operating_point,
         folds=folds,
         null=_null(loaded, aggregated),
     )
+    metrics["rivals"] = _rivals(loaded, aggregated, folds.probability, groups)
     return Judged(
         results,
         metrics,
         explanations,
         failures,
-        notes=source.notes,
+        notes=[*source.notes, *aggregated.notes],
         timings={"validate": time.perf_counter() - start},
+        thresholds=thresholds,
         folds=folds,
         simulated=aggregated.simulated,
     )
@@ -89,9 +101,53 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
 
 def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     nothing = np.full(len(aggregated.table.y), np.nan)
-    results, metrics = judge(loaded, aggregated, nothing, nothing)
+    thresholds = loaded.settings.decision.thresholds
+    results, metrics = judge(loaded, aggregated, nothing, nothing, thresholds=thresholds)
     notes = ["not validated: validate.scheme is 'none'"]
-    return Judged(results, metrics, [], [], notes, {}, simulated=aggregated.simulated)
+    return Judged(results, metrics, [], [], notes, {}, thresholds, simulated=aggregated.simulated)
+
+
+def _operating_point(
+    loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
+) -> OperatingChoice | None:
+    """Choose the thresholds that the site's aim asks for; None where costs decide."""
+    settings, table = loaded.settings.decision, aggregated.table
+    if settings.aim_npv is None and settings.aim_ppv is None:
+        return None
+    truth = table.labels["truth"].to_numpy(float)
+    return choose_operating_point(truth, probability, table.groups, settings)
+
+
+def _rivals(
+    loaded: Loaded, aggregated: Aggregated, probability: np.ndarray, groups: np.ndarray
+) -> dict[str, Any] | None:
+    """Validate what else learns from soft labels on the same folds; None without probabilities."""
+    table, settings = aggregated.table, loaded.settings
+    if not np.isfinite(probability).any():
+        return None
+    found = compare_with_rivals(
+        settings.learner.name,
+        probability,
+        rival_learners(),
+        aggregated.source,
+        table.y,
+        groups,
+        eta=table.eta,
+        front=front_steps(settings),
+        target=table.labels["p"].to_numpy(float),
+        truth=table.labels["truth"].to_numpy(float),
+        patients=table.groups,
+        relabel=aggregated.relabel,
+        n_jobs=loaded.options.jobs,
+    )
+    content: dict[str, Any] = json_safe(
+        {
+            "reference": found.reference,
+            "sentence": found.sentence,
+            "table": found.table.to_dict("records"),
+        }
+    )
+    return content
 
 
 def _explain(
@@ -113,11 +169,16 @@ def _explain(
     return explanations, failures
 
 
-def _null(loaded: Loaded, aggregated: Aggregated) -> dict[str, Any] | None:
+def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
     """Measure the whole loop under permuted labels, when the settings ask for it."""
     settings, table = loaded.settings.validate_, aggregated.table
     if settings.permutations == 0:
         return None
+    if aggregated.relabel is not None:
+        raise CadError(
+            "labels.consensus 'pooled' learns from histology, which the permutation null shuffles",
+            hint="set validate.permutations: 0, or labels.consensus: mean",
+        )
     return permutation_null(
         make_estimator(loaded.settings),
         aggregated.source,

@@ -86,7 +86,9 @@ def test_workers_end_with_their_driver(tmp_path: Path):
     """After kill -9 of the driver its worker is gone at once, in the middle of its task."""
     support = str(Path(__file__).resolve().parents[1] / "support")
     program = (
-        "from batch_tasks import act; from cad.running import ExecutionOptions, _Worker\n"
+        "from batch_tasks import act\n"
+        "from cad.execution.options import ExecutionOptions\n"
+        "from cad.execution.worker import Worker\n"
         "w = Worker(act, ExecutionOptions())\n"
         "while not w.ready: w.take()\n"
         "w.give(('sleep', 100.0)); print(w.process.pid, flush=True); w.take()\n"

@@ -11,8 +11,10 @@ from dicom_files import edit, uid, write_seg, write_series, write_structures
 from import_cases import (
     RULES,
     SHAPE,
+    adc_values,
     everything,
     only_failure,
+    phase_values,
     regions,
     table,
     voxels,
@@ -35,9 +37,9 @@ def test_a_whole_study(tmp_path, rules):
     assert summary.awaiting == []
     home = out / "sub-P001"
     assert (read_volume(home / "anat/sub-P001_T2w.nii.gz").array == voxels(1)).all()
-    assert (read_volume(home / "dwi/sub-P001_ADC.nii.gz").array == voxels(2)).all()
+    assert (read_volume(home / "dwi/sub-P001_ADC.nii.gz").array == adc_values()).all()
     dynamic = read_dynamic(home / "perf/sub-P001_dce.nii.gz")
-    assert (dynamic.frames == np.stack([voxels(20 + i) for i in range(3)])).all()
+    assert (dynamic.frames == np.stack([phase_values(i) for i in range(3)])).all()
     assert dynamic.times.tolist() == pytest.approx([0, 4.2, 8.4])
     assert (dynamic.repetition_time, dynamic.flip_angle) == (0.00385, 12.0)
     flips = [json.loads((home / f"perf/sub-P001_flip-{i}_VFA.json").read_text()) for i in (1, 2)]
@@ -233,7 +235,7 @@ def test_ambiguity_lists_the_candidates(tmp_path, rules):
     rules.write_text(RULES.replace("^t2", "^nothing").replace("[ADC]", "[NONE]").replace(
         "^dyn", "^none").replace("^vibe", "^none"))  # fmt: skip
     error = only_failure(import_source(source, tmp_path / "other", rules))
-    assert "no series matches the import rules" in error.problem
+    assert "no series is the T2 image by the rules" in error.problem
     assert "9 'localizer'" in error.problem
 
 
@@ -241,7 +243,7 @@ def test_flip_angles_that_repeat_and_single_phases(tmp_path, rules):
     source = write_patient(tmp_path / "in")
     for path in (source / "v4").iterdir():
         edit(path, FlipAngle="15")
-    assert "two images have flip angle 15" in only_failure(
+    assert "2 images match flip angle 15" in only_failure(
         import_source(source, tmp_path / "out", rules)
     ).problem  # fmt: skip
     write_patient(source)

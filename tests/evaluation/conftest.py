@@ -1,24 +1,35 @@
-"""The documented measurements of benchmarks/evidence.py, importable by the tests."""
+"""The documented measurements of benchmarks/, importable by the tests."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 
+def _benchmark(repository: Path, name: str) -> ModuleType:
+    """Import a module of ``benchmarks``, which is not part of the installed package."""
+    if str(repository) not in sys.path:
+        sys.path.append(str(repository))
+    return import_module(f"benchmarks.{name}")
+
+
 @pytest.fixture(scope="session")
 def evidence(repository: Path) -> ModuleType:
-    """The module ``benchmarks.evidence``, which is not part of the installed package."""
-    spec = importlib.util.spec_from_file_location(
-        "benchmarks_evidence", repository / "benchmarks" / "evidence.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    """Return ``benchmarks.evidence``."""
+    return _benchmark(repository, "evidence")
+
+
+@pytest.fixture(scope="session")
+def ablation(repository: Path) -> ModuleType:
+    """Return ``benchmarks.ablation``."""
+    return _benchmark(repository, "ablation")
+
+
+@pytest.fixture(scope="session")
+def coverage(repository: Path) -> ModuleType:
+    """Return ``benchmarks.coverage``."""
+    return _benchmark(repository, "coverage")

@@ -62,9 +62,9 @@ def test_own_patient_does_not_calibrate() -> None:
     np.testing.assert_allclose(before[[0, 1, 3]], after[[0, 1, 3]])
 
 
-def test_promise_on_new_patients(evidence: ModuleType) -> None:
-    """The full 200 cohorts: python -m benchmarks.evidence conformal."""
-    found = evidence.conformal(cohorts=150)
+def test_promise_on_new_patients(coverage: ModuleType) -> None:
+    """The full 200 cohorts: python -m benchmarks.coverage."""
+    found = coverage.conformal(cohorts=150)
     assert found["coverage malignant"] >= 0.87
     assert found["coverage benign"] >= 0.87
 
@@ -76,9 +76,9 @@ def test_summary_counts_sets() -> None:
     s = 2 * y + rng.normal(size=150)
     y[:3], s[5] = np.nan, np.nan
     found = conformal_summary(y, s, g)
-    for row in found["levels"]:
-        assert row["empty"] + row["single"] + row["both"] == pytest.approx(1)
-        assert row["coverage_malignant"] >= 1 - row["error"] - 0.05
-        assert row["coverage_benign_roi"] >= 1 - row["error"] - 0.05
-    assert np.isnan(found["p_malignant"][5])
-    assert np.isfinite(found["p_malignant"][:3]).all()
+    for row in found.levels:
+        assert row.empty + row.single + row.both == pytest.approx(1)
+        assert row.coverage_malignant >= 1 - row.error - 0.05
+        assert row.coverage_benign_roi >= 1 - row.error - 0.05
+    assert np.isnan(found.p_malignant[5])
+    assert np.isfinite(found.p_malignant[:3]).all()

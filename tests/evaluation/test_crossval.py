@@ -212,3 +212,9 @@ def test_kept_features_pass_through_every_selecting_step() -> None:
     assert everything.folds[0].features is None
     mixed = logistic(("pca", PCA(3)), ("select", SELECTORS["t-test"](2)))
     assert out_of_fold(mixed, X, y, groups=groups).folds[0].features is None
+
+
+def test_the_name_that_learners_hint_at_exists() -> None:
+    import cad.evaluation
+
+    assert cad.evaluation.out_of_fold is out_of_fold

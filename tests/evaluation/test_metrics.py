@@ -183,3 +183,17 @@ def test_wrong_input_is_refused() -> None:
         metrics.auc([0, 1], [1])
     with pytest.raises(ValueError, match="max_fpr"):
         metrics.partial_auc([0, 1], [0, 1], 0)
+
+
+def test_patient_average_precision_by_hand_and_by_scikit_learn() -> None:
+    # Patients a (.9, benign), b (.8, malignant by its other region), c (.1): precision 1/2.
+    truth, score = [0, 0, 1, 0], [0.9, 0.8, 0.2, 0.1]
+    assert metrics.patient_average_precision(truth, score, ["a", "b", "b", "c"]) == 0.5
+    rng = np.random.default_rng(0)
+    group, q = rng.integers(0, 40, 200), rng.random(200)
+    y = (rng.random(200) < 0.15 + 0.3 * q).astype(float)
+    names = np.unique(group)
+    own = [[v[group == name].max() for name in names] for v in (y, q)]
+    found = metrics.patient_average_precision(y, q, group)
+    assert found == pytest.approx(reference.average_precision_score(*own))
+    assert np.isnan(metrics.patient_average_precision([0, 0], [0.1, 0.2], [0, 1]))

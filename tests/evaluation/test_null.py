@@ -69,13 +69,13 @@ def test_tuples_travel_together_and_features_stay() -> None:
     X = rng.normal(size=(60, 3))
     y = (X[:, 0] > 0.3).astype(float)
     found = permutation_null(logistic(), X, y, y, groups=groups, n=39, eta=0.1)
-    assert found["observed"] > 0.9
+    assert found.observed > 0.9
     for scheme in ("between", "within"):
-        block = found[scheme]
-        assert block["p"] == pytest.approx(1 / 40)
-        assert len(block["aucs"]) == 39
-        assert block["evidence"].startswith("evidence")
-        assert block["lower"] < block["mean"] < block["upper"]
+        block = found.schemes[scheme]
+        assert block.p == pytest.approx(1 / 40)
+        assert len(block.aucs) == 39
+        assert block.evidence.startswith("evidence")
+        assert block.lower < block.mean < block.upper
 
 
 def test_count_and_observed_do_not_change_the_null() -> None:
@@ -83,18 +83,16 @@ def test_count_and_observed_do_not_change_the_null() -> None:
     groups = np.repeat(np.arange(8), 5)
     X, y = rng.normal(size=(40, 2)), rng.integers(0, 2, 40).astype(float)
     one = permutation_null(logistic(), X, y, y, groups=groups, n=6, seed=3)
-    two = permutation_null(
-        logistic(), X, y, y, groups=groups, n=6, seed=3, observed=one["observed"]
-    )
+    two = permutation_null(logistic(), X, y, y, groups=groups, n=6, seed=3, observed=one.observed)
     longer = permutation_null(logistic(), X, y, y, groups=groups, n=8, seed=3, schemes=("within",))
-    np.testing.assert_array_equal(one["between"]["aucs"], two["between"]["aucs"])
-    np.testing.assert_array_equal(one["between"]["p"], two["between"]["p"])
-    np.testing.assert_array_equal(longer["within"]["aucs"][:6].shape, (6,))
-    assert "between" not in longer
-    assert one["against"] == "histology"
+    np.testing.assert_array_equal(one.schemes["between"].aucs, two.schemes["between"].aucs)
+    np.testing.assert_array_equal(one.schemes["between"].p, two.schemes["between"].p)
+    np.testing.assert_array_equal(longer.schemes["within"].aucs[:6].shape, (6,))
+    assert "between" not in longer.schemes
+    assert one.against == "histology"
     unread = permutation_null(logistic(), X, y, np.full(40, np.nan), groups=groups, n=6, seed=3)
-    assert unread["against"] == "labels"
-    np.testing.assert_array_equal(one["within"]["aucs"], unread["within"]["aucs"])
+    assert unread.against == "labels"
+    np.testing.assert_array_equal(one.schemes["within"].aucs, unread.schemes["within"].aucs)
 
 
 def test_noise_in_small(evidence: ModuleType) -> None:

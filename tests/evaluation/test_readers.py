@@ -54,14 +54,14 @@ def test_kappa_is_scikit_learns() -> None:
 def test_agreement_with_missing_scores_and_a_reader_of_one() -> None:
     table = np.array([[0, 0.5, 1, 0.25, 0.75], [0, 0.5, 1, 0.5, NA], [NA, NA, 1, NA, NA]])
     found = agreement(table, ["a", "b", "c"])
-    assert [pair["n"] for pair in found["kappa"]] == [4, 1, 1]
-    assert np.isnan(found["kappa"][1]["value"])
-    assert found["icc"]["n"] == 1
-    assert np.isnan(found["icc"]["single"])
-    assert 0.5 < found["krippendorff_alpha"]["interval"] < 1
+    assert [pair.n for pair in found.kappa] == [4, 1, 1]
+    assert np.isnan(found.kappa[1].value)
+    assert found.icc.n == 1
+    assert np.isnan(found.icc.single)
+    assert 0.5 < found.krippendorff_alpha.interval < 1
     perfect = agreement(np.array([[0, 0.5, 1], [0, 0.5, 1]]), ["a", "b"])
-    assert perfect["icc"]["single"] == pytest.approx(1)
-    assert perfect["krippendorff_alpha"]["ordinal"] == pytest.approx(1)
+    assert perfect.icc.single == pytest.approx(1)
+    assert perfect.krippendorff_alpha.ordinal == pytest.approx(1)
 
 
 @pytest.mark.reference

@@ -9,7 +9,7 @@ import pytest
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS, Options, run_experiment
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import paired_p
+from cad.experiments.methods import BASELINES, fit, medians, paired_p
 from cad.experiments.niaf2014 import TABLE1_ETA, compare, outlier, table2, toy
 from cad.experiments.niaf2014_clinical import _left_out, clinical
 from cad.experiments.niaf2014_figures import _orders
@@ -36,14 +36,35 @@ def test_noisy_probabilities_still_help(tmp_path) -> None:
 
 def test_table2_reports_both_readings_and_published(tmp_path) -> None:
     result = table2(Options(tmp_path, repeats=1))
-    measures, tests = result.tables.values()
+    measures, tests, resampled = result.tables.values()
     assert set(measures["means"]) == {"diagonal", "as printed", "published"}
     assert measures.groupby("means")["method"].count().to_dict() == {
-        "as printed": 9,
-        "diagonal": 9,
+        "as printed": 15,
+        "diagonal": 15,
         "published": 3,
     }
     assert tests.filter(like="p (").to_numpy().max() <= 1.0
+    assert resampled.filter(like="p (").to_numpy().max() <= 1.0
+    assert len(resampled) == 2 * 4
+
+
+def test_refused_is_a_share_and_measures_are_medians() -> None:
+    rows = pd.DataFrame(
+        {"method": "P-SVM", "seed": range(4), "refused": [0.0, 0, 0, 1], "KL": [1.0, 2, 9, np.nan]}
+    )
+    found = medians(rows, ["method"]).iloc[0]
+    assert found["refused"] == 0.25
+    assert found["KL"] == 2
+
+
+def test_baselines_learn_the_probabilities() -> None:
+    data = Gaussians((-0.5,), (0.5,), 0.55)
+    X = data.draw(100, np.random.default_rng(0))
+    p = data.posterior(X)
+    for name in BASELINES:
+        model = fit(name, X, p, 0.1)
+        assert np.abs(model.predict_proba(X)[:, 1] - p).max() < 0.05
+        assert ((model.decision_function(X) > 0) == (p > 0.5)).mean() > 0.97
 
 
 def test_outlier_labelled_uncertain_stays_at_the_frontier(tmp_path) -> None:

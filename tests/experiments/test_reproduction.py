@@ -8,22 +8,39 @@ import pytest
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS
 from cad.experiments.reproduction import claims, write_page
-from cad.experiments.results import markdown
 
 
-def test_a_claim_that_fails_says_so(tmp_path) -> None:
+def test_a_claim_that_fails_says_so_in_both_readings(tmp_path) -> None:
     table = pd.DataFrame(
         {
             "rule": ["cost-based", "symmetric"],
             "rejects that were errors": [-0.2, -0.4],
+            "ΔE/ΔR, r = .4 to .5": [-0.5, -0.3],
             "published": [-0.84, -0.23],
         }
     )
     for name in ("synthetic", "ecg", "covertype"):
         table.to_csv(tmp_path / f"amirou2014-{name}-1.csv", index=False)
+        table.loc[1, "ΔE/ΔR, r = .4 to .5"] = float("nan")  # from the second on
     found = [c for c in claims(tmp_path) if "error-reject" in c["claim"]]
-    assert [c["holds"] for c in found] == ["**no**"] * 3
+    assert [c["holds"] for c in found] == ["**no**", "yes", "**no**", "", "**no**", ""]
     assert found[0]["measured"] == "-0.20 / -0.40"
+    assert found[3]["measured"] == "-0.50 / not defined"
+
+
+def test_rankers_get_a_verdict(tmp_path) -> None:
+    names = ["SVM", "SVMROC", "SSLROC1", "SSLROC2"]
+    means = pd.DataFrame(
+        [[0.8, 0.81, 0.84, 0.83], [0.8, 0.81, 0.84, 0.83], [0.8, 0.8, 0.9, 0.9]], columns=names
+    )
+    means.insert(0, "protocol", ["with flaws", "honest", "published"])
+    means.to_csv(tmp_path / "wang2014-uci-1.csv", index=False)
+    p = pd.DataFrame({"method": names, **{n: ["0.001*"] * 4 for n in names}})
+    p.to_csv(tmp_path / "wang2014-uci-4.csv", index=False)
+    p.assign(SVM="0.300").to_csv(tmp_path / "wang2014-uci-7.csv", index=False)
+    found = [c for c in claims(tmp_path) if "is better than" in c["claim"]]
+    assert [c["holds"] for c in found] == ["yes", "**no**"]
+    assert "SSLROC1 against 1 of 2 (SVMROC)" in found[1]["measured"]
 
 
 def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
@@ -42,8 +59,3 @@ def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
 def test_empty_folder_is_refused(tmp_path) -> None:
     with pytest.raises(CadError, match="no result"):
         write_page(tmp_path, tmp_path)
-
-
-def test_numbers_keep_three_digits() -> None:
-    table = pd.DataFrame({"a": [0.123456, 12345.6, float("nan")], "b": ["x", "y", "z"]})
-    assert markdown(table).splitlines()[2:] == ["| 0.123 | x |", "| 12346 | y |", "|  | z |"]

@@ -251,3 +251,45 @@ def test_spheres_are_the_voxels_within_reach() -> None:
         expected = np.flatnonzero((gap**2).sum(axis=-1) <= 9.0)
         own = found.index[found.start[number] : found.start[number + 1]]
         np.testing.assert_array_equal(own, expected)
+
+
+def test_equal_weights_are_whole_voxels() -> None:
+    rng = np.random.default_rng(3)
+    values, start = rng.gamma(3.0, 100.0, 400), np.array([0, 7, 150, 400])
+    whole = statistics(values, start)
+    weight = np.repeat([0.3, 1.0, 0.7], np.diff(start))
+    same = statistics(values, start, weight, np.ones(400, bool))
+    energy = STATISTICS.index("energy")
+    same[:, energy] /= [0.3, 1.0, 0.7]
+    np.testing.assert_allclose(same, whole, rtol=1e-9)
+
+
+def test_whole_number_weights_are_repeated_voxels() -> None:
+    """Means, moments and mean deviations are exactly those of every voxel written n times."""
+    rng = np.random.default_rng(4)
+    values, count = rng.normal(500, 90, 60), rng.integers(1, 5, 60)
+    start = np.array([0, 60])
+    weighted = statistics(values, start, count.astype(float), np.ones(60, bool))[0]
+    many = np.repeat(values, count)
+    written = statistics(many, np.array([0, len(many)]))[0]
+    for name in ("mean", "variance", "skewness", "kurtosis", "mad", "cov", "energy", "rms",
+                 "minimum", "maximum", "range"):  # fmt: skip
+        at = STATISTICS.index(name)
+        assert weighted[at] == pytest.approx(written[at], rel=1e-10), name
+    for name in ("median", "p10", "p25", "p75", "p90"):  # interpolated between other neighbours
+        at = STATISTICS.index(name)
+        assert abs(weighted[at] - written[at]) < 15, name
+
+
+def test_extremes_are_the_cores() -> None:
+    share = np.zeros((1, 4, 5))
+    share[0, 1:3, 1:4] = 1.0
+    share[0, 1:3, 0] = 0.2
+    regions = Regions.from_shares([share])
+    assert regions.core().index.tolist() == [6, 7, 8, 11, 12, 13]
+    image = np.full((1, 4, 5), 10.0)
+    image[0, 1, 0] = 500.0
+    image[0, 1, 1] = 11.0
+    found = statistics(regions.values(image), regions.start, regions.weight, regions.is_core())[0]
+    assert found[STATISTICS.index("maximum")] == 11.0
+    assert found[STATISTICS.index("mean")] == pytest.approx((11 + 5 * 10 + 0.2 * 510) / 6.4)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from cad.errors import CadError
-from cad.features.registry import FEATURES, feature_units, features_page
+from cad.features.registry import FEATURES, counts_voxels, feature_units, features_page
 from cad.features.sliding import sliding_rows, where_to_slide
 from cad.features.table import extract
-from cad.imaging.geometry import roi_in_grid
+from cad.imaging.geometry import occupancy
 from cad.imaging.study import Roi, Study
 from cad.settings import FeatureSettings, PipelineSettings, TextureSettings
 
@@ -29,8 +30,14 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert found.rows["roi_id"].tolist() == ["one", "two"]
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     assert set(names) <= set(FEATURES)
-    # Without flip-angle images T1 is an assumption and no feature.
-    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(names)
+    # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
+    usual = {n for n in FEATURES if not n.startswith(("dce_t1_", "size_", "position_"))}
+    assert {n for n in usual if not counts_voxels(n)} == set(names)
+    every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
+    more = extract(study, with_features(counting=True, families=get_args(every)))
+    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(more.rows.columns[2:])
+    names_all = list(more.rows.columns[2:])
+    assert names_all == [n for n in FEATURES if n in set(names_all)]
     assert names == [n for n in FEATURES if n in set(names)]
     for name in (
         "adc_intensity_p10",
@@ -45,19 +52,30 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
 def test_values_are_those_of_the_own_grid(study: Study, settings: PipelineSettings) -> None:
     found = extract(study, settings)
     assert study.adc is not None
+    assert study.roi_map is not None
     for number, roi in enumerate(study.rois):
-        values = study.adc.array[roi_in_grid(study, roi, study.adc).array]
+        mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+        share = occupancy(mask, study.adc).array
+        inside = share > 1e-4
+        values, weights = study.adc.array[inside], share[inside].astype(float)
         row = found.rows.iloc[number]
-        assert row["adc_intensity_mean"] == pytest.approx(values.mean(), rel=1e-6)
-        assert row["adc_intensity_p10"] == pytest.approx(np.percentile(values, 10), rel=1e-6)
+        mean = np.average(values, weights=weights)
+        assert row["adc_intensity_mean"] == pytest.approx(mean, rel=1e-6)
+        # Each voxel as many times as a thousandth of it is filled.
+        many = np.repeat(values, np.round(1000 * weights).astype(int))
+        assert row["adc_intensity_p10"] == pytest.approx(np.percentile(many, 10), rel=0.02)
+        volume = mask.array.sum() * np.prod(mask.spacing)
+        assert weights.sum() * np.prod(study.adc.spacing) == pytest.approx(volume, rel=1e-3)
     assert set(found.curves) == {"one", "two"}
     curve = found.curves["one"]
     assert curve.signal.shape == curve.fit.shape == curve.time.shape == (40,)
     shown = found.maps["dce_semi_relative_enhancement"]
     assert study.dce is not None
-    inside = roi_in_grid(study, study.rois[0], shown).array
-    assert np.median(shown.array[inside]) == pytest.approx(
-        found.rows["dce_semi_relative_enhancement_median"].iloc[0], rel=1e-5
+    share = occupancy(
+        study.roi_map.with_array(study.roi_map.array == study.rois[0].label), shown
+    ).array
+    assert np.average(shown.array, weights=share) == pytest.approx(
+        found.rows["dce_semi_relative_enhancement_mean"].iloc[0], rel=1e-4
     )
 
 
@@ -75,7 +93,7 @@ def test_an_absent_modality_is_a_note_and_no_columns(
 def test_one_regions_failure_costs_no_other(study: Study, settings: PipelineSettings) -> None:
     assert study.roi_map is not None
     labels = study.roi_map.array.copy()
-    labels[6, 5:7, 5:7] = 3  # two T2 voxels across: less than 5 voxels of ADC
+    labels[6, 5:7, 5:7] = 3  # four voxels of T2, less of all others
     bad = replace(
         study,
         roi_map=study.roi_map.with_array(labels),
@@ -88,6 +106,78 @@ def test_one_regions_failure_costs_no_other(study: Study, settings: PipelineSett
     assert all(f.patient == "sub-A" for f in found.failures)
     names = [c for c in good.rows if c.startswith(("t2w_", "adc_"))]
     np.testing.assert_allclose(found.rows[names], good.rows[names])
+
+
+def drawn_as(study: Study, where: tuple[slice, slice, slice]) -> Study:
+    """The study with one region."""
+    assert study.roi_map is not None
+    labels = np.zeros_like(study.roi_map.array)
+    labels[where] = 1
+    return replace(study, roi_map=study.roi_map.with_array(labels), rois=[Roi("one", 1)])
+
+
+def test_a_region_in_one_slice_between_two_others_is_measured(
+    study: Study, settings: PipelineSettings
+) -> None:
+    """Half of the slice lies in each of two ADC slices: a fixed half would lose it."""
+    assert study.adc is not None
+    x, y, z = study.adc.origin
+    ramp = np.broadcast_to(np.arange(8.0)[:, None, None], study.adc.shape).astype(np.float32)
+    moved = replace(study.adc, origin=(x, y, z + 1.5), array=ramp * 100 + 500)
+    found = extract(
+        drawn_as(replace(study, adc=moved), np.s_[4:5, 20:40, 20:40]),
+        with_features(families=("intensity", "haralick")),
+    )
+    assert not found.failures
+    assert not [note for note in found.notes if "not measured" in note]
+    row = found.rows.iloc[0]
+    assert row["adc_intensity_mean"] == pytest.approx(500 + 100 * 3.5, abs=1.0)
+    assert np.isfinite(row["adc_haralick_contrast"])
+
+
+def test_too_little_in_one_modality_is_nan_there_and_has_a_reason(
+    study: Study, settings: PipelineSettings
+) -> None:
+    """Six voxels of T2 are 0.4 of an ADC voxel; T2 is measured, the others are not."""
+    found = extract(drawn_as(study, np.s_[4:5, 20:22, 20:23]), settings)
+    assert not found.failures
+    row = found.rows.iloc[0]
+    assert np.isfinite(row["t2w_intensity_mean"])
+    assert not [c for c in found.rows if c.startswith(("adc_", "dce_"))]
+    assert any("adc not measured in ROI one" in note for note in found.notes)
+    both = drawn_as(study, np.s_[4:5, 20:22, 20:23])
+    assert both.roi_map is not None
+    both.roi_map.array[3:6, 35:48, 33:48] = 2
+    both.rois.append(Roi("two", 2))
+    mixed = extract(both, settings).rows.set_index("roi_id")
+    assert np.isnan(mixed.loc["one", "adc_intensity_mean"])
+    assert np.isfinite(mixed.loc["two"].drop("participant_id").to_numpy(float)).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_region_of_a_few_voxels_is_refused_with_its_number(
+    study: Study, settings: PipelineSettings, size: int
+) -> None:
+    found = extract(drawn_as(study, np.s_[4:5, 20:21, 20 : 20 + size]), settings)
+    assert found.rows.empty
+    assert f"fills {size}.0 voxels" in found.failures[0].problem
+
+
+def test_a_region_outside_one_modality_keeps_the_others(
+    study: Study, settings: PipelineSettings
+) -> None:
+    assert study.adc is not None
+    x, y, z = study.adc.origin
+    away = replace(study.adc, origin=(x + 15.0, y, z))
+    found = extract(drawn_as(replace(study, adc=away), np.s_[3:6, 20:40, 5:30]), settings)
+    assert any(
+        "lie outside the image" in note or "lies in the image" in note for note in found.notes
+    )
+    assert np.isfinite(found.rows["t2w_intensity_mean"].iloc[0])
+    far = replace(study.adc, origin=(x + 500.0, y, z))
+    found = extract(drawn_as(replace(study, adc=far), np.s_[3:6, 20:40, 5:30]), settings)
+    assert any("adc not measured in ROI one: 0% of it" in note for note in found.notes)
+    assert not [c for c in found.rows if c.startswith("adc_")]
 
 
 def test_a_modality_that_cannot_be_prepared_leaves_the_others(
@@ -192,3 +282,23 @@ def test_the_list_of_features_is_current(repository: Path) -> None:
         "adc_intensity_p10": "1e-6 mm2/s",
         "t2w_glrlm_x": "pyradiomics",
     }
+
+
+def test_a_model_that_fits_less_than_half_of_a_region_says_nothing_there(
+    study: Study, settings: PipelineSettings
+) -> None:
+    """The first region stops enhancing in most of its voxels; the second is as it was."""
+    assert study.dce is not None
+    assert study.roi_map is not None
+    first = study.roi_map.with_array(study.roi_map.array == 1)
+    inside = np.argwhere(occupancy(first, study.dce.grid).array > 0)
+    frames = study.dce.frames.copy()
+    for z, y, x in inside[: int(0.7 * len(inside))]:
+        frames[:, z, y, x] = np.linspace(220, 180, len(frames))
+    found = extract(replace(study, dce=replace(study.dce, frames=frames)), settings)
+    bad, good = found.rows.iloc[0], found.rows.iloc[1]
+    assert bad["dce_tofts_did_not_fit_mean"] > 0.5
+    assert np.isnan(bad["dce_tofts_ktrans_median"])
+    assert np.isfinite(bad["dce_semi_relative_enhancement_median"])
+    assert np.isfinite(good["dce_tofts_ktrans_median"])
+    assert found.provenance["provenance_dce_valid"].iloc[0] < 0.5

@@ -121,7 +121,7 @@ def test_a_whole_run(
     bundle = load_bundle(tmp_path / "model")
     assert "that redrawing changes are not used" in (tmp_path / "model" / "README.md").read_text()
     new = measured(settings, small_cohort, tmp_path / "new", "predict")
-    with np.load(new.measured[0].result) as archive:
+    with np.load(new.measured.results[0]) as archive:
         assert "copies" not in archive  # nothing is redrawn to apply a model
     new.score(bundle)
     raw = new.features[bundle.features].to_numpy(float)

@@ -14,9 +14,10 @@ from dicom_files import write_seg, write_series, write_structures
 
 from cad.errors import CadError
 from cad.imaging.annotations import read_object, read_regions
-from cad.imaging.dicom import read_stack, stacks_of
-from cad.imaging.dicom_headers import list_files
+from cad.imaging.listing import list_files
 from cad.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
+from cad.imaging.pixels import read_stack
+from cad.imaging.stacks import stacks_of
 from cad.imaging.volume import Dynamic, Volume
 
 ROUNDS = 400

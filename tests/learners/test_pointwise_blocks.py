@@ -12,6 +12,7 @@ from cad.learners.kernels import Gram, Kernel
 from cad.learners.pointwise import solve_hybrid
 from cad.learners.probabilistic import probabilistic_problem
 from cad.learners.problem import Problem, judge
+from cad.learners.rows import Iterate, read_rows
 from cad.learners.soft_labels import soft_labels
 
 
@@ -44,19 +45,15 @@ def test_blocks_alone_reach_the_tolerance_and_keep_f() -> None:
     alone = solve_hybrid(gram, problem, cache_mb=0.05, polish=False)
     assert alone.converged
     assert alone.solver == "smo"
-    sign = problem.A.data.astype(float)
-    q = -sign * problem.B.toarray()[:, 1]
-    gamma, f = np.zeros(problem.n_rows), np.zeros(200)
-    state = np.array([0.5, 0.3, 0.5, 0.0])
-    moves, violation, _ = smo_by_blocks(
-        gram, 20, problem.A.indices.astype(np.int64), sign, sign * problem.t, q, problem.c, True,
-        state, gamma, f, 1e-3, 10**6,
-    )  # fmt: skip
+    rows = read_rows(problem)
+    at = Iterate(np.zeros(problem.n_rows), np.zeros(200), np.zeros(2))
+    scale = np.array([0.5, 0.3, 0.0])
+    moves, violation = smo_by_blocks(gram, 20, rows, at, scale, 1e-3, 10**6)
     assert moves > 0
     assert violation <= 1e-3
-    assert np.abs(sign @ gamma) < 1e-9
-    np.testing.assert_allclose(f, kernel.between(X, X) @ (problem.A.T @ gamma), atol=1e-10)
-    assert state[3] == pytest.approx(float(-(q * sign) @ gamma), abs=1e-9)
+    assert np.abs(rows.sign @ at.gamma) < 1e-9
+    np.testing.assert_allclose(at.f, kernel.between(X, X) @ (problem.A.T @ at.gamma), atol=1e-10)
+    assert scale[2] == pytest.approx(float(-(rows.q * rows.sign) @ at.gamma), abs=1e-9)
 
 
 def test_a_block_fits_its_budget() -> None:

@@ -7,7 +7,8 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from cad.learners import SVMLin
-from cad.learners.svmlin import finite_newton, rotate_rows
+from cad.learners.newton import finite_newton
+from cad.learners.svmlin import rotate_rows
 
 
 def made(seed, n=80, d=6):

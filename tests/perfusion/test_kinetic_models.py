@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import curve_fit
 
 from cad.errors import CadError
-from cad.features.perfusion import kernels, semiquantitative
+from cad.features.perfusion import fit_kernels, kernels, semiquantitative
 from cad.features.perfusion.aif import (
     InputFunction,
     parker_blood,
@@ -257,7 +257,11 @@ def test_kernels_have_one_signature_each() -> None:
         fit_brix(curves, times, 30.0, refine)
     bolus_arrival(times, curves)
     bolus_arrival(TIMES, np.asfortranarray(curves))
-    compiled = [*vars(kernels).values(), semiquantitative._arrivals]
+    compiled = [
+        *vars(kernels).values(),
+        *vars(fit_kernels).values(),
+        semiquantitative._arrivals,
+    ]
     counts = [len(k.signatures) for k in compiled if hasattr(k, "signatures")]
     assert len(counts) >= 9
     assert max(counts) == 1

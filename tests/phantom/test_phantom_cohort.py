@@ -15,6 +15,7 @@ import pytest
 from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi
 from cad.imaging.study_files import check_study, read_study
 from cad.phantom import latent_auc, params, simulate
@@ -40,7 +41,7 @@ def readings() -> pd.DataFrame:
         anatomy = build_anatomy(rng)
         count, cancers = case_mix(11, index)
         cloud = draw_cloud(rng, anatomy)
-        regions = draw_regions(rng, anatomy, cloud, cancers, np.ones(count))
+        regions = draw_regions(rng, anatomy, cloud, count, cancers)
         table = score(rng, regions).pivot(index="roi_id", columns="reader_id", values="score")
         for number, region in enumerate(regions, start=1):
             tissue = region.tissue
@@ -50,6 +51,7 @@ def readings() -> pd.DataFrame:
                     "zone": region.zone,
                     "malignant": region.malignant,
                     "latent": region.latent,
+                    "radius": region.radius,
                     "adc": tissue.adc,
                     "t2": tissue.t2,
                     "ktrans": tissue.ktrans,
@@ -109,6 +111,12 @@ def test_readers_are_as_good_as_readers_are(readings):
     assert 0.02 < missing < 0.06
 
 
+def test_size_says_nothing_of_malignancy(readings):
+    truth = readings["malignant"].to_numpy()
+    assert abs(_auc(truth, readings["radius"].to_numpy()) - 0.5) < 0.05
+    assert 4.5 < readings["radius"].median() < 6.0  # largest diameter about 12 mm
+
+
 def test_readers_err_together(readings):
     """What is left of two readers' scores after the latent is still correlated."""
     rest = {}
@@ -140,10 +148,29 @@ def test_cohort_reads_back_without_a_problem(cohort):
     for ref in read.studies():
         rois = [Roi(r.roi_id, int(r.label), r.zone) for r in ref.rois.itertuples()]
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-        assert check_study(study) == []
+        # Regions are drawn as readers draw them: some are too small for some grid, none is empty.
+        assert not [e for e in check_study(study) if "empty" in e.problem]
         assert study.notes == []
         assert len(study.vfa) >= 3
         assert study.vessel.array.sum() >= 5
+
+
+def test_readers_outline_each_region_in_their_own_way(cohort):
+    agree, slices = [], []
+    for folder in sorted(cohort.glob("sub-*")):
+        mask = folder / "masks" / f"{folder.name}_rois.nii.gz"
+        own = read_volume(mask).array
+        drawn = [
+            read_volume(mask.with_name(f"{folder.name}_desc-{r}_rois.nii.gz")).array
+            for r in ("r1", "r2", "r3", "r4")
+        ]
+        assert np.array_equal(own, drawn[0])  # the declared expert's stands in for all
+        for label in range(1, int(own.max()) + 1):
+            slices.append((own == label).any(axis=(1, 2)).sum())
+            a, b = own == label, drawn[3] == label
+            agree.append(2 * (a & b).sum() / (a.sum() + b.sum()))
+    assert 0.45 < np.median(agree) < 0.8
+    assert 0.1 < (np.array(slices) == 1).mean() < 0.6
 
 
 def test_names_are_bids(cohort):

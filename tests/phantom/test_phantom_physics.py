@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy.integrate import quad
 
+from cad.phantom.acquisition import acquire, distort
 from cad.phantom.physics import (
     extended_tofts,
     fine_grid,
     parker,
-    rician,
     spin_echo,
     spoiled_gradient_echo,
 )
@@ -100,10 +100,37 @@ def test_spin_echo_gives_back_t2():
     assert 0.04 / np.log(signal[0] / signal[1]) == pytest.approx(0.1, rel=1e-9)
 
 
-def test_noise_is_rician():
+def test_noise_is_rician_and_correlated_as_the_filter_says():
     rng = np.random.default_rng(1)
-    zero = rician(np.zeros(200_000), 2.0, rng)
+    zero = acquire(np.zeros((20, 96, 104)), 2.0, rng)
     assert zero.mean() == pytest.approx(2.0 * np.sqrt(np.pi / 2), rel=0.01)
-    strong = rician(np.full(200_000, 100.0), 2.0, rng)
+    strong = acquire(np.full((20, 96, 104), 100.0), 2.0, rng)
     assert strong.mean() == pytest.approx(100.0 + 2.0**2 / 200, abs=0.02)
     assert strong.std() == pytest.approx(2.0, rel=0.02)
+    near = np.corrcoef(strong[:, :-1].ravel(), strong[:, 1:].ravel())[0, 1]
+    far = np.corrcoef(strong[:, :-4].ravel(), strong[:, 4:].ravel())[0, 1]
+    assert 0.2 < near < 0.7
+    assert abs(far) < 0.05
+
+
+def test_motion_moves_the_image_and_nothing_else():
+    """A shift by whole voxels is a roll; by half a voxel, twice, the same."""
+    rng = np.random.default_rng(0)
+    image = np.cumsum(rng.normal(size=(2, 16, 18)), axis=2) + 50
+    still = acquire(image, 0.0, rng)
+    np.testing.assert_allclose(
+        acquire(image, 0.0, rng, (1.0, -2.0)), np.roll(still, (1, -2), (1, 2)), rtol=1e-4
+    )
+    assert still.sum() == pytest.approx(image.sum(), rel=1e-4)  # the middle of k-space is kept
+
+
+def test_distortion_shifts_lines_and_keeps_the_signal():
+    image = np.zeros((1, 60, 3))
+    image[0, 20:30] = 1.0
+    moved = distort(image, np.full(image.shape, 6.0), 2.0)
+    np.testing.assert_allclose(moved[0, 23:33], 1.0)
+    # Lines that crowd together pile up: the sum stays.
+    squeezed = distort(image, 10.0 * np.exp(-np.arange(60) / 25.0)[None, :, None] + 0 * image, 2.0)
+    assert squeezed.sum() == pytest.approx(image.sum(), rel=0.03)
+    assert squeezed.max() > 1.05
+    assert distort(image, None, 2.0) is image

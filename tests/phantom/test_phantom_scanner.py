@@ -12,14 +12,12 @@ from cad.phantom.params import HAEMATOCRIT, RELAXIVITY, TISSUES
 from cad.phantom.physics import extended_tofts, fine_grid, parker
 from cad.phantom.protocols import LIGHT, SAMPLE, Grid
 from cad.phantom.scanner import (
-    Bolus,
-    Placement,
-    Scene,
-    View,
+    Injection,
     diffusion_images,
     dynamic_images,
     t2_image,
 )
+from cad.phantom.scene import Placement, Scene, View
 from cad.phantom.shapes import Shape
 from cad.phantom.simulator import make_patient
 
@@ -28,9 +26,9 @@ QUIET = dataclasses.replace(SAMPLE[0], noise=(0.0, 0.0, 0.0))
 
 def _scene(tissue: str) -> Scene:
     """One even tissue everywhere, no bias field, straight axes."""
-    even = {name: dataclasses.replace(t, texture=0.0) for name, t in TISSUES.items()}
+    even = {name: dataclasses.replace(t, texture=0.0, septa=0.0) for name, t in TISSUES.items()}
     shape = Shape(tissue, (0, 0, 0), (900, 900, 900), "PZ")
-    fields = np.zeros((3, 4, 4, 4), np.float32)
+    fields = np.zeros((4, 4, 4, 4), np.float32)
     place = Placement(np.zeros(3), np.eye(3))
     return Scene([shape], even, place, fields, np.zeros(3), np.zeros(5))
 
@@ -43,8 +41,8 @@ def _view(scene: Scene, supersample: tuple[int, int, int] = (2, 2, 2)) -> View:
 @pytest.mark.parametrize("tissue", ["PZ", "TZ", "cancer"])
 def test_noise_free_signal_inverts_to_the_kinetic_parameters(tissue):
     protocol = dataclasses.replace(QUIET, frames=40, dce_times=(0.00385, 5.0))
-    bolus = Bolus(20.0, 2.0, 1.0)
-    dce, vfa = dynamic_images(_view(_scene(tissue)), protocol, bolus, np.random.default_rng(0))
+    injection = Injection(20.0, 2.0, 1.0)
+    dce, vfa = dynamic_images(_view(_scene(tissue)), protocol, injection, np.random.default_rng(0))
     truth = TISSUES[tissue]
     # T1 from the flip angles (integer signals: rounding is the only error).
     flips = np.radians([flip for flip, _ in vfa])

@@ -22,11 +22,11 @@ from PIL import Image
 
 from cad.errors import CadError
 from cad.evaluation.summary import evaluate
+from cad.evaluation.tables import interval_text
 from cad.reports import write_report
 from cad.reports.figures import draw_figures
 from cad.reports.images import outline, read_images, viewer_data
 from cad.reports.plots import curve_plot, measured, probability_text
-from cad.reports.tables import interval
 from cad.run_folder import RunFolder
 
 
@@ -421,9 +421,9 @@ def test_numbers_are_never_more_certain_than_they_are() -> None:
     assert probability_text(0.0001) == "<.01"
     assert probability_text(0.5) == ".50"
     assert probability_text(None) == "–"
-    assert interval({"value": 0.9, "lower": 0.8, "upper": 1.0}) == ".900 [.800, 1.000]"
-    assert interval({"value": -0.5, "lower": None, "upper": None}, 2) == "-.50"
-    assert interval(None) == "–"
+    assert interval_text({"value": 0.9, "lower": 0.8, "upper": 1.0}) == "0.900 [0.800, 1.000]"
+    assert interval_text({"value": -0.5, "lower": None, "upper": None}, 2) == "-0.50"
+    assert interval_text(None) == "–"
 
 
 @given(st.floats(0, 1))

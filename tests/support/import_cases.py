@@ -33,23 +33,42 @@ def voxels(seed=0, shape=SHAPE) -> np.ndarray:
     return np.random.default_rng(seed).integers(1, 900, shape).astype(np.uint16)
 
 
+def adc_values(seed=2) -> np.ndarray:
+    """Tissue: 700 to 2100 x 1e-6 mm2/s."""
+    return np.random.default_rng(seed).integers(700, 2100, SHAPE).astype(np.uint16)
+
+
+def flip_angle_values(degrees: float, t1=1.5, tr=0.00385, seed=0) -> np.ndarray:
+    """Spoiled steady state of one T1, with a little noise."""
+    angle, e1 = np.radians(degrees), np.exp(-tr / t1)
+    signal = 40000 * np.sin(angle) * (1 - e1) / (1 - e1 * np.cos(angle))
+    noise = np.random.default_rng(seed).integers(-2, 3, SHAPE)
+    return (signal + noise).astype(np.uint16)
+
+
+def phase_values(index: int) -> np.ndarray:
+    """A baseline, then enhancement: 100, 200, 300, ..., with noise of one or two."""
+    noise = np.random.default_rng(100 + index).integers(-2, 3, SHAPE)
+    return (100 * (1 + index) + noise).astype(np.uint16)
+
+
 def write_patient(folder: Path, patient="P-001", study="study1", *, dce=True) -> Path:
     """T2, ADC, two flip angles, three phases, and a localiser that no rule names."""
     ids = {"patient": patient, "study": study}
     write_series(folder / "t2", voxels(1), number=1, **ids)
     write_series(
-        folder / "adc", voxels(2), number=2, description="adc",
+        folder / "adc", adc_values(), number=2, description="adc",
         ImageType=["DERIVED", "PRIMARY", "ADC"], **ids,
     )  # fmt: skip
     write_series(folder / "loc", voxels(9, (1, 9, 9)), number=9, description="localizer", **ids)
     for number, flip in ((3, "15"), (4, "2")):
         write_series(
-            folder / f"v{number}", voxels(number), number=number, description="vibe",
-            FlipAngle=flip, RepetitionTime="3.85", **ids,
+            folder / f"v{number}", flip_angle_values(float(flip), seed=number), number=number,
+            description="vibe", FlipAngle=flip, RepetitionTime="3.85", **ids,
         )  # fmt: skip
     for index, time in enumerate((8.0, 12.2, 16.4) if dce else ()):
         write_series(
-            folder / f"d{index}", voxels(20 + index), number=20 + index,
+            folder / f"d{index}", phase_values(index), number=20 + index,
             description=f"dyn TT={time}s", FlipAngle="12", RepetitionTime="3.85", **ids,
         )  # fmt: skip
     return folder

@@ -57,7 +57,7 @@ class InputFunction:
 
 
 def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
-    """Parker's population curve in whole blood.
+    """Return Parker's population curve in whole blood.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 def parker_input(
     times: np.ndarray, delay: float, haematocrit: float, step: float = FINE_STEP_S
 ) -> InputFunction:
-    """Parker's curve in plasma on a grid that holds the frames and is fine between them.
+    """Return Parker's curve in plasma on a grid that holds the frames and is fine between them.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def parker_input(
 
 
 def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> InputFunction:
-    """Input function known at the frames, moved to later times by ``delay``.
+    """Return the input function known at the frames, moved to later times by ``delay``.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
 
 
 def plasma_from_blood(blood: np.ndarray, haematocrit: float) -> np.ndarray:
-    """Concentration in plasma of a concentration in whole blood: Cp = Cb / (1 - Hct)."""
+    """Return the concentration in plasma of a concentration in whole blood: Cp = Cb / (1 - Hct)."""
     if not 0 <= haematocrit < 1:
         raise CadError(f"haematocrit must lie in [0, 1), found {haematocrit:g}")
     return np.asarray(blood, float) / (1.0 - haematocrit)

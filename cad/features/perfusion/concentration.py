@@ -12,7 +12,7 @@ from cad.errors import CadError
 
 
 def check_sequence(repetition_time: float | None, flip_angle: float | None) -> tuple[float, float]:
-    """TR (s) and flip angle (degrees) of a dynamic series, both present and possible.
+    """Return TR (s) and flip angle (degrees) of a dynamic series, both present and possible.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def check_sequence(repetition_time: float | None, flip_angle: float | None) -> t
 def spgr_signal(
     r1: np.ndarray, s0: np.ndarray, repetition_time: float, flip_angle: float
 ) -> np.ndarray:
-    """Signal of a spoiled gradient echo.
+    """Return the signal of a spoiled gradient echo.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def signal_from_concentration(
     flip_angle: float,
     relaxivity: float,
 ) -> np.ndarray:
-    """Signal of a tissue with contrast agent; the exact inverse of the next function.
+    """Return the signal of a tissue with contrast agent; the exact inverse of the next function.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def concentration_from_signal(
     flip_angle: float,
     relaxivity: float,
 ) -> np.ndarray:
-    """Concentration by exact inversion of the spoiled gradient-echo equation.
+    """Return the concentration by exact inversion of the spoiled gradient-echo equation.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def concentration_from_signal(
 
 
 def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
-    """Mean of the frames ``skip`` .. ``n_baseline - 1``.
+    """Return the mean of the frames ``skip`` .. ``n_baseline - 1``.
 
     Parameters
     ----------

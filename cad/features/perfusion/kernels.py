@@ -1,4 +1,4 @@
-"""Compiled loops of the kinetic models: exact convolution, linear estimate, bounded refinement.
+"""Compiled curves of the kinetic models: exact convolution of an input that is linear in pieces.
 
 Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every kernel has
 one signature; curves are voxel-major, shape (n_voxels, n_times).
@@ -10,17 +10,16 @@ import numpy as np
 from numba import njit
 
 TOFTS, EXTENDED_TOFTS, BRIX = 0, 1, 2
-_MAX_STEPS = 40
-_TOLERANCE = 1e-7
 # Below this k dt the closed forms of the step lose digits and their series is used.
 _SERIES_BELOW = 0.05
 
 
 @njit(cache=True, fastmath=False)
 def _step(x: float) -> tuple[float, float, float, float, float]:
-    """exp(-x), phi1 = int_0^1 e^{-xu}, phi2 = int_0^1 (1-u) e^{-xu}, and both derivatives in x."""
+    """Return e^-x, phi1 = int_0^1 e^{-xu}, phi2 = int_0^1 (1-u) e^{-xu}, both derivatives."""
     e = np.exp(-x)
     if abs(x) < _SERIES_BELOW:
+        # (1 - e) / x cancels near 0; seven terms of its series, in Horner form, do not.
         p1 = 1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6))))
         p2 = 0.5 - x / 6 * (1 - x / 4 * (1 - x / 5 * (1 - x / 6 * (1 - x / 7))))
         d1 = -0.5 + x / 3 * (1 - x * 3 / 8 * (1 - x * 4 / 15 * (1 - x * 5 / 24 * (1 - x * 6 / 35))))
@@ -39,10 +38,12 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
 def convolve(
     k: float, dt: np.ndarray, plasma: np.ndarray, at: np.ndarray, h: np.ndarray, g: np.ndarray
 ) -> None:
-    """h = int cp(u) exp(-k (t-u)) du at the frames, and g = dh/dk; exact for piecewise-linear cp.
+    """Write h = int cp(u) exp(-k (t-u)) du at the frames, and g = dh/dk; exact for linear pieces.
 
     ``dt`` (n_fine - 1,) min, ``plasma`` (n_fine,) mM, ``at`` (n_times,) positions of the frames.
     """
+    # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
+    # n x n convolution. The slope in k follows the same recursion, differentiated.
     value = 0.0
     slope = 0.0
     last = -1.0
@@ -54,6 +55,7 @@ def convolve(
         frame = 1
     for i in range(len(dt)):
         step = dt[i]
+        # Frames are evenly spaced, mostly: the exponential is computed once, not every step.
         if step != last:
             e, p1, p2, d1, d2 = _step(k * step)
             last = step
@@ -71,7 +73,7 @@ def convolve(
 def convolve_value(
     k: float, dt: np.ndarray, plasma: np.ndarray, at: np.ndarray, h: np.ndarray
 ) -> None:
-    """As :func:`convolve` without the slope, for where only the curve is wanted (half the work)."""
+    """Write h as :func:`convolve` does, without the slope: half the work."""
     value = 0.0
     last = -1.0
     e = w1 = w2 = 0.0
@@ -83,6 +85,7 @@ def convolve_value(
         step = dt[i]
         if step != last:
             e, p1, p2, _, _ = _step(k * step)
+            # Weights of the two ends of a linear piece: two products a step are left.
             w1 = step * (p1 - p2)
             w2 = step * p2
             last = step
@@ -96,12 +99,12 @@ def convolve_value(
 def _brix_curve(
     p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray, want_slopes: bool
 ) -> None:
-    """A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and its slopes; t in min from arrival."""
+    """Write A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and slopes; t in min from arrival."""
     amount, kep, kel = p[0], p[1], p[2]
     gap = kep - kel
     for i in range(len(t)):
         time = t[i]
-        if time <= 0:
+        if time <= 0:  # before the bolus the model is 0, and so are its slopes
             f[i] = 0.0
             jac[0, i] = jac[1, i] = jac[2, i] = 0.0
             continue
@@ -130,7 +133,7 @@ def evaluate(
     h: np.ndarray,
     g: np.ndarray,
 ) -> None:
-    """Model curve f (n_times,) and its slopes jac (3, n_times) at parameters p."""
+    """Write the model curve f (n_times,) and its slopes jac (3, n_times) at parameters p."""
     if model == BRIX:
         _brix_curve(p, times, f, jac, True)
         return
@@ -138,6 +141,7 @@ def evaluate(
     convolve(ktrans / ve, dt, plasma, at, h, g)
     for i in range(len(at)):
         f[i] = ktrans * h[i]
+        # Ktrans stands before the integral and in its rate kep = Ktrans / ve: product rule.
         jac[0, i] = h[i] + ktrans * g[i] / ve
         jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
         jac[2, i] = 0.0
@@ -146,275 +150,6 @@ def evaluate(
             cp = plasma[at[i]]
             f[i] += p[2] * cp
             jac[2, i] = cp
-
-
-@njit(cache=True)
-def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
-    """Solve a symmetric positive system of size n <= 3 by Cholesky; False when singular."""
-    low = np.zeros((3, 3))
-    for i in range(n):
-        for j in range(i + 1):
-            s = a[i, j]
-            for k in range(j):
-                s -= low[i, k] * low[j, k]
-            if i == j:
-                if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
-                    return False
-                low[i, i] = np.sqrt(s)
-            else:
-                low[i, j] = s / low[j, j]
-    for i in range(n):
-        s = b[i]
-        for k in range(i):
-            s -= low[i, k] * x[k]
-        x[i] = s / low[i, i]
-    for i in range(n - 1, -1, -1):
-        s = x[i]
-        for k in range(i + 1, n):
-            s -= low[k, i] * x[k]
-        x[i] = s / low[i, i]
-    return True
-
-
-@njit(cache=True)
-def linear_rows(
-    design: np.ndarray, curves: np.ndarray, times: np.ndarray, n_columns: int, out: np.ndarray
-) -> None:
-    """Least squares of every curve on the fixed design rows and its own running integrals.
-
-    ``design`` (n_fixed, n_times) is common to all curves; the curve's integral (Tofts models), or
-    integral and double integral (Brix), are made here by the trapezoid rule and follow the fixed
-    rows. ``out`` (n_voxels, 3): coefficients, NaN where the system is singular.
-    """
-    n_voxels, n_times = curves.shape
-    n_fixed = design.shape[0]
-    rows = np.zeros((3, n_times))
-    rows[:n_fixed] = design
-    a = np.zeros((3, 3))
-    b = np.zeros(3)
-    x = np.zeros(3)
-    size = np.zeros(3)
-    for v in range(n_voxels):
-        y = curves[v]
-        for r in range(n_fixed, n_columns):
-            source = y if r == n_fixed else rows[r - 1]
-            total = 0.0
-            rows[r, 0] = 0.0
-            for i in range(1, n_times):
-                total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
-                rows[r, i] = total
-        for i in range(n_columns):
-            b[i] = 0.0
-            for t in range(n_times):
-                b[i] += rows[i, t] * y[t]
-            for j in range(i + 1):
-                s = 0.0
-                for t in range(n_times):
-                    s += rows[i, t] * rows[j, t]
-                a[i, j] = s
-        good = True
-        for i in range(n_columns):
-            size[i] = np.sqrt(a[i, i])
-            if not size[i] > 0.0:
-                good = False
-        if good:
-            for i in range(n_columns):
-                b[i] /= size[i]
-                for j in range(i + 1):
-                    a[i, j] /= size[i] * size[j]
-            good = solve_small(a, b, n_columns, x)
-        for i in range(n_columns):
-            out[v, i] = x[i] / size[i] if good else np.nan
-
-
-@njit(cache=True)
-def refine_rows(
-    model: int,
-    curves: np.ndarray,
-    start: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    times: np.ndarray,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
-    converged: np.ndarray,
-) -> None:
-    """Levenberg-Marquardt in the box, in place on ``start`` (n_voxels, 3).
-
-    A parameter at its bound whose slope points outward is held; the steps of the others are
-    clipped to the box. ``converged`` (n_voxels,) becomes 1 where step or gain fell below 1e-7.
-    """
-    n_voxels, n_times = curves.shape
-    n_par = 2 if model == TOFTS else 3
-    f = np.zeros(n_times)
-    jac = np.zeros((3, n_times))
-    h = np.zeros(n_times)
-    g = np.zeros(n_times)
-    p = np.zeros(3)
-    trial = np.zeros(3)
-    grad = np.zeros(3)
-    hess = np.zeros((3, 3))
-    a = np.zeros((3, 3))
-    b = np.zeros(3)
-    x = np.zeros(3)
-    free = np.zeros(3, np.int64)
-    for v in range(n_voxels):
-        y = curves[v]
-        for i in range(n_par):
-            p[i] = min(max(start[v, i], lower[i]), upper[i])
-        evaluate(model, p, times, dt, plasma, at, f, jac, h, g)
-        cost = 0.0
-        for t in range(n_times):
-            cost += (y[t] - f[t]) ** 2
-        damping = 1e-3
-        done = 0
-        for _ in range(_MAX_STEPS):
-            n_free = 0
-            for i in range(n_par):
-                grad[i] = 0.0
-                for t in range(n_times):
-                    grad[i] += jac[i, t] * (y[t] - f[t])
-                for j in range(i + 1):
-                    s = 0.0
-                    for t in range(n_times):
-                        s += jac[i, t] * jac[j, t]
-                    hess[i, j] = s
-                    hess[j, i] = s
-                outward = (p[i] <= lower[i] and grad[i] < 0) or (p[i] >= upper[i] and grad[i] > 0)
-                if not outward and hess[i, i] > 0:
-                    free[n_free] = i
-                    n_free += 1
-            if n_free == 0:
-                done = 1
-                break
-            accepted = False
-            while damping < 1e12:
-                for i in range(n_free):
-                    b[i] = grad[free[i]] / np.sqrt(hess[free[i], free[i]])
-                    for j in range(i + 1):
-                        a[i, j] = hess[free[i], free[j]] / np.sqrt(
-                            hess[free[i], free[i]] * hess[free[j], free[j]]
-                        )
-                    a[i, i] += damping
-                if not solve_small(a, b, n_free, x):
-                    damping *= 10
-                    continue
-                for i in range(n_par):
-                    trial[i] = p[i]
-                moved = 0.0
-                for i in range(n_free):
-                    k = free[i]
-                    value = p[k] + x[i] / np.sqrt(hess[k, k])
-                    trial[k] = min(max(value, lower[k]), upper[k])
-                    moved = max(moved, abs(trial[k] - p[k]) / (abs(p[k]) + 1e-6))
-                if moved < _TOLERANCE:
-                    done = 1
-                    break
-                evaluate(model, trial, times, dt, plasma, at, f, jac, h, g)
-                new = 0.0
-                for t in range(n_times):
-                    new += (y[t] - f[t]) ** 2
-                if new < cost:
-                    accepted = True
-                    if cost - new <= _TOLERANCE * cost:
-                        done = 1
-                    cost = new
-                    for i in range(n_par):
-                        p[i] = trial[i]
-                    damping = max(damping / 10, 1e-12)
-                    break
-                damping *= 10
-            if done == 1:
-                break
-            if not accepted:
-                done = 1  # no step improves: a minimum to rounding
-                break
-        for i in range(n_par):
-            start[v, i] = p[i]
-        converged[v] = done
-
-
-@njit(cache=True)
-def fit_tofts_rows(
-    coefficients: np.ndarray,
-    curves: np.ndarray,
-    extended: bool,
-    ve_min: float,
-    ktrans_max: float,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
-    out: np.ndarray,
-    clipped: np.ndarray,
-    fitted: np.ndarray,
-) -> None:
-    """Murase coefficients to (Ktrans, ve, vp) inside their physical range.
-
-    kep is taken from the linear fit; Ktrans and vp are then the least squares of the true model at
-    that kep. ``coefficients``: Tofts (Ktrans, -kep), extended (vp, Ktrans + kep vp, -kep).
-    ``fitted`` (n_voxels, n_times) gets the model curves of the voxels that are not ``clipped``.
-    """
-    n_voxels, n_times = curves.shape
-    h = np.zeros(n_times)
-    for v in range(n_voxels):
-        kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
-        flag = 0
-        if not np.isfinite(kep):
-            out[v, 0] = out[v, 1] = out[v, 2] = 0.0
-            clipped[v] = 1
-            continue
-        if kep <= 0.0:
-            # The tissue only fills: the slowest wash-out that ve <= 1 allows is kep = Ktrans.
-            first = coefficients[v, 1] if extended else coefficients[v, 0]
-            kep = max(first, 1e-4)
-            flag = 1
-        kep = min(kep, ktrans_max / ve_min)
-        convolve_value(kep, dt, plasma, at, h)
-        hh = hy = hc = cc = cy = 0.0
-        for t in range(n_times):
-            y = curves[v, t]
-            cp = plasma[at[t]]
-            hh += h[t] * h[t]
-            hy += h[t] * y
-            hc += h[t] * cp
-            cc += cp * cp
-            cy += cp * y
-        ktrans = hy / hh if hh > 0 else 0.0
-        vp = 0.0
-        if extended:
-            det = hh * cc - hc * hc
-            if det > 1e-12 * hh * cc:
-                ktrans = (hy * cc - cy * hc) / det
-                vp = (cy * hh - hy * hc) / det
-            if vp < 0.0:
-                vp = 0.0
-                ktrans = hy / hh if hh > 0 else 0.0
-            elif ktrans < 0.0:
-                vp = cy / cc if cc > 0 else 0.0
-            if vp > 1.0:
-                vp = 1.0
-                flag = 1
-        if ktrans <= 0.0:
-            ktrans = 0.0
-            flag = 1
-        if ktrans > ktrans_max:
-            ktrans = ktrans_max
-            flag = 1
-        ve = ktrans / kep
-        if ve > 1.0:
-            ve = 1.0
-            flag = 1
-        if ktrans > 0.0 and ve < ve_min:
-            ve = ve_min
-            flag = 1
-        if flag == 0:
-            for t in range(n_times):
-                fitted[v, t] = ktrans * h[t] + vp * plasma[at[t]]
-        out[v, 0] = ktrans
-        out[v, 1] = ve
-        out[v, 2] = max(vp, 0.0)
-        clipped[v] = flag
 
 
 @njit(cache=True)
@@ -428,7 +163,7 @@ def curve_rows(
     ve_min: float,
     out: np.ndarray,
 ) -> None:
-    """Model curves (n_voxels, n_times) of parameters (n_voxels, 3)."""
+    """Write the model curves (n_voxels, n_times) of parameters (n_voxels, 3)."""
     n_times = out.shape[1]
     h = np.zeros(n_times)
     jac = np.zeros((3, n_times))
@@ -436,6 +171,7 @@ def curve_rows(
         if model == BRIX:
             _brix_curve(p[v], times, out[v], jac, False)
             continue
+        # ve = 0 would be an infinite rate.
         convolve_value(p[v, 0] / max(p[v, 1], ve_min), dt, plasma, at, h)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from cad.errors import CadError
-from cad.features.perfusion import kernels
+from cad.features.perfusion import fit_kernels, kernels
 from cad.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction, sampled_input
 
 ModelName = Literal["tofts", "extended_tofts", "brix"]
@@ -74,7 +74,7 @@ class KineticFit:
 
 
 def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
-    """Tissue concentration (mM) at the frames, standard Tofts model.
+    """Return the tissue concentration (mM) at the frames, standard Tofts model.
 
     C(t) = Ktrans int cp(u) exp(-(Ktrans / ve)(t - u)) du; OSIPI TM.
     """
@@ -82,7 +82,7 @@ def tofts(ktrans: float, ve: float, inlet: InputFunction) -> np.ndarray:
 
 
 def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) -> np.ndarray:
-    """Tissue concentration (mM) at the frames: Tofts plus vp cp(t), OSIPI ETM."""
+    """Return the tissue concentration (mM) at the frames: Tofts plus vp cp(t), OSIPI ETM."""
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
     return _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
@@ -91,7 +91,7 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
 def brix(
     amplitude: float, kep: float, kel: float, times: np.ndarray, arrival: float = 0.0
 ) -> np.ndarray:
-    """Relative enhancement S / S_baseline - 1 of the Brix model.
+    """Return the relative enhancement S / S_baseline - 1 of the Brix model.
 
     A kep (exp(-kel t) - exp(-kep t)) / (kep - kel), t from the bolus arrival.
 
@@ -163,7 +163,7 @@ def fit_delay(
     model: Literal["tofts", "extended_tofts"] = "tofts",
     bounds: tuple[float, float] = (-10.0, 10.0),
 ) -> tuple[float, KineticFit]:
-    """Delay between the input function and one tissue curve, with the fit at that delay.
+    """Find the delay between the input function and one tissue curve, with the fit at that delay.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def fit_delay(
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
-    """Delay (s) of the smallest misfit: whole seconds first, then golden section to 0.02 s."""
+    """Find the delay (s) of the smallest misfit: whole seconds, then golden section to 0.02 s."""
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
     return _golden(misfit, max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1]))
@@ -239,10 +239,9 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
-    # Where Brix's linear rates leave the physical range they mean nothing: an enhancing curve is
-    # then fitted within the bounds even where refinement is not asked for.
+    # A linear estimate that leaves the physical range means nothing: an enhancing curve is then
+    # fitted within the bounds even where refinement is not asked for.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
-    again &= refine or model == "brix"
     again &= usable
     if again.any():
         parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)
@@ -255,18 +254,18 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
 def _estimate_tofts(
     model: ModelName, data: np.ndarray, grid: _Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters, where they left their range, and model curves (void where they did)."""
+    """Estimate parameters, where they left their range, and model curves (void there)."""
     extended = model == "extended_tofts"
     area = np.concatenate([[0.0], np.cumsum(0.5 * grid.dt * (grid.plasma[1:] + grid.plasma[:-1]))])[
         grid.at
     ]
     design = np.stack([grid.plasma[grid.at], area]) if extended else area[None]
     coefficients = np.zeros((len(data), 3))
-    kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
+    fit_kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
     parameters = np.zeros((len(data), 3))
     clipped = np.zeros(len(data), np.uint8)
     fitted = np.zeros(data.shape)
-    kernels.fit_tofts_rows(
+    fit_kernels.fit_tofts_rows(
         coefficients,
         data,
         extended,
@@ -285,12 +284,12 @@ def _estimate_tofts(
 def _estimate_brix(
     model: ModelName, data: np.ndarray, grid: _Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As for Tofts; the rates are the roots of k^2 - sum k + product."""
+    """Estimate as for Tofts; the rates are the roots of k^2 - sum k + product."""
     after = np.clip(grid.times, 0.0, None)
     # Only what follows the arrival obeys the equation: the noise before it is set to zero.
     late = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
-    kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
+    fit_kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
     singular = ~np.isfinite(coefficients).all(axis=1)
     coefficients[singular] = 0.0
     total, product = -coefficients[:, 1], -coefficients[:, 2]
@@ -317,11 +316,11 @@ def _estimate_brix(
 def _refine(
     model: ModelName, data: np.ndarray, start: np.ndarray, grid: _Grid
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Parameters of the bounded least squares, and where they are on a bound or not converged."""
+    """Refine parameters by bounded least squares; tell those on a bound or not converged."""
     found = np.ascontiguousarray(start)
     lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
     converged = np.zeros(len(data), np.uint8)
-    kernels.refine_rows(
+    fit_kernels.refine_rows(
         _CODE[model],
         data,
         found,

@@ -35,7 +35,7 @@ class Bolus:
 
 
 def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
-    """Arrival of the bolus and the number of baseline frames, from one mean curve.
+    """Find the arrival of the bolus and the number of baseline frames in one mean curve.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def find_bolus(times: np.ndarray, curve: np.ndarray) -> Bolus:
 
 
 def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
-    """Arrival of the bolus in each curve: the corner of a constant followed by a straight rise.
+    """Find the bolus in each curve: the corner of a constant followed by a straight rise.
 
     The corner is fitted by least squares to the frames up to the first that reaches 60 % of the
     largest enhancement, at quarters of a frame (linear-linear method, Cheong et al., Phys Med Biol
@@ -109,7 +109,7 @@ def bolus_arrival(times: np.ndarray, curves: np.ndarray) -> np.ndarray:
 def semiquantitative(
     times: np.ndarray, signal: np.ndarray, baseline: np.ndarray, arrival: float
 ) -> dict[str, np.ndarray]:
-    """Model-free parameters of each curve.
+    """Return the model-free parameters of each curve.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def semiquantitative(
 def initial_area(
     times: np.ndarray, curves: np.ndarray, arrival: float, duration: float
 ) -> np.ndarray:
-    """Area under each curve during ``duration`` seconds from the arrival (OSIPI: IAUC).
+    """Return the area under each curve during ``duration`` seconds from the arrival (OSIPI: IAUC).
 
     Trapezoid rule, linear between frames at both ends.
 
@@ -207,7 +207,7 @@ def initial_area(
 
 
 def _slope_from(times: np.ndarray, curves: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Least-squares slope (1/min) of each curve from its own frame ``first`` to the end."""
+    """Return the least-squares slope (1/min) of each curve from its own frame ``first`` on."""
     late = np.arange(len(times)) >= first[:, None]
     count = late.sum(axis=1)
     minutes = np.asarray(times, float) / SECONDS_PER_MINUTE
@@ -224,6 +224,7 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
         y = curves[v]
         first_level = y[0]
         top = y.max()
+        # The plateau and the wash-out are no part of the rise: the fit ends at 60 % of the top.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
             last += 1
@@ -252,6 +253,7 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     if cxy <= 0:
                         continue
                     cost -= cxy * cxy / cxx
+                # Ties (a flat stretch) go to the earliest corner: rounding must not decide.
                 if cost < best - 1e-12 * abs(syy):
                     best = cost
                     out[v] = corner

@@ -42,7 +42,7 @@ class T1Fit:
 def fit_t1(
     signals: np.ndarray, flip_angles: np.ndarray, repetition_time: float, refine: bool = False
 ) -> T1Fit:
-    """T1 and signal scale from signals at several flip angles.
+    """Fit T1 and signal scale to signals at several flip angles.
 
     The equation is linear in S / sin(a) against S / tan(a) with slope E1; iterative reweighting
     (Chang et al., Magn Reson Med 60 (2008) 496) undoes the distortion of the noise by the
@@ -104,7 +104,7 @@ def _check(signals: np.ndarray, flip_angles: np.ndarray, tr: float) -> tuple[str
 
 
 def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """E1 and signal scale by reweighted linear least squares."""
+    """Fit E1 and signal scale by reweighted linear least squares."""
     y = signals / np.sin(angles)
     x = signals / np.tan(angles)
     e1 = np.full(signals.shape[1:], 0.995)
@@ -125,7 +125,7 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
 def _gauss_newton(
     signals: np.ndarray, angles: np.ndarray, e1: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Least squares of the signals; the scale is eliminated, one damped step in E1 at a time."""
+    """Minimise the squares of the signals; the scale is eliminated, one damped step in E1 each."""
     sin, cos = np.sin(angles), np.cos(angles)
     e1 = np.clip(e1, 1e-6, 1 - 1e-6)
 

@@ -1,9 +1,15 @@
-"""One table of what each choice does: scale, eta, boundary rule, number of readers ([N14] VI)."""
+"""What each choice of labels and learner does: scale, eta, boundary rule, readers ([N14] VI).
+
+``python -m benchmarks.ablation``, or with ``--cohort COHORT --run RUN`` on the features of a run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +17,14 @@ import pandas as pd
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 
+from benchmarks.evidence import Rois, imputed_psvm, simulated
 from cad.errors import CadError
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.intervals import clustered_auc
+from cad.evaluation.tables import to_markdown
+from cad.labels.consensus import malignant, reader_labels
+from cad.settings import LabelSettings
 
 
 @dataclass(frozen=True)
@@ -45,9 +55,8 @@ def ablation_table(
     groups: ArrayLike,
     *,
     n_jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Leave-one-patient-out for every case, averaged over cases of equal choices.
+    """Leave one patient out for every case, averaged over cases of equal choices.
 
     Parameters
     ----------
@@ -64,8 +73,6 @@ def ablation_table(
         Patients.
     n_jobs : int
         Parallel cases.
-    progress : callable, optional
-        Called with (cases done, cases in all).
 
     Returns
     -------
@@ -78,13 +85,8 @@ def ablation_table(
     """
     work = list(cases)
     y, p, group = np.asarray(truth, float), np.asarray(consensus, float), np.asarray(groups)
-    rows: list[dict[str, Any]] = []
     jobs = (delayed(_measure)(case, X, y, p, group) for case in work)
-    for row in Parallel(n_jobs=n_jobs, return_as="generator")(jobs):
-        rows.append(row)
-        if progress is not None:
-            progress(len(rows), len(work))
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(Parallel(n_jobs=n_jobs)(jobs))
     choices = list(work[0].choices)
     grouped = table.groupby(choices, sort=False)
     means = grouped.mean(numeric_only=True)
@@ -125,3 +127,81 @@ def _measure(
         "brier_histology": metrics.brier(truth[known], q[known]),
         "predicted": float(np.isfinite(q).sum()),
     }
+
+
+def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFrame:
+    """Vary scale, eta, boundary and number of readers ([N14] VI).
+
+    Without a cohort on the simulated table; with one, on its scores and on the features of a run.
+    """
+    if cohort is None or run is None:
+        return ablation_of(simulated(0))
+    from cad.cohort import read_cohort
+
+    tables = read_cohort(cohort)
+    features = pd.read_parquet(run / "features.parquet")
+    keys = ["participant_id", "roi_id"]
+    rois = features[keys].merge(tables.rois, on=keys, how="left")
+    X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
+    return _ablation(X, rois, tables.scores.merge(rois[keys], on=keys), 2)
+
+
+def ablation_of(data: Rois, n_jobs: int = 2, readers: int = 4) -> pd.DataFrame:
+    """Run the ablation on a simulated table, with its first ``readers`` readers."""
+    rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
+    rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
+    names = sorted(data.scores["reader_id"].unique())[:readers]
+    return _ablation(data.X, rois, data.scores[data.scores["reader_id"].isin(names)], n_jobs)
+
+
+def _ablation(X: np.ndarray, rois: pd.DataFrame, scores: pd.DataFrame, n_jobs: int) -> pd.DataFrame:
+    """Try every subset of the readers; rows of equal size are averaged."""
+    names = sorted(scores["reader_id"].unique())
+    known = pd.DataFrame({"reader_id": names, "expert": False})
+    cases = [
+        _case(scores, rois, known, scale, eta, boundary, chosen)
+        for scale in ("learned", "fixed")
+        for eta in (0.125, "adaptive")
+        for boundary in ("drop", "paper")
+        for size in range(1, len(names) + 1)
+        for chosen in combinations(names, size)
+    ]
+    consensus = reader_labels(scores, rois, known, LabelSettings())["p"].to_numpy()
+    patients = rois["participant_id"].to_numpy()
+    return ablation_table(cases, X, malignant(rois), consensus, patients, n_jobs=n_jobs)
+
+
+def _case(
+    scores: pd.DataFrame,
+    rois: pd.DataFrame,
+    known: pd.DataFrame,
+    scale: str,
+    eta: Any,
+    boundary: Any,
+    chosen: tuple[str, ...],
+) -> Case:
+    labels = reader_labels(scores, rois, known, LabelSettings(readers=chosen, eta=eta))
+    return Case(
+        {
+            "scale": scale,
+            "eta": "constant" if eta != "adaptive" else eta,
+            "boundary": boundary,
+            "readers": str(len(chosen)),
+        },
+        imputed_psvm(C=1.0, scale=scale, boundary=boundary),
+        labels["y"].to_numpy(),
+        labels["eta"].fillna(0.125).to_numpy(),
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation")
+    parser.add_argument("--cohort", type=Path, help="a cohort folder")
+    parser.add_argument("--run", type=Path, help="a run folder of that cohort")
+    given = parser.parse_args()
+    print(to_markdown(ablation(given.cohort, given.run)), end="")
+
+
+if __name__ == "__main__":
+    main()

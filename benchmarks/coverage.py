@@ -1,0 +1,134 @@
+"""Do intervals and conformal sets cover what they promise? ``python -m benchmarks.coverage``.
+
+The tables of docs/evidence.md; tests/evaluation calls the same functions with fewer cohorts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+from scipy.stats import norm
+
+from cad.evaluation import metrics
+from cad.evaluation.conformal import leave_patient_out_p_values
+from cad.evaluation.intervals import auc_covariance, clustered_auc, delong_auc, patient_resamples
+from cad.evaluation.tables import to_markdown
+
+
+def correlated_scores(
+    rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw truth, score and patient of ROIs that depend on their patient.
+
+    ``shared`` is the correlation of two scores of one patient; the AUC between patients is
+    exactly ``auc``.
+    """
+    size = rng.integers(3, 12, patients)
+    owner = np.repeat(np.arange(patients), size)
+    share = rng.beta(0.5, 1.5, patients)
+    y = (rng.random(len(owner)) < share[owner]).astype(float)
+    noise = np.sqrt(1 - shared) * rng.normal(size=len(owner))
+    score = np.sqrt(2) * norm.ppf(auc) * y + noise
+    return y, score + np.sqrt(shared) * rng.normal(size=patients)[owner], owner
+
+
+def coverage(
+    cohorts: int = 400, patients: int = 20, auc: float = 0.85, resamples: int = 400
+) -> pd.DataFrame:
+    """Measure how often each 95 % interval holds the true AUC, and how wide it is."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for seed in range(cohorts):
+        rng = np.random.default_rng([7, seed])
+        y, s, g = correlated_scores(rng, patients=patients, auc=auc)
+        for name, ends in _intervals(y, s, g, resamples, seed).items():
+            found.setdefault(name, []).append(ends)
+    rows = []
+    for name, pairs in found.items():
+        lower, upper = np.array(pairs).T
+        rows.append(
+            {
+                "interval": name,
+                "patients": patients,
+                "AUC": auc,
+                "cohorts": cohorts,
+                "coverage": float(np.mean((lower <= auc) & (auc <= upper))),
+                "AUC above": float(np.mean(auc > upper)),
+                "AUC below": float(np.mean(auc < lower)),
+                "mean width": float(np.nanmean(upper - lower)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _intervals(
+    y: np.ndarray, s: np.ndarray, g: np.ndarray, resamples: int, seed: int
+) -> dict[str, tuple[float, float]]:
+    clustered, roi_level = clustered_auc(y, s, g), delong_auc(y, s)
+    theta, covariance = (part.item() for part in auc_covariance(y, s, g))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = norm.ppf(0.975) * np.sqrt(covariance) / (theta * (1 - theta))
+        obuchowski = expit(logit(theta) - half), expit(logit(theta) + half)
+    draws = np.array([metrics.auc(y[r], s[r]) for r in patient_resamples(g, resamples, seed)])
+    draws = draws[np.isfinite(draws)]
+    return {
+        "patients jackknifed, logit, t (ours)": (clustered.lower, clustered.upper),
+        "Obuchowski 1997, logit, normal": obuchowski,
+        "patient bootstrap, percentile": tuple(np.quantile(draws, [0.025, 0.975])),
+        "patient bootstrap, BCa": _bca(draws, theta, y, s, g),
+        "DeLong, regions independent": (roi_level.lower, roi_level.upper),
+    }
+
+
+def _bca(
+    draws: np.ndarray, value: float, y: np.ndarray, s: np.ndarray, g: np.ndarray
+) -> tuple[float, float]:
+    """Return bias-corrected and accelerated ends (Efron 1987), the jackknife over patients."""
+    without = np.array([metrics.auc(y[g != k], s[g != k]) for k in np.unique(g)])
+    skew = np.nanmean(without) - without[np.isfinite(without)]
+    acceleration = np.sum(skew**3) / (6 * max(np.sum(skew**2), 1e-12) ** 1.5)
+    share = np.mean(draws < value) + np.mean(draws == value) / 2
+    bias = norm.ppf(np.clip(share, 1e-3, 1 - 1e-3))
+    z = bias + norm.ppf([0.025, 0.975])
+    lower, upper = np.quantile(draws, norm.cdf(bias + z / (1 - acceleration * z)))
+    return float(lower), float(upper)
+
+
+def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
+    """Measure the coverage of class-conditional conformal sets for new patients."""
+    hits: dict[str, list[float]] = {"malignant": [], "benign": [], "pooled malignant": []}
+    for seed in range(cohorts):
+        y, s, g = correlated_scores(np.random.default_rng([17, seed]), patients=30)
+        p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
+        new = g == 0
+        for name, label, p in (("benign", 0, p_benign), ("malignant", 1, p_malignant)):
+            if (y[new] == label).any():
+                hits[name].append(float(np.mean(p[new & (y == label)] > error)))
+        if (y[new] == 1).any():
+            # Every ROI as exchangeable with the new one, as libraries do.
+            pool = s[~new & (y == 1)]
+            p_pool = [(1 + np.sum(pool <= v)) / (1 + len(pool)) for v in s[new & (y == 1)]]
+            hits["pooled malignant"].append(float(np.mean(np.array(p_pool) > error)))
+    return {
+        "wanted": 1 - error,
+        **{f"coverage {name}": float(np.mean(values)) for name, values in hits.items()},
+        "cohorts": float(cohorts),
+    }
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage")
+    parser.add_argument("--cohorts", type=int, default=400)
+    given = parser.parse_args()
+    designs = [(20, 0.85), (20, 0.75), (20, 0.93), (10, 0.85), (49, 0.85)]
+    parts = [coverage(given.cohorts, patients, auc) for patients, auc in designs]
+    print(to_markdown(pd.concat(parts)))
+    print(json.dumps(conformal(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

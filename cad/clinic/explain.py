@@ -1,0 +1,214 @@
+"""What an import would make of a source: series by rules, with near misses; nothing is written."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from cad.clinic.import_rules import ImportRules
+from cad.clinic.sources import SourceStudy, find_studies
+from cad.clinic.starter import starter_rules
+from cad.errors import CadError
+from cad.imaging.annotations import read_object
+from cad.imaging.frames import Frame, printable
+from cad.imaging.modality import MODALITIES
+from cad.imaging.phases import CLOCKS, order_phases
+from cad.imaging.stacks import Stack, stacks_of
+from cad.settings import read_settings
+
+_RULES = (*(m.name for m in MODALITIES), "vfa", "diffusion")
+_BESIDE = ("rois", "lesion", "gland", "vessel", "scores")
+
+
+@dataclass
+class SeriesSeen:
+    """Describe one series: what it holds, which rules take it, and which nearly do."""
+
+    number: int
+    description: str
+    image_type: str
+    images: list[str] = field(default_factory=list)
+    clocks: list[str] = field(default_factory=list)
+    units: list[str] = field(default_factory=list)
+    taken_by: list[str] = field(default_factory=list)
+    near_misses: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass
+class StudySeen:
+    """Describe one study: its number in the source, series, annotation objects and own files."""
+
+    number: int
+    series: list[SeriesSeen] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Explanation:
+    """Hold what :func:`explain_source` found, and a rules file that would fit it."""
+
+    studies: list[StudySeen]
+    problems: list[str]
+    starter: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return everything for ``--json``."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """Return everything for a terminal."""
+        lines: list[str] = []
+        for study in self.studies:
+            lines.append(f"study {study.number}")
+            for one in study.series:
+                lines += _series_lines(one)
+            lines += [f"  object: {text}" for text in study.objects]
+            lines += [f"  file: {text}" for text in study.files]
+            lines += [f"  problem: {text}" for text in study.problems]
+        lines += [f"problem: {text}" for text in self.problems]
+        return "\n".join([*lines, "", "A rules file to start from:", "", self.starter])
+
+
+def explain_source(source: Path, rules: Path | None = None) -> Explanation:
+    """Say what an import would take, and why it would not take the rest; write nothing.
+
+    Parameters
+    ----------
+    source : Path
+        Folder or zip archive.
+    rules : Path, optional
+        Rules file; without one only what there is, and a file to start from.
+
+    Raises
+    ------
+    CadError
+        When the source does not exist, or the rules are not valid.
+    """
+    settings = read_settings(ImportRules, rules) if rules else None
+    if not source.exists():
+        raise CadError("no such folder or archive", file=source)
+    failures: list[CadError] = []
+    with tempfile.TemporaryDirectory(prefix="cad-explain-") as scratch:
+        studies = find_studies(source, Path(scratch), failures)
+        if not studies and not failures:
+            raise CadError("no DICOM image found", file=source)
+        seen = [_study(number, s, settings) for number, s in enumerate(studies, start=1)]
+        starter = starter_rules(studies)
+    return Explanation(seen, [str(failure) for failure in failures], starter)
+
+
+def _study(number: int, study: SourceStudy, rules: ImportRules | None) -> StudySeen:
+    found = StudySeen(number)
+    by_series: dict[str, list[Frame]] = defaultdict(list)
+    for frame in study.slices:
+        by_series[frame.series_uid].append(frame)
+    for frames in sorted(by_series.values(), key=lambda part: part[0].series_number):
+        found.series.append(_series(frames, rules))
+    for path in study.objects:
+        try:
+            found.objects.append(_object(path, rules))
+        except CadError as error:
+            found.problems.append(str(error))
+    if rules is not None:
+        for name in _BESIDE:
+            beside = study.beside(getattr(rules, name))
+            if beside:
+                found.files.append(f"{beside.name} as {name}")
+    found.problems += [error.problem for error in study.unusable]
+    try:
+        study.check_patient()
+    except CadError as error:
+        found.problems.append(str(error))
+    if rules is not None and not any("t2w" in s.taken_by for s in found.series):
+        found.problems.append("no series is the T2 image by the rules")
+    return found
+
+
+def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
+    head = frames[0]
+    seen = SeriesSeen(
+        head.series_number, printable(head.description), printable("\\".join(head.image_type))
+    )
+    try:
+        stacks = stacks_of(frames)
+        counts = Counter(_image(stack) for stack in stacks)
+        seen.images = [f"{n} of {text}" if n > 1 else text for text, n in counts.items()]
+        if len(stacks) > 1:
+            seen.clocks = [f"told apart by {s}" for s in {s.told_apart_by for s in stacks} if s]
+            seen.clocks.append(_clock_of(stacks))
+    except CadError as error:
+        seen.problem = error.problem
+    seen.clocks += [c for c in CLOCKS if all(getattr(f, f"{c}_time") is not None for f in frames)]
+    seen.units = sorted({f.real.unit or "not stated" for f in frames})
+    for name in _RULES if rules else ():
+        assert rules is not None  # nosec B101  # noqa: S101 - the loop is empty without rules
+        _judge(seen, frames, name, rules)
+    return seen
+
+
+def _image(stack: Stack) -> str:
+    size = " x ".join(str(n) for n in stack.shape[::-1])
+    spacing = " x ".join(f"{v:.3g}" for v in stack.spacing)
+    b = "" if stack.first.b_value is None else f", b {stack.first.b_value:g}"
+    flip = "" if stack.first.flip_angle is None else f", flip {stack.first.flip_angle:g}"
+    return f"{size} voxels of {spacing} mm{b}{flip}"
+
+
+def _clock_of(stacks: list[Stack]) -> str:
+    try:
+        phases = order_phases(stacks)
+    except CadError as error:
+        return f"no clock: {error.problem}"
+    said = "".join(f"; {note}" for note in phases.notes)
+    return f"as a dynamic series: {len(phases.timed)} phases by {phases.clock}{said}"
+
+
+def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules) -> None:
+    """Note whether a rule takes the series, or all of its conditions but one."""
+    near = []
+    for index, match in enumerate(rules.matches(name), start=1):
+        misses = min((list(match.misses(frame)) for frame in frames), key=len)
+        if not misses:
+            seen.taken_by.append(name)
+            return
+        asked = len(match.model_fields_set - {"scale"})
+        if len(misses) == 1 and asked > 1:
+            near.append(f"{name}, entry {index}: {misses[0]}")
+    seen.near_misses += near
+
+
+def _object(path: Path, rules: ImportRules | None) -> str:
+    dataset = read_object(path)
+    kind = str(dataset.get("Modality", ""))
+    if kind == "SEG":
+        names = [str(s.get("SegmentLabel", "")) for s in dataset.get("SegmentSequence", [])]
+    else:
+        names = [str(s.get("ROIName", "")) for s in dataset.get("StructureSetROISequence", [])]
+    pattern = rules.roi_name if rules else None
+    texts = [
+        f"{printable(name)!r}"
+        + ("" if pattern is None or re.fullmatch(pattern, name.strip()) else " (not asked for)")
+        for name in names
+    ]
+    return f"{kind} {path.name}: {', '.join(texts) or 'nothing drawn'}"
+
+
+def _series_lines(one: SeriesSeen) -> list[str]:
+    taken = ", ".join(one.taken_by) or "not taken"
+    lines = [f"  series {one.number} {one.description!r} [{one.image_type}]: {taken}"]
+    groups = (
+        ("image", one.images),
+        ("clock", one.clocks),
+        ("near miss", one.near_misses),
+        ("problem", [one.problem] if one.problem else []),
+    )
+    lines += [f"    {word}: {text}" for word, texts in groups for text in texts]
+    if one.units != ["not stated"]:
+        lines.append(f"    unit: {', '.join(one.units)}")
+    return lines

@@ -1,0 +1,284 @@
+"""The regions of a study: one label map and its rows, from the one source that there is."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from pydicom.dataset import Dataset
+from scipy import ndimage
+
+from cad.clinic.import_rules import ImportRules, ZonesRule
+from cad.clinic.sources import SourceStudy
+from cad.errors import CadError
+from cad.imaging.annotations import DrawnRegion, read_object, read_regions, referenced_series
+from cad.imaging.geometry import OCCUPANCY
+from cad.imaging.nifti import read_image
+from cad.imaging.stacks import Stack, stacks_of
+from cad.imaging.study import Roi
+from cad.imaging.volume import Volume
+
+OWN_MODEL_NAME = "cad"
+# Two regions that share a border may fill a voxel by half each, and rounding adds a little.
+_TOUCHING = 0.02
+_ZONES = ("PZ", "TZ", "CZ", "AFS")
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Hold a label map, the rows of its regions, its frame of reference and what to tell."""
+
+    labels: Volume
+    rois: list[Roi]
+    frame_uid: str = ""
+
+
+def find_regions(
+    study: SourceStudy, rules: ImportRules, reference: Stack | None, notes: list[str]
+) -> Labelled | None:
+    """Return the label map of a study; None where nothing is drawn.
+
+    Parameters
+    ----------
+    study : SourceStudy
+        What was found.
+    rules : ImportRules
+        File names beside the series, and which names of segments and structures are regions.
+    reference : Stack or None
+        The T2 (else ADC) image on whose grid DICOM objects are brought.
+    notes : list of str
+        Receives what to tell.
+
+    Raises
+    ------
+    CadError
+        For two sources of regions, and regions that are not sound or not of this patient.
+    """
+    label_map, lesion = study.beside(rules.rois), study.beside(rules.lesion)
+    objects = [(path, read_object(path)) for path in study.objects]
+    # What this project sent to the archive earlier is a result, not an annotation.
+    drawn = [(p, d) for p, d in objects if d.get("ManufacturerModelName") != OWN_MODEL_NAME]
+    sources = [p.name for p in (label_map, lesion) if p]
+    sources += ["DICOM SEG or RTSTRUCT"] if drawn else []
+    if len(sources) > 1:
+        raise CadError(
+            f"the study has {len(sources)} sources of ROIs: {', '.join(sources)}",
+            file=study.top,
+            hint="keep the one that counts beside the series",
+        )
+    found: Labelled | None = None
+    if label_map:
+        found = _labelled(label_map)
+    elif lesion:
+        grades = whole_numbers(lesion)
+        if not grades.array.any():
+            notes.append(f"{lesion.name} holds no lesion")
+            return None
+        found = grade_lesions(grades)
+    elif drawn:
+        found = _from_objects(study, rules, reference, drawn, notes)
+    elif reference is not None:
+        found = _findings(study, rules, reference.grid)
+        if found and rules.findings:
+            notes.append(
+                f"{len(found.rois)} regions are balls of {rules.findings.radius:g} mm around the "
+                "points of a table, not drawn lesions; malignant means clinically significant"
+            )
+    if found is None:
+        return None
+    zones = study.beside(rules.zones.file) if rules.zones else None
+    rois = [with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+    return replace(found, rois=rois)
+
+
+def _from_objects(
+    study: SourceStudy,
+    rules: ImportRules,
+    reference: Stack | None,
+    objects: list[tuple[Path, Dataset]],
+    notes: list[str],
+) -> Labelled | None:
+    if reference is None:
+        raise CadError(
+            "SEG or RTSTRUCT objects but no T2 or ADC series to draw them on", file=objects[0][0]
+        )
+    head, grid = reference.first, reference.grid
+    named: list[tuple[str, DrawnRegion]] = []
+
+    def wanted(name: str) -> bool:
+        return re.fullmatch(rules.roi_name, name.strip()) is not None
+
+    for path, dataset in objects:
+        drawn_on = _series_grid(study, referenced_series(dataset)) or grid
+        found, said = read_regions(
+            dataset,
+            path,
+            drawn_on,
+            head.frame_uid,
+            grid,
+            wanted=wanted,
+        )
+        notes += said
+        ids = [(_roi_id(r, rules), r) for r in found]
+        named += [(roi_id, region) for roi_id, region in ids if roi_id]
+    if not named:
+        notes.append("no segment or contour has a name that the rules call a ROI")
+        return None
+    labels, rois = _label_map(_pseudonyms(named, rules, notes), grid)
+    return Labelled(labels, rois, head.frame_uid)
+
+
+def _pseudonyms(
+    named: list[tuple[str, DrawnRegion]], rules: ImportRules, notes: list[str]
+) -> list[tuple[str, DrawnRegion]]:
+    """Replace names that are neither numbers nor allowed: free text may name the patient."""
+    if rules.labels != "pseudonym":
+        return named
+    out, replaced, taken = [], 0, {roi_id for roi_id, _ in named}
+    for number, (roi_id, region) in enumerate(named, start=1):
+        if roi_id.isdigit() or roi_id in rules.roi_ids:
+            out.append((roi_id, region))
+            continue
+        while str(number) in taken:
+            number += 1
+        taken.add(str(number))
+        out.append((str(number), region))
+        replaced += 1
+    if replaced:
+        notes.append(f"{replaced} ROI names replaced by numbers: names are free text")
+    return out
+
+
+def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
+    frames = [f for f in study.slices if f.series_uid == uid]
+    return stacks_of(frames)[0].grid if frames else None
+
+
+def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | None) -> Roi:
+    """Return a region with the zone of most of its voxels, where a zone map tells."""
+    if rule is None or path is None:
+        return roi
+    zones = whole_numbers(path)
+    points = labels.index_to_patient(np.argwhere(labels.array == roi.label)[:, ::-1])
+    index = np.round(zones.patient_to_index(points)).astype(int)
+    inside = ((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)
+    x, y, z = index[inside].T
+    counts = {
+        name: int((zones.array[z, y, x] == value).sum()) for value, name in rule.values.items()
+    }
+    zone = max(counts, key=lambda name: counts[name])
+    return replace(roi, zone=zone if counts[zone] else "n/a")
+
+
+def _findings(study: SourceStudy, rules: ImportRules, grid: Volume) -> Labelled | None:
+    """Return balls around the points of a table of findings; None without a row or a table."""
+    rule = rules.findings
+    path = next(study.top.rglob(rule.file), None) if rule else None
+    if rule is None or path is None:
+        return None
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [r for r in csv.DictReader(stream) if r["ProxID"] == study.patient_id]
+            points = [np.array([float(v) for v in r["pos"].split()]) for r in rows]
+    except (KeyError, ValueError, csv.Error) as error:
+        raise CadError(f"not a table of findings: {error}", file=path) from error
+    if not rows:
+        return None
+    z, y, x = np.indices(grid.shape)
+    places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
+    labels = np.zeros(grid.shape, np.uint16)
+    rois = []
+    for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
+        inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
+        if not inside.any():
+            raise CadError(
+                f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
+            )
+        labels[inside & (labels == 0)] = label
+        histology = {"TRUE": "malignant", "FALSE": "benign"}.get(row.get("ClinSig", "").upper())
+        zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
+        rois.append(Roi(row["fid"], label, zone if zone in _ZONES else "n/a", histology or "n/a"))
+    return Labelled(grid.with_array(labels), rois)
+
+
+def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volume, list[Roi]]:
+    """Give every voxel one label: regions that fill one half each may touch, but not overlap."""
+    labels = np.zeros(grid.shape, np.uint16)
+    best = np.zeros(grid.shape, np.float32)
+    rows: list[Roi] = []
+    for label, (roi_id, region) in enumerate(named, start=1):
+        if roi_id in (row.roi_id for row in rows):
+            raise CadError(
+                "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
+            )
+        inside = region.share >= OCCUPANCY - 1e-6
+        both = inside & (labels > 0)
+        overlap = both & (region.share + best > 1 + _TOUCHING)
+        if overlap.any():
+            other = rows[int(labels[overlap][0]) - 1].roi_id
+            raise CadError(
+                f"overlaps ROI {other} in {int(overlap.sum())} voxels of the T2 grid",
+                file=region.file,
+                roi=roi_id,
+                hint="a voxel belongs to one ROI; separate them",
+            )
+        labels[inside & ~both] = label
+        best = np.maximum(best, np.where(inside, region.share, 0))
+        rows.append(Roi(roi_id, label))
+    return grid.with_array(labels), rows
+
+
+def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
+    """Return the ROI id in a region's name, safe for tables; None where the name is no ROI's."""
+    match = re.fullmatch(rules.roi_name, region.name.strip())
+    if not match:
+        return None
+    text = match.groupdict().get("id") or (match.group(1) if match.groups() else match.group(0))
+    clean = re.sub(r"[^\w.-]+", "_", text.strip()).strip("_")
+    return f"{clean}_{region.number}" if clean and region.number else clean or None
+
+
+def whole_numbers(path: Path) -> Volume:
+    """Read a label map of whole, not negative numbers.
+
+    Raises
+    ------
+    CadError
+        For fractions, NaN or negative labels.
+    """
+    volume = read_image(path)
+    whole = np.round(volume.array)
+    if not (np.isfinite(whole).all() and np.abs(volume.array - whole).max() < 1e-3):
+        raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
+    if whole.min() < 0:
+        raise CadError(f"a label map has no negative labels, found {whole.min():g}", file=path)
+    return volume.with_array(whole.astype(np.uint16))
+
+
+def _labelled(path: Path) -> Labelled:
+    """Return a label map as it is: the ROI ids are its integers."""
+    volume = whole_numbers(path)
+    labels = [int(v) for v in np.unique(volume.array) if v]
+    if not labels:
+        raise CadError(
+            "the label map is empty", file=path, hint="draw the ROIs, or remove the file"
+        )
+    return Labelled(volume, [Roi(str(label), label) for label in labels])
+
+
+def grade_lesions(grades: Volume) -> Labelled:
+    """Make every connected lesion one ROI; its voxels' value is its ISUP grade."""
+    labels, count = ndimage.label(grades.array, structure=np.ones((3, 3, 3)))
+    rows = []
+    for label in range(1, count + 1):
+        values = np.unique(grades.array[labels == label])
+        if len(values) > 1 or values[0] > 5:
+            raise CadError(
+                f"a lesion's value is its ISUP grade 1 to 5; found {values.tolist()} in one lesion",
+                roi=label,
+            )
+        rows.append(Roi(str(label), label, histology="malignant", isup=int(values[0])))
+    return Labelled(grades.with_array(labels.astype(np.uint16)), rows)

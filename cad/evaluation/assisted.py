@@ -1,0 +1,262 @@
+"""A reader with the tool: the probability of malignancy given a reader's score and the classifier.
+
+For reader r with score s and classifier's probability q (docs/methods.md 8),
+
+    logit P(malignant | s, q) = a_r + b_r s + c logit q,
+
+a_r and b_r the readers' common values plus the reader's own deviations, which a normal prior pulls
+towards nothing: partial pooling, so that a reader with few scored regions is taken for an average
+one. c has a prior around 1, plain addition of log-odds. Weights are fitted on regions with
+histology; a region's probability comes from weights fitted without its patient.
+
+Two things keep a useless tool from looking harmful. c is at least a small positive number: around 0
+the weight's sign would turn with the patient left out, against that patient. And AUCs rank each
+region among the other patients' regions under the same weights, because the probabilities of
+different folds do not share a scale: leaving a malignant patient out lowers the intercept, and a
+reader's many equal scores leave the order to it (docs/evidence.md has what each costs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+
+from cad.errors import CadError
+from cad.evaluation.intervals import Interval, clustered_auc
+from cad.evaluation.logistic import fit_logistic
+from cad.evaluation.metrics import CLIP
+from cad.evaluation.mrmc import MRMC, obuchowski_rockette
+
+FEW = 5  # regions of each class with histology, below which nothing is fitted
+LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
+# Standard deviations of the prior, on scores and log-odds scaled to standard deviation 1.
+COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Weights that add a reader's score to the classifier's log-odds.
+
+    Parameters
+    ----------
+    intercept, score, tool : float
+        a, b and c of the module's formula; the score as a probability in [0, 1].
+    n, positive : int
+        Regions with histology that this reader had scored, and the malignant among them.
+    """
+
+    intercept: float
+    score: float
+    tool: float
+    n: int
+    positive: int
+
+    def probability(self, score: np.ndarray, classifier: np.ndarray) -> np.ndarray:
+        """Return P(malignant | score, classifier), shape (n,); NaN where either is."""
+        q = np.clip(np.asarray(classifier, dtype=float), CLIP, 1 - CLIP)
+        s = np.asarray(score, dtype=float)
+        return expit(self.intercept + self.score * s + self.tool * logit(q))
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Weights of every reader, and of one who is not known.
+
+    Parameters
+    ----------
+    readers : dict of str to Combination
+        By reader id.
+    anyone : Combination
+        The common weights, for a reader without own ones.
+    """
+
+    readers: dict[str, Combination]
+    anyone: Combination
+
+    def probability(
+        self, reader: str, score: np.ndarray, classifier: np.ndarray
+    ) -> tuple[np.ndarray, str]:
+        """Return P(malignant | score, classifier) and, for a reader not known, a note."""
+        known = self.readers.get(reader)
+        if known is not None:
+            return known.probability(score, classifier), ""
+        note = f"reader {reader} is not among those the model knows: an average reader's weights"
+        return self.anyone.probability(score, classifier), note
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form, for a model bundle."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Combinations:
+        """Return the value that :meth:`as_dict` wrote."""
+        readers = {name: Combination(**part) for name, part in content["readers"].items()}
+        return cls(readers, Combination(**content["anyone"]))
+
+
+@dataclass(frozen=True)
+class AssistedReader:
+    """One reader alone and with the tool, on the regions that have all three values."""
+
+    n: int
+    alone: Interval
+    with_tool: Interval
+
+
+@dataclass(frozen=True)
+class Assisted:
+    """What the tool does for readers.
+
+    Parameters
+    ----------
+    readers : dict of str to AssistedReader
+        Patient-clustered AUC against histology, by reader id.
+    probability : dict of str to ndarray, shape (n,)
+        Of every region with the reader's score, by weights fitted without its patient.
+    combinations : Combinations
+        Fitted on all patients, for new cases.
+    test : MRMC or None
+        Obuchowski-Rockette, alone against with the tool, readers and patients random.
+    note : str
+        Why there is no test.
+    """
+
+    readers: dict[str, AssistedReader]
+    probability: dict[str, np.ndarray]
+    combinations: Combinations
+    test: MRMC | None
+    note: str
+
+    def sentence(self) -> str:
+        """Return whether the tool helps these readers, in one sentence."""
+        if self.test is None:
+            return f"Whether the tool helps readers was not tested: {self.note}."
+        found = self.test
+        change = f"{found.difference:+.3f} [{found.lower:+.3f}, {found.upper:+.3f}]"
+        if found.p < 0.05:
+            said = "helps" if found.difference > 0 else "harms"
+        else:
+            said = "is not shown to help or harm"
+        return (
+            f"The tool {said} these readers: mean AUC {found.treatment_aucs[0]:.3f} alone, "
+            f"{found.treatment_aucs[1]:.3f} with it, difference {change}, p = {found.p:.2g}."
+        )
+
+
+def assist(
+    truth: np.ndarray,
+    scores: np.ndarray,
+    classifier: np.ndarray,
+    patients: np.ndarray,
+    names: list[str],
+) -> Assisted:
+    """Give every reader's probability with the tool, and test whether it helps them.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    scores : ndarray, shape (readers, n)
+        As probabilities in [0, 1]; NaN where the reader gave none.
+    classifier : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    names : list of str
+        Reader ids.
+
+    Raises
+    ------
+    CadError
+        Where histology, scores and probabilities meet on too few regions of a class.
+    """
+    table = np.asarray(scores, dtype=float)
+    combinations = fit_combinations(truth, table, classifier, names)
+    probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
+    for patient in np.unique(patients):
+        own = patients == patient
+        other = fit_combinations(truth[~own], table[:, ~own], classifier[~own], names)
+        for j, name in enumerate(names):
+            values = other.readers[name].probability(table[j], classifier)
+            probability[j, own] = values[own]
+            rank[j, own] = _rank(values[own], values[~own])
+    readers = {name: _one(truth, table[j], rank[j], patients) for j, name in enumerate(names)}
+    test, note = None, ""
+    try:
+        alone = np.where(np.isfinite(rank), table, np.nan)
+        test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
+    except CadError as error:
+        note = str(error)
+    return Assisted(readers, dict(zip(names, probability, strict=True)), combinations, test, note)
+
+
+def _rank(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Return the share of ``among`` below each value, ties half; NaN stays NaN."""
+    line = np.sort(among[np.isfinite(among)])
+    below = np.searchsorted(line, values, "left") + np.searchsorted(line, values, "right")
+    return np.where(np.isfinite(values), below / (2 * max(len(line), 1)), np.nan)
+
+
+def fit_combinations(
+    truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
+) -> Combinations:
+    """Fit the weights of all readers together; parameters and errors as in :func:`assist`."""
+    known = np.isfinite(truth) & np.isfinite(classifier)
+    reader, row = np.nonzero(np.isfinite(scores) & known)
+    y = truth[row]
+    rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
+    if min(rows_by_class) < FEW:
+        raise CadError(
+            f"{rows_by_class[1]} malignant and {rows_by_class[0]} benign regions have histology, "
+            f"a reader's score and a probability; weights of readers need {FEW} of each"
+        )
+    s, z = scores[reader, row], logit(np.clip(classifier[row], CLIP, 1 - CLIP))
+    middle, scale = _scale(s), _scale(z)
+    both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
+    own = np.zeros((len(y), len(names), 2))
+    own[np.arange(len(y)), reader] = both
+    design = np.hstack([both, own.reshape(len(y), -1)])
+    precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
+    centred = z - scale[0]
+    # c is fitted on the log-odds in standard deviations; its prior is 1 on the log-odds themselves.
+    mean = np.r_[np.zeros(design.shape[1]), scale[1]]
+    beta = fit_logistic(
+        np.column_stack([design, centred / scale[1]]),
+        y,
+        mean=mean,
+        precision=np.r_[precision, TOOL_SD**-2],
+    )
+    tool = beta[-1] / scale[1]
+    if tool < LEAST_TOOL:
+        tool = LEAST_TOOL
+        beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
+    deviations = beta[2 : 2 + 2 * len(names)].reshape(-1, 2)
+
+    def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
+        b = weights[1] / middle[1]
+        a = weights[0] - b * middle[0] - tool * scale[0]
+        return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
+
+    parts = {
+        name: combination(beta[:2] + deviations[j], y[reader == j]) for j, name in enumerate(names)
+    }
+    return Combinations(parts, combination(beta[:2], y))
+
+
+def _scale(values: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation, 1 where there is no variation."""
+    return float(values.mean()), float(values.std()) or 1.0
+
+
+def _one(
+    truth: np.ndarray, alone: np.ndarray, with_tool: np.ndarray, patients: np.ndarray
+) -> AssistedReader:
+    use = np.isfinite(truth) & np.isfinite(with_tool)
+    return AssistedReader(
+        int(use.sum()),
+        clustered_auc(truth[use], alone[use], patients[use]),
+        clustered_auc(truth[use], with_tool[use], patients[use]),
+    )

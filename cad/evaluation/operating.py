@@ -1,0 +1,199 @@
+"""Thresholds with an aim: the largest share decided at a wanted predictive value.
+
+"Benign below the largest threshold whose negative predictive value is at least .95", and likewise
+for malignant (docs/methods.md 8). Predictive values are counted with one more error and one more
+success, (k + 1)/(n + 2): the largest of many noisy shares is too good, and one region is no
+evidence. What is promised is the lower end of a patient-clustered interval of the predictive value
+of decisions by thresholds that were chosen without the decided patient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.evaluation.intervals import Interval, clustered_share, share_design_effect
+from cad.evaluation.reject import decide
+from cad.settings import DecisionSettings
+
+
+@dataclass(frozen=True)
+class Side:
+    """One kind of decision, benign or malignant.
+
+    Parameters
+    ----------
+    aim : float or None
+        Predictive value wanted; None where the threshold comes from the costs.
+    threshold : float
+        Benign below it, or malignant above it.
+    share : float
+        Of all regions with a probability, at the stored threshold.
+    observed : Interval
+        Predictive value at the stored threshold, on the regions that it was chosen on.
+    validated : Interval
+        Predictive value of decisions by thresholds chosen on the other patients.
+    n, validated_n : int
+        Regions with histology behind the two.
+    note : str
+        What is missing: empty where the aim is met.
+    """
+
+    aim: float | None
+    threshold: float
+    share: float
+    observed: Interval
+    validated: Interval
+    n: int
+    validated_n: int
+    note: str
+
+    @property
+    def promise(self) -> float:
+        """Return the lower end of the validated interval; NaN where nothing was decided."""
+        return self.validated.lower
+
+
+@dataclass(frozen=True)
+class OperatingChoice:
+    """Two thresholds, what they were chosen for and what can be promised of them.
+
+    Parameters
+    ----------
+    benign, malignant : Side
+        The negative and the positive predictive value.
+    refer : float
+        Share of regions with a probability that are decided by neither.
+    """
+
+    benign: Side
+    malignant: Side
+    refer: float
+
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """Return the lower and upper threshold, as ``reject.decide`` takes them."""
+        return self.benign.threshold, self.malignant.threshold
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form, for a model bundle."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> OperatingChoice:
+        """Return the value that :meth:`as_dict` wrote, through JSON or not."""
+        return cls(_side(content["benign"]), _side(content["malignant"]), content["refer"])
+
+    def sentence(self) -> str:
+        """Return shares, aims and promises in one sentence."""
+        parts = [
+            f"benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
+            f"malignant {self.malignant.share:.0%}"
+        ]
+        for side, name in ((self.benign, "negative"), (self.malignant, "positive")):
+            aim = f"aim {side.aim:g}, " if side.aim is not None else ""
+            promise = "no promise" if np.isnan(side.promise) else f"promised {side.promise:.2f}"
+            parts.append(f"{name} predictive value {side.observed.value:.2f} ({aim}{promise})")
+        return "; ".join(parts) + "."
+
+
+def _side(content: dict[str, Any]) -> Side:
+    parts = {
+        name: {k: float("nan") if v is None else v for k, v in content[name].items()}
+        for name in ("observed", "validated")
+    }
+    intervals = {name: Interval(**part) for name, part in parts.items()}  # type: ignore[arg-type]
+    return Side(**{**content, **intervals})
+
+
+def choose_operating_point(
+    truth: np.ndarray, q: np.ndarray, patients: np.ndarray, settings: DecisionSettings
+) -> OperatingChoice:
+    """Choose thresholds on out-of-fold probabilities for the aims; costs where there is none.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1, 0, or NaN without histology.
+    q : ndarray, shape (n,)
+        Out-of-fold probability; NaN where there is none.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    settings : DecisionSettings
+        Aims and costs.
+
+    Raises
+    ------
+    CadError
+        Where an aim is set and the regions with histology and probability lack a class or a
+        second patient.
+    """
+    known = np.isfinite(truth) & np.isfinite(q)
+    y, p, group = truth[known], q[known], np.asarray(patients)[known]
+    if len(np.unique(y)) < 2 or len(np.unique(group)) < 2:
+        raise CadError(
+            f"a threshold for an aim needs malignant and benign regions of two patients or more: "
+            f"{int(y.sum())} malignant, {int((1 - y).sum())} benign of {len(np.unique(group))}",
+            hint="take decision.aim_npv and aim_ppv out: thresholds then follow from the costs",
+        )
+    lower, upper = choose_thresholds(y, p, settings)
+    decided, validated = decide(p, lower, upper), np.full(len(p), -1)
+    for patient in np.unique(group):
+        own = group == patient
+        validated[own] = decide(p[own], *choose_thresholds(y[~own], p[~own], settings))
+    effect = share_design_effect(y, group)
+    scored = q[np.isfinite(q)]
+    shares = {label: float(np.mean(decide(scored, lower, upper) == label)) for label in (0, -1, 1)}
+
+    def side(label: int, aim: float | None, threshold: float) -> Side:
+        first, second = decided == label, validated == label
+        right = (y == label).astype(float)
+        observed = clustered_share(right[first], group[first], design_effect=effect)
+        honest = clustered_share(right[second], group[second], design_effect=effect)
+        note = "" if first.any() else "no threshold reaches the aim: nothing is decided"
+        return Side(
+            aim,
+            threshold,
+            shares[label],
+            observed,
+            honest,
+            int(first.sum()),
+            int(second.sum()),
+            note,
+        )
+
+    benign, malignant = side(0, settings.aim_npv, lower), side(1, settings.aim_ppv, upper)
+    return OperatingChoice(benign, malignant, shares[-1])
+
+
+def choose_thresholds(
+    truth: np.ndarray, q: np.ndarray, settings: DecisionSettings
+) -> tuple[float, float]:
+    """Return the lower and the upper threshold for known truths and probabilities.
+
+    A side without an aim takes the costs' threshold, one whose aim cannot be met 0 or 1, where
+    nothing is decided. Where both aims hold on overlapping sides, the benign side keeps its own.
+    """
+    by_cost = settings.thresholds
+    lower, upper = by_cost
+    if settings.aim_npv is not None:
+        lower = _largest_cut(1 - truth, q, settings.aim_npv)
+    if settings.aim_ppv is not None:
+        upper = 1 - _largest_cut(truth, 1 - q, settings.aim_ppv)
+    return lower, max(lower, upper)
+
+
+def _largest_cut(right: np.ndarray, q: np.ndarray, aim: float) -> float:
+    """Return the largest cut below which the share of ``right`` is at least the aim."""
+    order = np.argsort(q, kind="stable")
+    value, hits = q[order], np.cumsum(right[order])
+    n = np.arange(1, len(q) + 1)
+    whole = np.append(np.diff(value) > 0, True)  # regions of equal probability stay together
+    found = np.flatnonzero(((hits + 1) / (n + 2) >= aim) & whole)
+    if len(found) == 0:
+        return 0.0
+    last = found[-1]
+    return float((value[last] + value[last + 1]) / 2) if last + 1 < len(q) else 1.0

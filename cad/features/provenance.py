@@ -1,0 +1,166 @@
+"""How each value was measured: references, sources, units and voxels beside the features.
+
+A column means one thing only when all its rows were measured the same way. Three things are done
+for that: what studies have is looked at once for the whole cohort (:func:`resolve_auto`), every row
+says how it was measured (columns that begin with ``PREFIX``, which no learner sees), and new rows
+are compared with those that a model was trained on (:func:`differences`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.imaging.study_files import image_path
+from cad.settings import PipelineSettings
+
+PREFIX = "provenance_"
+# Voxel sizes may differ from training by this factor before it is said. How many voxels a region
+# has, how purely its own, and how many have a value is a matter of the region.
+_TOLERANCE = 1.25
+_OF_REGION = ("_voxels", "_purity", "_valid")
+_TITLES = {
+    "t2_reference": "T2 scaled over",
+    "t1_source": "tissue T1 from",
+    "input": "arterial input",
+    "unit": "unit",
+    "interpolation": "interpolation",
+    "spacing": "voxel size in the slice, mm",
+    "thickness": "slice distance, mm",
+}
+
+
+@dataclass(frozen=True)
+class CohortFacts:
+    """What the studies of a cohort have.
+
+    Parameters
+    ----------
+    t2w, gland : int
+        Studies with a T2 image, and those of them with a gland mask.
+    dce, flip_angles, vessel : int
+        Studies with a dynamic series, and those of them with flip-angle images, a vessel mask.
+    """
+
+    t2w: int
+    gland: int
+    dce: int
+    flip_angles: int
+    vessel: int
+
+    @classmethod
+    def of(cls, studies: Iterable[tuple[Path, str]]) -> CohortFacts:
+        """Look at the files of studies, given as (folder, study id); no image is read."""
+        t2w = gland = dce = flips = vessel = 0
+        for folder, name in studies:
+            if image_path(folder, name, "t2w").is_file():
+                t2w += 1
+                gland += image_path(folder, name, "gland").is_file()
+            if image_path(folder, name, "dce").is_file():
+                dce += 1
+                flips += any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
+                vessel += image_path(folder, name, "vessel").is_file()
+        return cls(t2w, gland, dce, flips, vessel)
+
+
+def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
+    """Replace every ``auto`` by what all studies of the cohort can give.
+
+    Flip angles, vessel input and gland reference are chosen only when every study with that image
+    has them; otherwise the constant, the population input and the whole image serve all. A later
+    study that lacks what was chosen is not measured in that image, and says so.
+    """
+    perfusion, images = settings.features.perfusion, settings.images
+    if perfusion.t1 == "auto":
+        every = facts.dce > 0 and facts.flip_angles == facts.dce
+        perfusion = perfusion.model_copy(update={"t1": "vfa" if every else "fixed"})
+    if perfusion.arterial_input == "auto":
+        every = facts.dce > 0 and facts.vessel == facts.dce
+        chosen = "measured" if every else "parker"
+        perfusion = perfusion.model_copy(update={"arterial_input": chosen})
+    if images.t2_reference == "auto":
+        every = facts.t2w > 0 and facts.gland == facts.t2w
+        images = images.model_copy(update={"t2_reference": "gland" if every else "image"})
+    features = settings.features.model_copy(update={"perfusion": perfusion})
+    return settings.model_copy(update={"images": images, "features": features})
+
+
+def is_feature(column: str) -> bool:
+    """Return whether a column of the table is a feature: no key and no provenance."""
+    return column not in ("participant_id", "study_id", "roi_id") and not column.startswith(PREFIX)
+
+
+def summary(table: pd.DataFrame) -> dict[str, Any]:
+    """Summarise the provenance of training rows, for a model's metadata (JSON).
+
+    Returns
+    -------
+    dict
+        By column without the prefix: the sorted values of a text, [least, largest] of a number.
+    """
+    found: dict[str, Any] = {}
+    for column in table.columns:
+        if not column.startswith(PREFIX) or column.endswith(_OF_REGION):
+            continue
+        values = table[column].dropna()
+        if not len(values):
+            continue
+        name = column.removeprefix(PREFIX)
+        if pd.api.types.is_numeric_dtype(values):
+            found[name] = [float(values.min()), float(values.max())]
+        else:
+            found[name] = sorted(set(map(str, values)))
+    return found
+
+
+def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Say how a region was measured otherwise than those a model was trained on.
+
+    Parameters
+    ----------
+    trained : mapping
+        From :func:`summary`.
+    row : mapping
+        Columns of one region, with or without features.
+
+    Returns
+    -------
+    list of str
+        One sentence for each difference, empty where there is none.
+    """
+    said = []
+    for name, known in trained.items():
+        value = row.get(PREFIX + name)
+        if value is None or (isinstance(value, float) and np.isnan(value)):
+            continue
+        title = _title(name)
+        if isinstance(known[0], str):
+            if str(value) not in known:
+                said.append(f"{title}: {value}, trained on {' and '.join(known)}")
+        elif not known[0] / _TOLERANCE <= float(value) <= known[1] * _TOLERANCE:
+            said.append(f"{title}: {float(value):.3g}, trained on {known[0]:.3g} to {known[1]:.3g}")
+    return said
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Refuse to learn from provenance.
+
+    Raises
+    ------
+    CadError
+        Naming the first such column.
+    """
+    wrong = [name for name in names if name.startswith(PREFIX)]
+    if wrong:
+        raise CadError(f"{wrong[0]} says how a region was measured and is no feature")
+
+
+def _title(name: str) -> str:
+    modality, _, what = name.partition("_")
+    return f"{modality}: {_TITLES[what]}" if what in _TITLES else _TITLES.get(name, name)

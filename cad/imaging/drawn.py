@@ -1,0 +1,133 @@
+"""A region of interest on the grid of any modality: the share of every voxel that it fills.
+
+A region is as people draw it, often in one slice of T2. On another grid it fills voxels in part; it
+is measured there when enough of what is measured is the region, and left out of that modality, with
+the reason, when not. Whoever is left out of one modality keeps the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.geometry import MIN_VOXELS, occupancy
+from cad.imaging.study import Roi, Study
+from cad.imaging.volume import Volume
+
+# At least this part of what is measured is the region (a whole voxel counts 1, a half one half of
+# itself, so that a region spread evenly over two slices has one half), and this part of the region
+# lies in the image.
+MIN_PURITY = 0.25
+MIN_INSIDE = 0.5
+# Rounding of the geometry must not make whole voxels partial.
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One region on one grid.
+
+    Parameters
+    ----------
+    share : ndarray of float32, shape (z, y, x)
+        Share (0 to 1) of each voxel that the region fills.
+    voxels : float
+        Effective number of voxels: (sum of shares)^2 / sum of squared shares.
+    purity : float
+        Sum of squared shares / sum of shares: how much of what is measured is the region.
+    inside : float
+        Part (0 to 1) of the region's volume that lies in the image.
+    """
+
+    share: np.ndarray
+    voxels: float
+    purity: float
+    inside: float
+
+    @property
+    def too_little(self) -> str:
+        """Return why the region cannot be measured here; empty when it can."""
+        if self.inside < MIN_INSIDE:
+            return f"{self.inside:.0%} of it lies in the image, {MIN_INSIDE:.0%} are needed"
+        if self.voxels < MIN_VOXELS:
+            return f"it fills {self.voxels:.1f} voxels, {MIN_VOXELS} are needed"
+        if self.purity < MIN_PURITY:
+            return (
+                f"{self.purity:.0%} of what would be measured is the region, {MIN_PURITY:.0%} are "
+                "needed"
+            )
+        return ""
+
+
+def drawn_on(study: Study, roi: Roi, grid: Volume) -> Drawn:
+    """Return a region on a grid, or on a part of one that holds all the region has there.
+
+    Raises
+    ------
+    CadError
+        Naming patient and ROI, when the study has no label map or the region is empty.
+    """
+    if study.roi_map is None:
+        raise CadError(
+            "the study has no label map",
+            patient=study.participant_id,
+            hint="add masks/*_rois.nii.gz",
+        )
+    inside = study.roi_map.array == roi.label
+    count = int(inside.sum())
+    if not count:
+        raise CadError(
+            f"the ROI is empty: no voxel of the label map has the value {roi.label}",
+            patient=study.participant_id,
+            roi=roi.roi_id,
+            hint="correct the label in rois.tsv or the mask",
+        )
+    return fill(study.roi_map.with_array(inside), grid)
+
+
+def require_measurable(study: Study, roi: Roi, grids: Mapping[str, Volume]) -> dict[str, Drawn]:
+    """Return a region on every grid, by the grid's name.
+
+    Raises
+    ------
+    CadError
+        As :func:`drawn_on`, and with every reason when no grid can measure the region.
+    """
+    found = {name: drawn_on(study, roi, grid) for name, grid in grids.items()}
+    if all(drawn.too_little for drawn in found.values()):
+        why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in found.items())
+        raise CadError(
+            f"the ROI cannot be measured in any image: {why}",
+            hint="draw a larger ROI, on the images of this study",
+            patient=study.participant_id,
+            roi=roi.roi_id,
+        )
+    return found
+
+
+def fill(mask: Volume, grid: Volume) -> Drawn:
+    """Return a mask (boolean, not empty) on a grid."""
+    if mask.same_grid(grid):
+        share = (mask.array != 0).astype(np.float32)
+    else:
+        share = occupancy(mask, grid).array
+        share[share < _ROUNDING] = 0.0  # a voxel that is only touched
+        share[share > 1 - _ROUNDING] = 1.0
+    total, squares = float(share.sum()), float((share**2).sum())
+    volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
+    if not total:
+        return Drawn(share, 0.0, 0.0, 0.0)
+    part = total * float(np.prod(grid.spacing)) / volume
+    return Drawn(share, total**2 / squares, squares / total, min(part, 1.0))
+
+
+def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
+    """Return shares on one part of a grid, on another part of it that contains all its voxels."""
+    offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
+    out = np.zeros(other.shape, np.float32)
+    filled = np.nonzero(share)
+    out[tuple(index + first for index, first in zip(filled, offset, strict=True))] = share[filled]
+    return out

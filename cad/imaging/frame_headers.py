@@ -1,0 +1,347 @@
+"""From one file's header to its frames: classic, enhanced multi-frame, parametric map, mosaic.
+
+An enhanced header keeps what a classic one says at its top in functional groups, shared or per
+frame. Both are laid flat under the classic keywords, the frame's own before the shared ones before
+the top, so that one function reads a plane whatever it lies in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.multival import MultiValue
+
+from cad.errors import CadError
+from cad.imaging import vendor
+from cad.imaging.frames import Frame, Scale, read_header
+
+_KEYWORDS = (
+    "PatientID",
+    "StudyInstanceUID",
+    "StudyDate",
+    "StudyTime",
+    "SeriesInstanceUID",
+    "SOPInstanceUID",
+    "SOPClassUID",
+    "Modality",
+    "Manufacturer",
+    "SeriesNumber",
+    "SeriesDescription",
+    "ImageType",
+    "SequenceName",
+    "InstanceNumber",
+    "AcquisitionNumber",
+    "AcquisitionTime",
+    "ContentTime",
+    "TriggerTime",
+    "TemporalPositionIdentifier",
+    "FlipAngle",
+    "RepetitionTime",
+    "EchoTime",
+    "MagneticFieldStrength",
+    "DiffusionBValue",
+    "DiffusionGradientOrientation",
+    "FrameOfReferenceUID",
+    "ImagePositionPatient",
+    "ImageOrientationPatient",
+    "PixelSpacing",
+    "SliceThickness",
+    "SpacingBetweenSlices",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "RescaleType",
+    "RealWorldValueMappingSequence",
+    "Rows",
+    "Columns",
+    "NumberOfFrames",
+)
+# Where an enhanced header says under another name what a classic one says.
+_ENHANCED = {
+    "FrameType": "ImageType",
+    "PulseSequenceName": "SequenceName",
+    "EffectiveEchoTime": "EchoTime",
+    "AcquisitionDateTime": "AcquisitionTime",
+    "FrameAcquisitionDateTime": "AcquisitionTime",
+    "FrameAcquisitionNumber": "AcquisitionNumber",
+    "TemporalPositionIndex": "TemporalPositionIdentifier",
+    "NominalCardiacTriggerDelayTime": "TriggerTime",
+}
+_MACROS = (
+    "FrameContentSequence",
+    "PlanePositionSequence",
+    "PlaneOrientationSequence",
+    "PixelMeasuresSequence",
+    "PixelValueTransformationSequence",
+    "MRImageFrameTypeSequence",
+    "ParametricMapFrameTypeSequence",
+    "MRTimingAndRelatedParametersSequence",
+    "MREchoSequence",
+    "MRDiffusionSequence",
+    "DiffusionGradientDirectionSequence",
+    "CardiacSynchronizationSequence",
+    "TemporalPositionSequence",
+    # Enhanced objects made of classic ones keep there what has no macro of its own.
+    "UnassignedSharedConvertedAttributesSequence",
+    "UnassignedPerFrameConvertedAttributesSequence",
+)
+_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
+_TIME_OFFSET = "TemporalPositionTimeOffset"
+
+
+def _tags(keywords: tuple[str, ...]) -> list[int]:
+    return [pydicom.datadict.tag_for_keyword(word) or 0 for word in keywords]
+
+
+TAGS: list[int] = [
+    *_tags((*_KEYWORDS, *_GROUPS, "PulseSequenceName", "AcquisitionDateTime")),
+    *vendor.TAGS,
+]
+_FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
+    zip(_tags(tuple(_ENHANCED)), _tags(tuple(_ENHANCED.values())), strict=True)
+)
+
+
+def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
+    """Return the planes of one file.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its header, read with at least :data:`TAGS`.
+    path : Path
+        The file.
+
+    Raises
+    ------
+    CadError
+        For a multi-frame object that does not say where each frame lies, and a mosaic whose slices
+        cannot be told apart with certainty.
+    """
+    if _GROUPS[1] in dataset:
+        return _enhanced(dataset, path)
+    count = _int(dataset.get("NumberOfFrames")) or 1
+    if count > 1:
+        raise CadError(
+            f"a multi-frame image with {count} frames that does not say where each lies",
+            hint="export the series as enhanced MR or as single images",
+        )
+    tiles = vendor.mosaic_tiles(dataset)
+    frame = _frame(dataset, path, 0)
+    return _mosaic(dataset, frame, tiles) if tiles else [frame]
+
+
+def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
+    groups = dataset.PerFrameFunctionalGroupsSequence
+    count = _int(dataset.get("NumberOfFrames")) or 1
+    if len(groups) != count:
+        raise CadError(f"{count} frames, but functional groups for {len(groups)}")
+    top = Dataset()
+    _lay(dataset, top)
+    for shared in dataset.get(_GROUPS[0]) or []:
+        _lay_macros(shared, top)
+    return [_frame(_laid(top, group), path, index) for index, group in enumerate(groups)]
+
+
+def _laid(top: Dataset, group: Dataset) -> Dataset:
+    flat = Dataset()
+    flat.update(top)
+    _lay_macros(group, flat)
+    if _TIME_OFFSET in flat and "TriggerTime" not in flat:
+        flat.TriggerTime = 1000 * float(flat[_TIME_OFFSET].value)
+    return flat
+
+
+def _lay_macros(group: Dataset, flat: Dataset) -> None:
+    _lay(group, flat)  # the real-world value mapping stands beside the macros
+    for name in _MACROS:
+        for item in group.get(name) or []:
+            _lay(item, flat)
+            for inner in item.get("DiffusionGradientDirectionSequence") or []:
+                _lay(inner, flat)
+    slope = _philips_copy(group)
+    if slope is not None:
+        flat.private_block(0x2005, "Philips MR Imaging DD 001", create=True).add_new(
+            0x0E, "FL", slope
+        )
+
+
+def _lay(source: Dataset, flat: Dataset) -> None:
+    for tag in source.keys() & _FLAT.keys():
+        element, target = source[tag], _FLAT[tag]
+        if element.value not in (None, ""):
+            value = element.value
+            if element.tag != target and element.VR == "DT":
+                value = str(value)[8:].split("+")[0].split("-")[0]  # the clock of a date and time
+            flat[target] = pydicom.DataElement(
+                target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
+            )
+
+
+def _philips_copy(group: Dataset) -> float | None:
+    """Return the scale slope in Philips' copy of the classic header; its positions are not used."""
+    items = vendor.private(group, 0x2005, "Philips MR Imaging DD 005", 0x0F)
+    for item in items if isinstance(items, pydicom.Sequence) else []:
+        return vendor.philips_scale_slope(item)
+    return None
+
+
+def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
+    """Cut a mosaic's frame into its slices.
+
+    The header's position is that of a plane as large as the whole mosaic around the first slice's
+    centre; the slices follow the normal that the CSA header states
+    (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
+    """
+    step = _float(dataset.get("SpacingBetweenSlices"))
+    normal = vendor.mosaic_normal(read_header(whole.path, vendor.CSA_TAGS))
+    side = int(np.ceil(np.sqrt(count)))
+    if whole.rows % side or whole.columns % side:
+        raise CadError(
+            f"a mosaic of {count} slices in {side} x {side} tiles, but {whole.rows} x "
+            f"{whole.columns} pixels do not divide by {side}"
+        )
+    if whole.position is None or whole.orientation is None or whole.pixel_spacing is None:
+        raise CadError("a mosaic without ImagePositionPatient, orientation or PixelSpacing")
+    rows, columns = whole.rows // side, whole.columns // side
+    axes = np.array(whole.orientation).reshape(2, 3)
+    if abs(abs(float(np.cross(*axes) @ normal)) - 1) > 1e-3:
+        raise CadError("a mosaic whose CSA slice normal is not normal to its image plane")
+    if not step or step <= 0:
+        raise CadError("a mosaic without SpacingBetweenSlices")
+    row_mm, column_mm = whole.pixel_spacing
+    first = np.array(whole.position)
+    first = first + axes[0] * (whole.columns - columns) / 2 * column_mm
+    first = first + axes[1] * (whole.rows - rows) / 2 * row_mm
+    return [
+        replace(
+            whole,
+            index=k,
+            tiles=side,
+            rows=rows,
+            columns=columns,
+            position=tuple(float(v) for v in first + k * step * normal),
+        )
+        for k in range(count)
+    ]
+
+
+def _frame(header: Dataset, path: Path, index: int) -> Frame:
+    repetition = _float(header.get("RepetitionTime"))
+    trigger = _float(header.get("TriggerTime"))
+    b_value = _float(header.get("DiffusionBValue"))
+    gradient = _floats(header.get("DiffusionGradientOrientation"), 3) or vendor.direction(header)
+    real, precise = _scales(header)
+    return Frame(
+        path=path,
+        index=index,
+        tiles=0,
+        patient_id=str(header.get("PatientID", "") or ""),
+        study_uid=str(header.StudyInstanceUID),
+        study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
+        series_uid=str(header.get("SeriesInstanceUID", "")),
+        sop_uid=str(header.get("SOPInstanceUID", "")),
+        sop_class=str(header.get("SOPClassUID", "")),
+        modality=str(header.get("Modality", "")),
+        manufacturer=str(header.get("Manufacturer", "") or ""),
+        series_number=_int(header.get("SeriesNumber")) or 0,
+        description=str(header.get("SeriesDescription", "") or ""),
+        image_type=_texts(header.get("ImageType")),
+        sequence_name=str(header.get("SequenceName", "") or ""),
+        instance_number=_int(header.get("InstanceNumber")) or 0,
+        acquisition_number=_int(header.get("AcquisitionNumber")),
+        acquisition_time=_clock(header.get("AcquisitionTime")),
+        content_time=_clock(header.get("ContentTime")),
+        trigger_time=None if trigger is None else trigger / 1000,
+        temporal_position=_int(header.get("TemporalPositionIdentifier")),
+        flip_angle=_float(header.get("FlipAngle")),
+        repetition_time=None if repetition is None else repetition / 1000,
+        echo_time=_float(header.get("EchoTime")),
+        field_strength=_float(header.get("MagneticFieldStrength")),
+        b_value=vendor.b_value(header) if b_value is None else b_value,
+        direction=None if gradient is None or not any(gradient) else gradient,
+        frame_uid=str(header.get("FrameOfReferenceUID", "") or ""),
+        position=_floats(header.get("ImagePositionPatient"), 3),
+        orientation=_floats(header.get("ImageOrientationPatient"), 6),
+        pixel_spacing=_floats(header.get("PixelSpacing"), 2),
+        thickness=_float(header.get("SliceThickness")),
+        rows=int(header.Rows),
+        columns=int(header.Columns),
+        real=real,
+        precise=precise,
+    )
+
+
+def _scales(header: Dataset) -> tuple[Scale, Scale]:
+    """Return the scale to real values, and the one to the signal before display scaling.
+
+    A real-world value mapping comes first, then the rescale. One without a unit ("no units") is
+    Philips' display scaling under another name and does not hide the precise scale.
+    """
+    slope = _float(header.get("RescaleSlope"))
+    rescale = Scale(
+        slope or 1.0,
+        _float(header.get("RescaleIntercept")) or 0.0,
+        str(header.get("RescaleType", "") or ""),
+    )
+    mapped = _real_world(header)
+    scale_slope = vendor.philips_scale_slope(header)
+    precise = mapped or rescale
+    if scale_slope is not None and (mapped is None or mapped.unit in ("", "1")):
+        precise = Scale(1 / scale_slope, rescale.intercept / (rescale.slope * scale_slope))
+    return mapped or rescale, precise
+
+
+def _real_world(header: Dataset) -> Scale | None:
+    for item in header.get("RealWorldValueMappingSequence") or []:
+        slope = _float(item.get("RealWorldValueSlope"))
+        if slope is None or slope == 0:
+            raise CadError(
+                "a real-world value mapping by a table instead of a slope is not read",
+                hint="export the series with a slope",
+            )
+        units = item.get("MeasurementUnitsCodeSequence") or []
+        unit = str(units[0].get("CodeValue", "")) if units else ""
+        return Scale(slope, _float(item.get("RealWorldValueIntercept")) or 0.0, unit)
+    return None
+
+
+def _float(value: Any) -> float | None:
+    if value is None or value == "" or isinstance(value, MultiValue):
+        return None
+    return float(value)
+
+
+def _int(value: Any) -> int | None:
+    number = _float(value)
+    return None if number is None else int(number)
+
+
+def _floats(value: Any, count: int) -> tuple[float, ...] | None:
+    if value is None or isinstance(value, str) or not hasattr(value, "__len__"):
+        return None
+    if len(value) != count:
+        return None
+    numbers = tuple(float(v) for v in value)
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    return (value,) if isinstance(value, str) else tuple(str(v) for v in value)
+
+
+def _clock(value: Any) -> float | None:
+    """Return the seconds of the day of a DICOM time ``hhmmss.ffffff``; None without one."""
+    text = str(value or "").replace(":", "").strip()
+    match = re.fullmatch(r"(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", text)
+    if not match:
+        return None
+    hours, minutes, seconds = match.groups()
+    return int(hours) * 3600 + int(minutes or 0) * 60 + float(seconds or 0)

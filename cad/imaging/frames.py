@@ -1,0 +1,105 @@
+"""One frame model: what a file says of each of its planes, names and dates of people left out.
+
+A classic file holds one plane, an enhanced multi-frame object many, a Siemens mosaic one image that
+is cut into planes. All become :class:`Frame`; nothing behind this module knows the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pydicom
+from pydicom.errors import InvalidDicomError
+
+# The first element of a file without preamble: group 0002 or 0008, either byte order.
+_FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Turn stored numbers into values: ``slope * stored + intercept`` in ``unit``.
+
+    Parameters
+    ----------
+    slope, intercept : float
+        The header's; 1 and 0 where it has none.
+    unit : str
+        UCUM code or RescaleType, as the header writes it; empty where it does not say.
+    """
+
+    slope: float = 1.0
+    intercept: float = 0.0
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Hold what one plane's header says; times and TR in s, TE in ms, angles in degrees.
+
+    ``index`` is the plane's number in its file; ``tiles`` is 0, or the tiles along a side of the
+    mosaic it is cut from. ``real`` gives values for people (real-world value mapping, else
+    rescale); ``precise`` gives the signal with the scanner's display scaling undone.
+    """
+
+    path: Path
+    index: int
+    tiles: int
+    patient_id: str
+    study_uid: str
+    study_date: str
+    series_uid: str
+    sop_uid: str
+    sop_class: str
+    modality: str
+    manufacturer: str
+    series_number: int
+    description: str
+    image_type: tuple[str, ...]
+    sequence_name: str
+    instance_number: int
+    acquisition_number: int | None
+    acquisition_time: float | None
+    content_time: float | None
+    trigger_time: float | None
+    temporal_position: int | None
+    flip_angle: float | None
+    repetition_time: float | None
+    echo_time: float | None
+    field_strength: float | None
+    b_value: float | None
+    direction: tuple[float, ...] | None
+    frame_uid: str
+    position: tuple[float, ...] | None
+    orientation: tuple[float, ...] | None
+    pixel_spacing: tuple[float, ...] | None
+    thickness: float | None
+    rows: int
+    columns: int
+    real: Scale
+    precise: Scale
+
+
+def printable(text: str, limit: int = 64) -> str:
+    """Return header text without control characters, cut to a length fit for a message."""
+    return "".join(c if c.isprintable() else "?" for c in text)[:limit]
+
+
+def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
+    """Read a header without its pixels; ``tags`` limits it to these.
+
+    Raises
+    ------
+    InvalidDicomError
+        When the file is not DICOM.
+    """
+    try:
+        return pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags)
+    except InvalidDicomError:
+        with path.open("rb") as stream:
+            if stream.read(2) not in _FIRST_BYTES:
+                raise
+        dataset = pydicom.dcmread(path, stop_before_pixels=True, force=True, specific_tags=tags)
+        if "SOPClassUID" not in dataset:
+            raise
+        return dataset

@@ -1,0 +1,127 @@
+"""What lies in a folder: every DICOM file's header read once, and put where it belongs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pydicom
+from pydicom.errors import InvalidDicomError
+
+from cad.errors import CadError
+from cad.imaging.frame_headers import TAGS, frames_of
+from cad.imaging.frames import Frame, printable, read_header
+
+_NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
+_DIRECTORY = "1.2.840.10008.1.3.10"
+_DRAWN = ("SEG", "RTSTRUCT")
+
+
+@dataclass
+class Listing:
+    """Hold everything found under a folder, headers only.
+
+    Parameters
+    ----------
+    studies : dict of str to list of Frame
+        Image planes by StudyInstanceUID.
+    objects : dict of str to list of Path
+        SEG and RTSTRUCT files by StudyInstanceUID.
+    owners : dict of str to set of str
+        Every PatientID found in a study, of images and of objects.
+    unreadable : list of CadError
+        DICOM files that are damaged.
+    unusable : dict of str to dict of str to CadError
+        By study and series: sound images of a kind that cannot be read with certainty, and why.
+    """
+
+    studies: dict[str, list[Frame]] = field(default_factory=lambda: defaultdict(list))
+    objects: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
+    owners: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    unreadable: list[CadError] = field(default_factory=list)
+    unusable: dict[str, dict[str, CadError]] = field(default_factory=lambda: defaultdict(dict))
+
+
+def list_files(paths: Iterable[Path]) -> Listing:
+    """Read every header once; files that are not DICOM are passed over.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Files, with or without the DICOM preamble.
+
+    Returns
+    -------
+    Listing
+        Image planes, annotation objects, and what could not be read or used. An instance that is
+        there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
+    """
+    listing = Listing()
+    seen: dict[str, Path] = {}
+    for path in paths:
+        if _NOT_DICOM.search(path.name.lower()):
+            continue
+        try:
+            _place(listing, path, seen)
+        except InvalidDicomError:
+            continue
+        except CadError as error:
+            listing.unreadable.append(error.at(file=path))
+        except Exception as error:  # a damaged file may break the reader anywhere
+            listing.unreadable.append(CadError(f"damaged DICOM header: {error}", file=path))
+    return listing
+
+
+def _place(listing: Listing, path: Path, seen: dict[str, Path]) -> None:
+    dataset = read_header(path, TAGS)
+    if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
+        return  # a DICOMDIR, whatever its name
+    study = str(dataset.get("StudyInstanceUID", ""))
+    image = "Image Storage" in getattr(dataset.get("SOPClassUID"), "name", "Image Storage")
+    image = image or "Parametric Map" in getattr(dataset.get("SOPClassUID"), "name", "")
+    drawn = str(dataset.get("Modality", "")) in _DRAWN and bool(study)
+    if not drawn and not image:
+        return
+    if not study or (not drawn and not ("Rows" in dataset and "Columns" in dataset)):
+        raise CadError(
+            "damaged DICOM header: an image without StudyInstanceUID, Rows or Columns",
+            hint="the file may be cut off; export it again",
+        )
+    uid = str(dataset.get("SOPInstanceUID", ""))
+    if uid and uid in seen:
+        _check_copy(path, seen[uid], uid)
+        return
+    listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
+    if drawn:
+        listing.objects[study].append(path)
+    else:
+        try:
+            listing.studies[study] += frames_of(dataset, path)
+        except CadError as error:
+            listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
+                f"series {dataset.get('SeriesNumber', '')} "
+                f"{printable(str(dataset.get('SeriesDescription', '')))!r}: {error.problem}",
+                hint=error.hint,
+                file=path,
+            )
+    seen[uid] = path
+
+
+def _check_copy(path: Path, first: Path, uid: str) -> None:
+    """Refuse a second file of one SOPInstanceUID unless it says and shows the same."""
+    one, other = pydicom.dcmread(first, force=True), pydicom.dcmread(path, force=True)
+    same = path.read_bytes() == first.read_bytes() or one == other
+    if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
+        "TransferSyntaxUID"
+    ):  # the same image, compressed otherwise
+        a, b = frames_of(one, path), frames_of(other, path)
+        plain = (one.pixel_array == other.pixel_array).all() if a == b else False
+        same = bool(plain)
+    if not same:
+        raise CadError(
+            f"two different files claim to be the instance {uid}: this one and {first.name}",
+            hint="keep the one that the archive holds",
+        )

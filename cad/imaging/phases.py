@@ -1,0 +1,206 @@
+"""Stacks become a dynamic series: phases in their order, dated by a clock of the header."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.pixels import PixelReader, read_stack
+from cad.imaging.stacks import BY_ORDER, Stack
+from cad.imaging.volume import Dynamic
+
+_DAY = 86400.0
+# Tried in this order; the first by which every phase has a time of its own is taken.
+CLOCKS = ("trigger", "acquisition", "content")
+# A repetition time as long as this is the time of a whole volume of slices, not of one line.
+_VOLUME_TR = 0.3
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Hold the phases of a dynamic series in order.
+
+    Parameters
+    ----------
+    timed : tuple of (float, Stack)
+        Seconds and slices, increasing.
+    clock : str
+        What dated them.
+    notes : tuple of str
+        What was done without a clock, or without the one asked for.
+    """
+
+    timed: tuple[tuple[float, Stack], ...]
+    clock: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> np.ndarray:
+        """Return the seconds of the phases, shape (n_phases,)."""
+        return np.array([time for time, _ in self.timed], float)
+
+
+def read_phases(phases: Phases) -> Dynamic:
+    """Read a dynamic series: the scanner's signal, without its display scaling.
+
+    Parameters
+    ----------
+    phases : Phases
+        As :func:`order_phases` gives them.
+
+    Raises
+    ------
+    CadError
+        For phases on different grids; and as :func:`cad.imaging.pixels.read_stack`.
+    """
+    first = phases.timed[0][1]
+    for number, (_, stack) in enumerate(phases.timed, start=1):
+        if not stack.grid.same_grid(first.grid):
+            raise CadError(
+                f"DCE phases of different sizes: phase {number} ({stack}) is {stack.shape}, "
+                f"phase 1 is {first.shape} (slices, rows, columns) or lies elsewhere",
+                file=stack.first.path.parent,
+                hint="export the phase again; a slice may be missing",
+            )
+    reader = PixelReader()
+    volumes = [read_stack(stack, precise=True, reader=reader) for _, stack in phases.timed]
+    frames = np.stack([volume.array for volume in volumes])
+    head = first.first
+    return Dynamic(
+        frames,
+        volumes[0].with_array(frames[0]),
+        phases.times - phases.times[0],
+        head.repetition_time,
+        head.flip_angle,
+    )
+
+
+def order_phases(
+    stacks: list[Stack], clock: str = "auto", pattern: str = "", interval: float | None = None
+) -> Phases:
+    """Sort the phases of a dynamic series and date them.
+
+    Parameters
+    ----------
+    stacks : list of Stack
+        One per phase.
+    clock : str
+        ``trigger``, ``acquisition`` or ``content`` (header times), ``description`` (a number of
+        seconds in the series description), or ``auto``: the first of the header times by which
+        every phase has its own. Where only the instance numbers tell the phases apart, or ``auto``
+        finds no clock, they keep the scanner's order, and a repetition time that is a whole
+        volume's dates them.
+    pattern : str
+        Regular expression whose first group is that number.
+    interval : float, optional
+        Seconds from phase to phase, where the site knows better than the header.
+
+    Raises
+    ------
+    CadError
+        When a phase has no time, two phases have the same, or the times contradict the order in
+        which the scanner numbered the phases.
+    """
+    by_order = any(stack.told_apart_by == BY_ORDER for stack in stacks)
+    notes = (f"phases told apart by the {BY_ORDER}",) if by_order else ()
+    if interval is not None:
+        return _evenly(stacks, interval, "interval", notes)
+    tried = CLOCKS if clock == "auto" else (clock, *(CLOCKS if by_order else ()))
+    problems = []
+    for name in tried:
+        try:
+            timed = _by_clock(stacks, name, pattern)
+        except CadError as error:
+            problems.append(error)
+            continue
+        instead = (f"dated by the {name} clock",) if clock not in ("auto", name) else ()
+        return Phases(timed, name, (*notes, *instead))
+    repetition = {stack.first.repetition_time for stack in stacks}
+    (tr,) = repetition if len(repetition) == 1 else (None,)
+    if (by_order or clock == "auto") and tr is not None and tr >= _VOLUME_TR:
+        said = f"no clock dates the phases: one every {tr:g} s, the repetition time"
+        return _evenly(stacks, tr, "repetition time", (*notes, said))
+    if clock == "auto" or by_order:
+        raise CadError(
+            f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",
+            file=stacks[0].first.path.parent,
+            hint="give the seconds from phase to phase as dce.interval in the import rules",
+        )
+    raise problems[0]
+
+
+def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, ...]) -> Phases:
+    ordered = sorted(
+        stacks,
+        key=lambda s: (
+            s.first.temporal_position or 0,
+            s.first.series_number,
+            min((i.instance_number, i.index) for i in s.slices),
+        ),
+    )
+    return Phases(tuple((k * interval, s) for k, s in enumerate(ordered)), clock, notes)
+
+
+def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
+    timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
+    if clock in ("acquisition", "content"):
+        timed = _unwrap_midnight(timed)
+    timed.sort(key=lambda pair: pair[0])
+    for (early, a), (late, b) in pairwise(timed):
+        if late <= early:
+            raise CadError(
+                f"two DCE phases have the same time {early:g} s by the {clock} clock: {a} and {b}",
+                file=b.first.path.parent,
+                hint="choose another clock in the import rules",
+            )
+    _check_numbering(timed, clock)
+    return tuple(timed)
+
+
+def _check_numbering(timed: list[tuple[float, Stack]], clock: str) -> None:
+    """Refuse times against which the scanner's own count of the phases runs."""
+    for name in ("temporal_position", "acquisition_number", "series_number"):
+        numbers = [getattr(stack.first, name) for _, stack in timed]
+        if None in numbers or len(set(numbers)) < len(numbers):
+            continue
+        for (time, stack), a, b in zip(timed[1:], numbers, numbers[1:], strict=False):
+            if b < a:
+                raise CadError(
+                    f"DCE times are not monotonic: by the {clock} clock {name.replace('_', ' ')} "
+                    f"{b} comes after {a}, at {time:g} s",
+                    file=stack.first.path.parent,
+                    hint="choose another clock in the import rules",
+                )
+        return
+
+
+def _time_of(stack: Stack, clock: str, pattern: str) -> float:
+    head = stack.first
+    value: float | None
+    if clock == "description":
+        match = re.search(pattern, head.description)
+        try:
+            value = float(match.group(1)) if match else None
+        except (IndexError, ValueError):
+            value = None
+    else:
+        times = [getattr(item, f"{clock}_time") for item in stack.slices]
+        value = None if None in times else min(times)
+    if value is None:
+        raise CadError(
+            f"{stack} has no time by the {clock} clock",
+            file=head.path.parent,
+            hint="choose another clock in the import rules",
+        )
+    return value
+
+
+def _unwrap_midnight(timed: list[tuple[float, Stack]]) -> list[tuple[float, Stack]]:
+    times = [time for time, _ in timed]
+    if max(times) - min(times) < _DAY / 2:
+        return timed
+    return [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]

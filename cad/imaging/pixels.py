@@ -1,0 +1,159 @@
+"""Voxels of stacks: files decoded once, cut into planes, scaled to values with a unit."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pydicom
+from pydicom.pixels import get_decoder
+from pydicom.uid import UID
+
+from cad.errors import CadError
+from cad.imaging.frames import Frame
+from cad.imaging.stacks import Stack
+from cad.imaging.volume import Volume
+
+
+class PixelReader:
+    """Decode files one after the other and keep the last one, which may hold many planes."""
+
+    def __init__(self) -> None:
+        self._path = Path()
+        self._array = np.empty(0)
+
+    def plane(self, frame: Frame) -> np.ndarray:
+        """Return the stored numbers of a frame, shape (rows, columns).
+
+        Raises
+        ------
+        CadError
+            As :func:`read_stack`.
+        """
+        if frame.path != self._path:
+            self._array = _stored(frame.path)
+            self._path = frame.path
+        array = self._array
+        if frame.tiles:
+            row, column = divmod(frame.index, frame.tiles)
+            array = array[
+                row * frame.rows : (row + 1) * frame.rows,
+                column * frame.columns : (column + 1) * frame.columns,
+            ]
+        elif array.ndim == 3:
+            array = array[frame.index]
+        if array.shape != (frame.rows, frame.columns):
+            raise CadError(
+                f"the pixels are {array.shape}, the header says {frame.rows} x {frame.columns}",
+                file=frame.path,
+            )
+        return array
+
+
+def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | None = None) -> Volume:
+    """Read the voxels of a stack.
+
+    Parameters
+    ----------
+    stack : Stack
+        Its slices.
+    precise : bool
+        The scanner's signal instead of what it displays, where the header tells them apart
+        (Philips): what physics is fitted to.
+    reader : PixelReader, optional
+        Shared between stacks that may lie in one file.
+
+    Returns
+    -------
+    Volume
+        Stored type where no rescaling is asked for by the headers, else float32; its unit is the
+        header's.
+
+    Raises
+    ------
+    CadError
+        For a damaged file, a size that contradicts the header, colour images, slices in different
+        units, and a compressed transfer syntax whose codec is not installed (naming the package).
+    """
+    reader = reader or PixelReader()
+    scales = [item.precise if precise else item.real for item in stack.slices]
+    units = {scale.unit for scale in scales}
+    if len(units) > 1:
+        raise CadError(
+            f"slices of one image in different units: {sorted(units)}", file=stack.first.path
+        )
+    planes = []
+    for item, scale in zip(stack.slices, scales, strict=True):
+        plane = reader.plane(item)
+        if (scale.slope, scale.intercept) != (1.0, 0.0):
+            plane = plane * np.float32(scale.slope) + np.float32(scale.intercept)
+            plane = plane.astype(np.float32)
+        planes.append(plane)
+    kinds = {plane.dtype for plane in planes}
+    array = np.stack(planes) if len(kinds) == 1 else np.stack([p.astype("f4") for p in planes])
+    return dataclasses.replace(stack.grid, array=array, unit=units.pop())
+
+
+def _stored(path: Path) -> np.ndarray:
+    try:
+        dataset = pydicom.dcmread(path, force=True)
+        samples = int(dataset.get("SamplesPerPixel", 1))
+        if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
+            dataset.file_meta.TransferSyntaxUID = UID(_syntax(dataset))
+    except Exception as error:  # a damaged file may break the reader anywhere
+        raise CadError(f"damaged DICOM file: {error}", file=path) from error
+    if samples != 1:
+        raise CadError("a colour image where grey levels were expected", file=path)
+    return decoded(dataset, path)
+
+
+def _syntax(dataset: pydicom.Dataset) -> str:
+    implicit, little = dataset.original_encoding
+    if implicit:
+        return pydicom.uid.ImplicitVRLittleEndian
+    return pydicom.uid.ExplicitVRLittleEndian if little else pydicom.uid.ExplicitVRBigEndian
+
+
+def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
+    """Return the pixel data of a dataset.
+
+    Raises
+    ------
+    CadError
+        When they are damaged, or compressed and the codec is not installed (naming the package).
+    """
+    try:
+        return np.asarray(dataset.pixel_array)
+    except Exception as error:  # decoders raise whatever they like
+        syntax = dataset.file_meta.get("TransferSyntaxUID")
+        if syntax is not None and _needs_codec(syntax):
+            raise _no_codec(syntax, path, error) from error
+        raise CadError(f"damaged pixel data: {error}", file=path) from error
+
+
+def _needs_codec(syntax: UID) -> bool:
+    """Tell whether the pixel data are compressed in a way that nothing installed can undo."""
+    if not syntax.is_transfer_syntax or not syntax.is_compressed:
+        return False
+    try:
+        return not get_decoder(syntax).is_available
+    except NotImplementedError:
+        return True
+
+
+def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
+    packages = {
+        "JPEG-LS": "pyjpegls",
+        "JPEG 2000": "pylibjpeg pylibjpeg-openjpeg",
+        "High-Throughput": "pylibjpeg pylibjpeg-openjpeg",
+        "RLE": "pylibjpeg-rle",
+    }
+    # Every other JPEG, lossless among them, is in the extra.
+    package = next((p for name, p in packages.items() if name in syntax.name), "cad[codecs]")
+    return CadError(
+        f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): "
+        f"{str(error).splitlines()[0]}",
+        file=path,
+        hint=f"install {package}, or decompress with `gdcmconv --raw` or `dcmdjpeg`",
+    )

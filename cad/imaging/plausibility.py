@@ -1,0 +1,331 @@
+"""The physical gate: is a study what its numbers must be, or in other units, reversed, mixed up?
+
+A few statistics of each image are held against ranges that no patient leaves. They are measured
+over the prostate where it is drawn, else over the middle of the image (half its width and height,
+the middle half of its slices), where a prostate examination has the prostate. Nothing is corrected:
+a value outside is named with its range, the likely cause and the way out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.geometry import resample_mask
+from cad.imaging.modality import ADC
+from cad.imaging.study import Study
+from cad.imaging.volume import Dynamic, Volume
+
+assert ADC.physical is not None  # nosec B101  # noqa: S101 - a row of the table, not an input
+RANGES: dict[str, tuple[float, float]] = {
+    "adc_median": ADC.physical,
+    "t2w_repetition_time": (0.8, 20.0),
+    "t2w_echo_time": (0.03, 0.4),
+    "dce_repetition_time": (0.001, 0.1),
+    "dce_flip_angle": (3.0, 70.0),
+    "dce_interval": (0.5, 60.0),
+    "dce_snr": (2.0, math.inf),
+    "dce_enhancement": (0.05, 20.0),
+    "dce_first_frame": (0.0, 0.5),
+    "vfa_repetition_time": (0.001, 0.1),
+    # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
+    "vfa_t1": (0.8, 5.0),
+    "vfa_misfit": (0.0, 0.2),
+    "field_strength": (0.5, 7.1),
+    "mask_offset": (0.0, 1.0),
+}
+"""Statistic: (lowest, highest). Times in s, angles in degrees, ADC in 1e-6 mm2/s, offset in mm."""
+
+_UNITS = {
+    "adc_median": ADC.unit,
+    "t2w_repetition_time": "s",
+    "t2w_echo_time": "s",
+    "dce_repetition_time": "s",
+    "dce_flip_angle": "degrees",
+    "dce_interval": "s",
+    "vfa_repetition_time": "s",
+    "vfa_t1": "s",
+    "field_strength": "T",
+    "mask_offset": "mm",
+}
+_SAID = {
+    "adc_median": "median ADC",
+    "t2w_repetition_time": "repetition time of T2",
+    "t2w_echo_time": "echo time of T2",
+    "dce_repetition_time": "repetition time of DCE",
+    "dce_flip_angle": "flip angle of DCE",
+    "dce_interval": "time from frame to frame of DCE",
+    "dce_snr": "baseline of DCE over its noise",
+    "dce_enhancement": "enhancement of DCE (highest over lowest signal, less 1)",
+    "dce_first_frame": "share of the enhancement that the first DCE frame already shows",
+    "vfa_repetition_time": "repetition time of the flip-angle images",
+    "vfa_t1": "T1 by the flip-angle images",
+    "vfa_misfit": "misfit of the flip-angle images to any T1 (of their mean signal)",
+    "field_strength": "field strength",
+    "mask_offset": "distance between the corners of the label map and of the nearest image",
+}
+_CAUSES = {
+    "dce_snr": ("noise only, or a wrong series", "check the dce rule"),
+    "dce_enhancement": ("no contrast agent, or not the dynamic series", "check the dce rule"),
+    "dce_first_frame": (
+        "frames in reversed order, or no frame before the contrast agent arrives",
+        "check the dce rule's clock",
+    ),
+    "vfa_misfit": (
+        "flip angles swapped, or images of different gain",
+        "check FlipAngle, or leave the flip-angle images out",
+    ),
+    "vfa_t1": (
+        "flip angles swapped, repetition time in another unit, or images of different gain",
+        "check FlipAngle and RepetitionTime, or leave the flip-angle images out",
+    ),
+    "mask_offset": (
+        "a label map of another study",
+        "draw it on this study's images, or widen mask_offset for maps on a grid of their own",
+    ),
+}
+# Factors by which units are mistaken for each other, and what they then look like.
+_ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
+_ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
+_TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
+_MIDDLE = (0.25, 0.75)
+RANGES_FILE = "plausible.json"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Hold one measured statistic by its name in :data:`RANGES`."""
+
+    name: str
+    value: float
+    where: str = ""
+
+
+def implausible(
+    study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> list[CadError]:
+    """Return every statistic of a study that no patient could have.
+
+    Parameters
+    ----------
+    study : Study
+        As read, before anything is fitted or aligned.
+    ranges : mapping of str to (float, float), optional
+        A site's own ranges by the names of :data:`RANGES`; the others keep theirs.
+
+    Returns
+    -------
+    list of CadError
+        Each with the value, the range, the likely cause and the way out; empty for a sound study.
+    """
+    allowed = {**RANGES, **(ranges or {})}
+    problems = []
+    for found in statistics(study):
+        low, high = allowed[found.name]
+        if low <= found.value <= high:
+            continue
+        unit = f" {_UNITS[found.name]}" if found.name in _UNITS else ""
+        cause, way_out = _cause(found, (low, high))
+        problems.append(
+            CadError(
+                f"{_SAID[found.name]}{found.where} is {found.value:.3g}{unit}; plausible is "
+                f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
+                hint=f"{way_out}; a site may widen {found.name}",
+                patient=study.participant_id,
+            )
+        )
+    return problems
+
+
+def require_plausible(
+    study: Study, ranges: Mapping[str, tuple[float, float]] | None = None
+) -> None:
+    """Refuse a study with a statistic that no patient could have.
+
+    Raises
+    ------
+    CadError
+        Naming every such statistic; see :func:`implausible`.
+    """
+    problems = implausible(study, ranges)
+    if problems:
+        said = "; ".join(problem.problem for problem in problems)
+        raise CadError(said, hint=problems[0].hint, patient=study.participant_id)
+
+
+def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
+    """Return a cohort's own ranges from ``plausible.json``, for one of its studies' folders.
+
+    Raises
+    ------
+    CadError
+        When the file is no object of known names and two numbers each.
+    """
+    path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        found = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CadError(f"expected {{name: [low, high]}}: {error}", file=path) from error
+    unknown = sorted(set(found) - set(RANGES))
+    if unknown:
+        raise CadError(
+            f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
+        )
+    return found
+
+
+def statistics(study: Study) -> Iterator[Statistic]:
+    """Yield the statistics that a study's images allow, in the order of :data:`RANGES`."""
+    if study.adc is not None:
+        inside, where = _inside(study, study.adc)
+        yield Statistic("adc_median", float(np.median(study.adc.array[inside])), where)
+    yield from _protocol(study, "t2w", ("repetition_time", "echo_time"))
+    if study.dce is not None:
+        yield from _dynamic(study, study.dce)
+    if study.vfa:
+        yield from _flip_angles(study)
+    fields = {p.field_strength for p in study.protocols.values() if p.field_strength}
+    for value in sorted(fields):
+        yield Statistic("field_strength", value)
+    if study.roi_map is not None:
+        yield from _mask(study, study.roi_map)
+
+
+def t1_default_problem(
+    study: Study, t1_tissue: float, t1_blood: float, *, default: tuple[float, float] = (1.6, 1.664)
+) -> CadError | None:
+    """Return why the assumed T1 does not fit the scanner's field; None where it does.
+
+    Parameters
+    ----------
+    study : Study
+        With a dynamic series; its protocols may state the field strength (tesla).
+    t1_tissue, t1_blood : float
+        Seconds, as the pipeline has them.
+    default : tuple of 2 floats
+        The values that hold at 3 T.
+    """
+    protocol = study.protocols.get("dce")
+    field = protocol.field_strength if protocol else None
+    if study.dce is None or field is None or abs(field - 3.0) < 0.5:
+        return None
+    kept = [
+        name
+        for name, value, known in (
+            ("t1_tissue", t1_tissue, default[0]),
+            ("t1_blood", t1_blood, default[1]),
+        )
+        if value == known and not (name == "t1_tissue" and study.vfa)
+    ]
+    if not kept:
+        return None
+    return CadError(
+        f"the field strength is {field:g} T, but {' and '.join(kept)} hold at 3 T",
+        hint="set features.perfusion." + ", .".join(kept) + " for this field",
+        patient=study.participant_id,
+    )
+
+
+def _protocol(study: Study, name: str, keys: tuple[str, ...]) -> Iterator[Statistic]:
+    protocol = study.protocols.get(name)
+    for key in keys if protocol else ():
+        value = getattr(protocol, key)
+        if value is not None:
+            yield Statistic(f"{name}_{key}", float(value))
+
+
+def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
+    if dce.repetition_time is not None:
+        yield Statistic("dce_repetition_time", dce.repetition_time)
+    if dce.flip_angle is not None:
+        yield Statistic("dce_flip_angle", dce.flip_angle)
+    if len(dce.times) < 2:
+        return
+    yield Statistic("dce_interval", float(np.median(np.diff(dce.times))))
+    inside, where = _inside(study, dce.grid)
+    signal = dce.frames[:, inside]
+    curve = np.median(signal, axis=1).astype(float)
+    # The quietest pair of frames: between others the contrast agent arrives.
+    noise = min(_spread(after.astype(float) - before) for before, after in pairwise(signal))
+    yield Statistic("dce_snr", curve[0] / noise if noise > 0 else math.inf, where)
+    low, high = float(curve.min()), float(curve.max())
+    yield Statistic("dce_enhancement", high / low - 1 if low > 0 else math.inf, where)
+    if high > low:
+        yield Statistic("dce_first_frame", (float(curve[0]) - low) / (high - low), where)
+
+
+def _spread(step: np.ndarray) -> float:
+    """Return the noise of one frame from the difference of two (median absolute deviation)."""
+    return 1.4826 * float(np.median(np.abs(step - np.median(step)))) / math.sqrt(2)
+
+
+def _flip_angles(study: Study) -> Iterator[Statistic]:
+    repetition = study.vfa_repetition_time
+    if repetition is None:
+        return
+    yield Statistic("vfa_repetition_time", repetition)
+    if len({angle for angle, _ in study.vfa}) < 2:
+        return
+    inside, where = _inside(study, study.vfa[0][1])
+    level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
+    angle = np.radians([angle for angle, _ in study.vfa])
+    # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
+    slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
+    t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
+    yield Statistic("vfa_t1", t1, where)
+    fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
+    misfit = float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean())
+    yield Statistic("vfa_misfit", misfit, where)
+
+
+def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
+    images = [grid for name in study.present if (grid := study.grid(name)) is not None]
+    corners = _corners(mask)
+    gaps = []
+    for image in images:
+        apart = np.linalg.norm(corners[:, None] - _corners(image)[None], axis=2)
+        gaps.append(float(apart.min(axis=1).max()))
+    if gaps:
+        yield Statistic("mask_offset", min(gaps))
+
+
+def _corners(grid: Volume) -> np.ndarray:
+    """Return the outer corners of a grid, LPS mm, shape (8, 3)."""
+    ends = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+    return grid.index_to_patient(ends * np.array(grid.shape[::-1]) - 0.5)
+
+
+def _inside(study: Study, grid: Volume) -> tuple[np.ndarray, str]:
+    """Return where to measure: the prostate, or the middle of the image."""
+    if study.gland is not None:
+        inside = resample_mask(study.gland, grid).array
+        if inside.any():
+            return inside, " in the prostate"
+    inside = np.zeros(grid.shape, bool)
+    cut = [slice(int(_MIDDLE[0] * n), max(math.ceil(_MIDDLE[1] * n), 1)) for n in grid.shape]
+    inside[tuple(cut)] = True
+    return inside, " in the middle of the image"
+
+
+def _cause(found: Statistic, allowed: tuple[float, float]) -> tuple[str, str]:
+    low, high = allowed
+    if found.name == "adc_median":
+        for factor, unit in _ADC_LOOKS.items():
+            if low <= found.value * factor <= high:
+                return f"values look like {unit}", f"set scale: {factor:g} in the adc rule"
+        return "not an ADC map?", "check the adc rule"
+    if found.name.endswith(("repetition_time", "echo_time")):
+        for factor, looks in _TIME_LOOKS.items():
+            if low <= found.value * factor <= high:
+                return looks, "correct the header or the sidecar (seconds)"
+    return _CAUSES.get(found.name, ("", "check the series and its header"))

@@ -1,0 +1,83 @@
+"""Units as headers write them, and what turns them into the unit of a modality."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+
+from cad.errors import CadError
+from cad.imaging.modality import ADC, Modality
+from cad.imaging.volume import Volume
+
+# Factor from each spelling (without blanks, signs of multiplication and powers) to 1e-6 mm2/s.
+_DIFFUSIVITY = {
+    "um2/s": 1.0,
+    "µm2/s": 1.0,
+    "1e-6mm2/s": 1.0,
+    "10-6mm2/s": 1.0,
+    "1e-5mm2/s": 10.0,
+    "10-5mm2/s": 10.0,
+    "1e-3mm2/s": 1e3,
+    "10-3mm2/s": 1e3,
+    "um2/ms": 1e3,
+    "mm2/s": 1e6,
+    "cm2/s": 1e8,
+    "m2/s": 1e12,
+}
+# What headers write where they do not want to say.
+_UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
+
+
+def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tuple[Volume, str]:
+    """Bring an image into its modality's unit.
+
+    Parameters
+    ----------
+    image : Volume
+        Its ``unit`` is what its source states.
+    modality : Modality
+        Only those with a unit are converted.
+    scale : float, optional
+        Factor to the modality's unit by the site's rule; it goes before the stated unit.
+
+    Returns
+    -------
+    image : Volume
+        In ``modality.unit``.
+    source : str
+        Who says that it is this unit.
+
+    Raises
+    ------
+    CadError
+        For a stated unit that is not one of the modality's quantity.
+    """
+    if not modality.unit:
+        return dataclasses.replace(image, unit=""), ""
+    if scale is not None:
+        return _times(image, scale, modality), f"import rule: values x {scale:g}"
+    spelt = _plain(image.unit)
+    if spelt in _UNSTATED:
+        return _times(image, 1.0, modality), "not stated by the source; judged by the values' range"
+    factors = _DIFFUSIVITY if modality is ADC else {}
+    if spelt not in factors:
+        raise CadError(
+            f"{modality.short} in {image.unit!r}: no unit of this quantity; expected "
+            f"{modality.unit} or mm2/s",
+            hint="give the factor to 1e-6 mm2/s as scale in the import rule",
+        )
+    return _times(image, factors[spelt], modality), f"stated: {image.unit}"
+
+
+def _plain(unit: str) -> str:
+    text = re.sub(r"[\s*^.·×()]", "", unit.strip().lower()) if unit else ""
+    return text.replace("²", "2").replace("⁻", "-").replace("⁶", "6").replace("³", "3")
+
+
+def _times(image: Volume, factor: float, modality: Modality) -> Volume:
+    array = image.array
+    if factor != 1.0:
+        array = (array * np.float64(factor)).astype(np.float32)
+    return dataclasses.replace(image, array=array, unit=modality.unit)

@@ -1,0 +1,186 @@
+"""What makers say in their own words: private elements, each read under its private creator only.
+
+Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
+normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
+the display scaling, (2005,100E): signal = (slope * stored + intercept) / (slope * scale slope),
+Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, number of tiles.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+import numpy as np
+from pydicom.dataset import Dataset
+from pydicom.multival import MultiValue
+
+from cad.errors import CadError
+
+_SIEMENS, _CSA = "SIEMENS MR HEADER", "SIEMENS CSA HEADER"
+_GE = "GEMS_PARM_01"
+_PHILIPS, _PHILIPS_MR = "Philips Imaging DD 001", "Philips MR Imaging DD 001"
+_UIH = "Image Private Header"
+_GROUPS = {0x0019: (0x0A, 0x0C, 0x0E), 0x0043: (0x39,), 0x2001: (0x03,), 0x2005: (0x0E,)}
+_GROUPS[0x0065] = (0x09, 0x50)
+_BLOCKS = range(0x10, 0x18)
+# Creators and elements, wherever a file has put their block: what a header must be read with.
+TAGS = [
+    tag
+    for group, elements in _GROUPS.items()
+    for block in _BLOCKS
+    for tag in (group << 16 | block, *(group << 16 | block << 8 | e for e in elements))
+]
+CSA_TAGS = [tag for block in _BLOCKS for tag in (0x00290000 | block, 0x00290010 | block << 8)]
+_GE_B_OFFSET = 1_000_000_000
+_B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
+_CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
+
+
+def b_value(dataset: Dataset) -> float | None:
+    """Return b (s/mm2) by a maker's private element, or by Siemens' sequence name."""
+    for creator, group, element in (
+        (_SIEMENS, 0x0019, 0x0C),
+        (_GE, 0x0043, 0x39),
+        (_PHILIPS, 0x2001, 0x03),
+        (_UIH, 0x0065, 0x09),
+    ):
+        value = _number(private(dataset, group, creator, element))
+        if value is not None:
+            return value % _GE_B_OFFSET if creator == _GE else value
+    match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
+    return float(match.group(1)) if match else None
+
+
+def direction(dataset: Dataset) -> tuple[float, ...] | None:
+    """Return Siemens' private gradient direction (unit vector, LPS)."""
+    value = private(dataset, 0x0019, _SIEMENS, 0x0E)
+    if isinstance(value, bytes):
+        value = np.frombuffer(value, "<f8") if len(value) == 24 else None
+    return None if value is None or len(value) != 3 else tuple(float(v) for v in value)
+
+
+def philips_scale_slope(dataset: Dataset) -> float | None:
+    """Return (2005,100E), the factor between the scanner's signal and what is stored."""
+    value = _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E))
+    return value if value else None
+
+
+def mosaic_tiles(dataset: Dataset) -> int:
+    """Return the number of slices of a mosaic; 0 for an ordinary image.
+
+    Raises
+    ------
+    CadError
+        For a mosaic that does not say how many slices it holds.
+    """
+    grid = _number(private(dataset, 0x0065, _UIH, 0x50))
+    if grid and grid > 1:
+        raise CadError(
+            f"a grid of {grid:.0f} slices in one image, as United Imaging stores it, is not read",
+            hint="export the series as single images or as enhanced MR",
+        )
+    if "MOSAIC" not in (dataset.get("ImageType") or ()):
+        return 0
+    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A))
+    if not count or count < 1:
+        raise CadError(
+            "a mosaic that does not say how many slices it holds: (0019,100A) is missing",
+            hint="export it with its private elements, or as single or enhanced images",
+        )
+    return int(count)
+
+
+def mosaic_normal(dataset: Dataset) -> np.ndarray:
+    """Return the direction in which the slices of a mosaic follow each other (LPS unit vector).
+
+    Raises
+    ------
+    CadError
+        Without the CSA image header, or for a slice numbering that it declares to be reversed.
+    """
+    content = private(dataset, 0x0029, _CSA, 0x10)
+    try:
+        header = csa_header(content) if isinstance(content, bytes) else {}
+        normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
+        number = [int(v) for v in header.get("ProtocolSliceNumber", [])[:1]]
+    except (struct.error, ValueError) as error:
+        raise CadError(f"a mosaic with a damaged CSA header: {error}") from error
+    if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
+        raise CadError(
+            "a mosaic without the CSA header's SliceNormalVector: the order of its slices is "
+            "not known",
+            hint="export it with its private elements, or as single or enhanced images",
+        )
+    if number and number[0] > 1:
+        raise CadError(
+            f"a mosaic whose first slice is number {number[0]} of the protocol: the order of its "
+            "slices is not certain",
+            hint="export it as single or enhanced images",
+        )
+    return normal
+
+
+def csa_header(content: bytes) -> dict[str, list[str]]:
+    """Parse a Siemens CSA header (SV10): texts by name of the element.
+
+    Layout as documented by nibabel (https://nipy.org/nibabel/dicom/siemens_csa.html): after
+    ``SV10``, four bytes, the number of elements and 77; each element has a name of 64 bytes, its
+    multiplicity, VR, and a number of items with their lengths, padded to four bytes.
+
+    Raises
+    ------
+    ValueError, struct.error
+        When the content is damaged.
+    """
+    start = 8 if content[:4] == b"SV10" else 0
+    (count, _) = struct.unpack_from("<2i", content, start)
+    if not 0 < count <= 1000:
+        raise ValueError(f"{count} elements")
+    at, found = start + 8, {}
+    for _ in range(count):
+        name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, at)
+        at += _CSA_TAG.size
+        texts = []
+        if not 0 <= items <= 10_000:
+            raise ValueError(f"{items} items in one element")
+        for _ in range(items):
+            sizes = _CSA_ITEM.unpack_from(content, at)
+            at += _CSA_ITEM.size
+            # The first version writes the length elsewhere.
+            length = sizes[1] if start else sizes[0]
+            if not 0 <= length <= len(content) - at:
+                raise ValueError(f"an item of {length} bytes")
+            texts.append(content[at : at + length].split(b"\0")[0].decode("latin-1").strip())
+            at += (length + 3) // 4 * 4
+        found[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
+    return found
+
+
+def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
+    """Return the value of a private element by its creator (any case); None where there is none."""
+    for block in _BLOCKS:
+        if group << 16 | block not in dataset:
+            continue
+        name = dataset[group << 16 | block]
+        if str(name.value).strip().lower() == creator.lower():
+            found = dataset.get((group, block << 8 | element))
+            if found is not None:
+                return found.value
+    return None
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bytes):
+        text = value.decode("ascii", "ignore").strip("\0 ").split("\\")[0]
+        if re.fullmatch(r"[-+\d.eE]+", text):
+            return float(text)
+        kinds = {2: "<u2", 4: "<f4", 8: "<f8"}
+        return float(np.frombuffer(value, kinds[len(value)])[0]) if len(value) in kinds else None
+    if isinstance(value, MultiValue):
+        value = value[0] if len(value) else None
+    try:
+        return None if value in (None, "") else float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,177 @@
+"""Arrays that the numba kernels of pointwise problems share, and their notation.
+
+Row j looks at one point i = point_j and asks sign_j (f_i + b) + w_j s >= t_j at cost c_j. Divided
+by its sign it is an equation of f_i + b alone, with target
+
+    v_j = r_j + q_j s - f_i,    r_j = sign_j t_j,    q_j = -sign_j w_j,
+
+so that v_j = b where the row is tight. Named tuples, because numba reads their fields by name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.learners.kernels import Gram
+from cad.learners.problem import Array, Problem
+
+Ints = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Rows of a pointwise problem.
+
+    Parameters
+    ----------
+    point : ndarray of int64, shape (m,)
+    sign, r, q, c : ndarray, shape (m,)
+    learned : bool
+        Whether s is a variable; q is zero otherwise.
+    """
+
+    point: Ints
+    sign: Array
+    r: Array
+    q: Array
+    c: Array
+    learned: bool
+
+    def slack(self, at: Iterate) -> Array:
+        """Return how far every row is from its margin, shape (m,): positive where it is missed."""
+        b, s = at.u
+        missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
+        return missed
+
+    def free(self, gamma: Array) -> NDArray[np.intp]:
+        """Return the rows whose duals lie strictly inside their box."""
+        return np.flatnonzero((gamma > 0) & (gamma < self.c))
+
+    def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
+        """Return some of the rows with their points renumbered by ``place``."""
+        return Rows(
+            place[self.point[rows]],
+            self.sign[rows],
+            self.r[rows],
+            self.q[rows],
+            self.c[rows],
+            learned,
+        )
+
+
+class Iterate(NamedTuple):
+    """A point on the way to the solution; the kernels move it in place.
+
+    Parameters
+    ----------
+    gamma : ndarray, shape (m,)
+        Duals of the rows, inside their box.
+    f : ndarray, shape (n,)
+        Decision values without intercept, K A' gamma.
+    u : ndarray, shape (2,)
+        b and s.
+    """
+
+    gamma: Array
+    f: Array
+    u: Array
+
+    def copy(self) -> Iterate:
+        """Return an iterate of its own memory."""
+        return Iterate(self.gamma.copy(), self.f.copy(), self.u.copy())
+
+
+class KernelRows(NamedTuple):
+    """Rows of the kernel matrix that are at hand.
+
+    Parameters
+    ----------
+    values : ndarray, shape (k, n)
+    slot : ndarray of int64, shape (n,)
+        Where each point's row stands in ``values``; -1 when it is not at hand.
+    diagonal : ndarray, shape (n,)
+    """
+
+    values: Array
+    slot: Ints
+    diagonal: Array
+
+
+def read_rows(problem: Problem) -> Rows:
+    """Return the rows of a pointwise problem in the kernels' notation."""
+    sign = np.ascontiguousarray(problem.A.data, dtype=float)
+    learned = problem.B.shape[1] == 2
+    q = -sign * problem.B[:, 1] if learned else np.zeros(len(sign))
+    return Rows(
+        problem.A.indices.astype(np.int64), sign, sign * problem.t, q,
+        problem.c.astype(float), learned,
+    )  # fmt: skip
+
+
+class RowStore:
+    """Rows of the training kernel: the whole matrix, or those asked for while they fit.
+
+    Few rows of a large kernel matrix matter, those of the support vectors; each is made once, when
+    the solver first asks for it.
+
+    Parameters
+    ----------
+    gram : Gram
+    budget_mb : float
+        Memory for rows when the matrix is not held whole, MB.
+    """
+
+    def __init__(self, gram: Gram, budget_mb: float) -> None:
+        n = gram.n_points
+        self._gram = gram
+        if gram.matrix is not None:
+            values, slot, self._used = gram.matrix, np.arange(n), n
+        else:
+            # Pages of an empty array take no memory until they are written.
+            values = np.empty((min(n, int(1e6 * budget_mb / (8 * n))), n))
+            slot, self._used = np.full(n, -1), 0
+        diagonal = np.ascontiguousarray(gram.diagonal())
+        self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
+
+    def fetch(self, points: NDArray[np.int64]) -> bool:
+        """Make the rows of some points; False, and nothing made, when they do not fit."""
+        values, slot, _ = self.kernel
+        missing = points[slot[points] < 0]
+        if not len(missing):
+            return True
+        missing = np.unique(missing)
+        end = self._used + len(missing)
+        if end > len(values):
+            return False
+        self._gram.rows(missing, out=values[self._used : end])
+        slot[missing] = np.arange(self._used, end)
+        self._used = end
+        return True
+
+    def block(self, points: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
+        """Return kernel values of points whose rows are at hand, (points, columns)."""
+        block: Array = self.kernel.values[self.kernel.slot[points][:, None], columns]
+        return block
+
+    def times(self, beta: Array) -> Array:
+        """Return K beta, shape (n,), from the rows at hand, or from the points where one is not."""
+        values, slot, _ = self.kernel
+        support = np.flatnonzero(beta)
+        places = slot[support]
+        if (places < 0).any():
+            return self._gram.times(beta)
+        out = np.zeros(values.shape[1])
+        _add_rows(values, places, beta[support], out)
+        return out
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def _add_rows(values, places, weight, out):  # type: ignore[no-untyped-def]
+    """Add weighted rows to ``out``: numpy would copy them out of the store first."""
+    for i in range(len(places)):
+        row = values[places[i]]
+        for k in range(len(out)):
+            out[k] += weight[i] * row[k]

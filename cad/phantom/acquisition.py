@@ -1,0 +1,91 @@
+"""What happens between tissue and stored image: sampling of k-space, noise, motion, distortion."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.fft import fft2, ifft2
+
+from cad.phantom.params import DRIFT_MM_MIN, JUMP_MM, JUMP_SHARE
+
+# Share of k-space that is sampled along phase (y) and readout (x), and where the filter that damps
+# ringing begins, as a share of that. Common on scanners: 75 to 80 % phase resolution, elliptical.
+_PHASE, _READOUT, _FLAT = 0.80, 1.0, 0.5
+
+
+def acquire(
+    clean: np.ndarray,
+    sd: float,
+    rng: np.random.Generator,
+    moved: tuple[float, float] = (0.0, 0.0),
+) -> np.ndarray:
+    """Return the magnitude image of a tissue signal: point spread and correlated Rician noise.
+
+    Parameters
+    ----------
+    clean : ndarray, shape (z, y, x)
+        Signal without noise.
+    sd : float
+        Standard deviation of the noise in each channel of the finished image.
+    rng : Generator
+        Of the noise.
+    moved : (float, float)
+        Voxels along y and x by which the patient has moved.
+
+    Returns
+    -------
+    ndarray of float32, shape (z, y, x)
+    """
+    shape = clean.shape[-2:]
+    window = _window(shape)
+    power = float(np.sqrt(np.mean(window**2)))
+    noise = rng.standard_normal((2, *clean.shape), dtype=np.float32)
+    # White noise is white in k-space too: it is added there, and the same filter colours it.
+    scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
+    space = fft2(clean.astype(np.complex64))
+    if any(moved):
+        space *= _ramp(shape, moved)
+    space.real += scale * noise[0]
+    space.imag += scale * noise[1]
+    return np.abs(ifft2(space * window, overwrite_x=True))
+
+
+def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
+    """Shift an echo-planar image along y; where lines crowd together the signal piles up."""
+    if shift_mm is None:
+        return image
+    step = shift_mm / spacing_y
+    count = image.shape[1]
+    source = np.clip(np.arange(count)[None, :, None] - step, 0, count - 1)
+    low = np.minimum(source.astype(int), count - 2)
+    part = source - low
+    moved = np.take_along_axis(image, low, 1) * (1 - part)
+    moved += np.take_along_axis(image, low + 1, 1) * part
+    return moved * (1 - np.gradient(step, axis=1))
+
+
+def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
+    """Draw where (mm along x, y) the patient lies in each frame: a drift, sometimes a jump."""
+    speed = rng.normal(0, DRIFT_MM_MIN)
+    path = speed * times[:, None] / 60.0
+    jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])
+    if rng.random() < JUMP_SHARE:
+        path = path + jump * (times[:, None] >= when)
+    return path
+
+
+@lru_cache(maxsize=8)
+def _window(shape: tuple[int, int]) -> np.ndarray:
+    """Return the filter over k-space (y, x): an ellipse with a cosine edge."""
+    y = np.fft.fftfreq(shape[0])[:, None] / (0.5 * _PHASE)
+    x = np.fft.fftfreq(shape[1]) / (0.5 * _READOUT)
+    radius = np.sqrt(y**2 + x**2)
+    edge = np.clip((radius - _FLAT) / (1 - _FLAT), 0, 1)
+    return (0.5 * (1 + np.cos(np.pi * edge))).astype(np.float32)
+
+
+def _ramp(shape: tuple[int, int], moved: tuple[float, float]) -> np.ndarray:
+    """Return the phase that shifts an image by ``moved`` voxels along y and x."""
+    turn = np.fft.fftfreq(shape[0])[:, None] * moved[0] + np.fft.fftfreq(shape[1]) * moved[1]
+    return np.exp(-2j * np.pi * turn).astype(np.complex64)

@@ -1,0 +1,89 @@
+"""Regions as readers outline them on T2: shifted, larger or smaller, some in one slice only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cad.phantom.findings import TrueRegion
+from cad.phantom.params import (
+    ONE_SLICE_SHARE,
+    OUTLINE_SHIFT_MM,
+    OUTLINE_SIZE_SD,
+    OUTLINE_WAVES,
+)
+from cad.phantom.readers import READERS
+from cad.phantom.scene import View
+from cad.phantom.shapes import Shape, ripples
+
+
+def draw_outlines(
+    rng: np.random.Generator, view: View, regions: list[TrueRegion], gland: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Draw every reader's label map of a patient's regions.
+
+    Parameters
+    ----------
+    rng : Generator
+        Every region takes the same number of draws.
+    view : View
+        The T2 grid.
+    regions : list of TrueRegion
+        Labels are 1, 2, ... in this order.
+    gland : ndarray of bool, shape of the grid
+        Nobody outlines what lies outside.
+
+    Returns
+    -------
+    dict of str to ndarray of uint8
+        By reader. A voxel belongs to the outline that fills at least half of it; a region that no
+        voxel shows has no label.
+    """
+    maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
+    for label, region in enumerate(regions, start=1):
+        single = rng.random() < ONE_SLICE_SHARE  # a matter of the region: all readers do the same
+        for reader in READERS:
+            shape = _redrawn(rng, region.shapes[-1], reader.error)
+            labels = maps[reader.reader_id]
+            window, share = _share(view, shape)
+            inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
+            if single and inside.any():
+                areas = inside.sum(axis=(1, 2))
+                inside[np.arange(len(areas)) != areas.argmax()] = False
+            labels[window][inside] = label
+    return maps
+
+
+def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
+    """Return the region as a reader with this error sees it."""
+    dx, dy = rng.normal(0, OUTLINE_SHIFT_MM * error, 2)
+    size = float(np.exp(rng.normal(0, OUTLINE_SIZE_SD * error)))
+    x, y, z = shape.centre
+    a, b, c = (axis * size for axis in shape.axes)
+    waves = (*shape.waves, *ripples(rng, OUTLINE_WAVES * error, min(a, b, c), 2))
+    return replace(shape, centre=(x + float(dx), y + float(dy), z), axes=(a, b, c), waves=waves)
+
+
+def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:
+    """Return the part of the grid that a shape may touch, and its share of each voxel there."""
+    reach, high = shape.reach()
+    windows, lattice = [], []
+    for axis, step, centre, half, count in zip(
+        view.seen[::-1],
+        view.grid.spacing[::-1],
+        shape.centre[::-1],
+        (high, reach, reach),
+        view.supersample,
+        strict=True,
+    ):
+        first, last = np.searchsorted(axis, (centre - half - step, centre + half + step))
+        windows.append(slice(int(first), int(last)))
+        offsets = ((np.arange(count) + 0.5) / count - 0.5) * step
+        lattice.append((axis[first:last, None] + offsets).ravel())
+    z, y, x = lattice
+    inside = shape.level(x[None, None, :], y[None, :, None], z[:, None, None]) < 1.0
+    n = [w.stop - w.start for w in windows]
+    k = view.supersample
+    parted = inside.reshape(n[0], k[0], n[1], k[1], n[2], k[2])
+    return (windows[0], windows[1], windows[2]), parted.mean(axis=(1, 3, 5))

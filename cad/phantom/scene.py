@@ -1,0 +1,283 @@
+"""What the scanners look at: shapes, tissue texture, coil; and a grid that looks at them.
+
+The gland's frame (x left, y back, z head, mm) is the image's own; ``Placement`` carries it into the
+patient. Arrays are (z, y, x).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.fft import fftfreq, irfftn, next_fast_len, rfftfreq, rfftn
+
+from cad.imaging.volume import Volume
+from cad.phantom.params import (
+    DISTORTION_DEPTH_MM,
+    DISTORTION_MEAN,
+    DISTORTION_MM,
+    SEPTA_MM,
+    SEPTUM_HALF_MM,
+    TEXTURE_COMMON,
+    TEXTURE_LONG,
+    TEXTURE_MM,
+    Tissue,
+)
+from cad.phantom.protocols import Grid
+from cad.phantom.shapes import Shape, paint
+
+TEXTURE_STEP = 2.0
+"""Spacing (mm) of the random fields that make tissue uneven."""
+BACKGROUND = "fat"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How the gland's frame lies in the patient: a tilted axial stack.
+
+    Parameters
+    ----------
+    centre : ndarray, shape (3,)
+        LPS mm of the gland's centre.
+    direction : ndarray, shape (3, 3)
+        Columns are the x, y, z axes of the gland's frame in LPS.
+    """
+
+    centre: np.ndarray
+    direction: np.ndarray
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that the scanners look at.
+
+    Parameters
+    ----------
+    shapes : list of Shape
+        Painted in order over fat.
+    tissues : dict of str to Tissue
+        By tissue name.
+    placement : Placement
+        Frame of the gland in the patient.
+    fields : ndarray, shape (4, n_z, n_y, n_x)
+        Standard normal random fields for T2, ADC, Ktrans and septa on a ``TEXTURE_STEP`` lattice.
+    field_origin : ndarray, shape (3,)
+        x, y, z (mm) of the lattice's first point.
+    bias : ndarray, shape (5,)
+        Coefficients of the coil's log sensitivity: x, y, z, x2, y2 over 100 mm.
+    gas : (float, float) or None
+        Where (y, mm) gas in the rectum begins, and how far (mm) it shifts diffusion images there.
+    """
+
+    shapes: list[Shape]
+    tissues: dict[str, Tissue]
+    placement: Placement
+    fields: np.ndarray
+    field_origin: np.ndarray
+    bias: np.ndarray
+    gas: tuple[float, float] | None = None
+
+    def table(self) -> list[Tissue]:
+        """Return the tissue of every number that :func:`paint` gives."""
+        return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
+
+
+def draw_placement(rng: np.random.Generator) -> Placement:
+    """Draw a stack tilted about the left-right axis, with a little roll."""
+    tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
+    about_x = np.array(
+        [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
+    )
+    about_z = np.array(
+        [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
+    )
+    centre = np.round(np.array([0.0, 20.0, -40.0]) + rng.normal(0, [4, 8, 12]), 2)
+    return Placement(centre, about_x @ about_z)
+
+
+def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
+    """Draw smooth random fields of unit variance over ``half`` mm each way; they repeat beyond.
+
+    T2, ADC and Ktrans vary on a short and a long scale and have a part in common (with the other
+    sign in Ktrans: what is dense enhances more); septa have a field of their own.
+    """
+    size = [next_fast_len(int(np.ceil(2 * h / TEXTURE_STEP)), real=True) for h in half[::-1]]
+    squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
+    squares[2] = (2 * np.pi * rfftfreq(size[2], TEXTURE_STEP)) ** 2
+    k2 = squares[0][:, None, None] + squares[1][:, None] + squares[2]
+
+    def kernel(length: float) -> np.ndarray:
+        """Return the filter of a field of this length that keeps white noise's variance."""
+        shape = np.exp(-0.5 * k2 * length**2)
+        full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()  # the half that rfftn leaves out
+        return (shape * np.sqrt(np.prod(size) / full)).astype(np.float32)
+
+    short, long = (kernel(length) for length in TEXTURE_MM)
+    uneven = np.sqrt(1 - TEXTURE_LONG) * short + np.sqrt(TEXTURE_LONG) * long
+    uneven /= np.sqrt(1 + 2 * np.sqrt(TEXTURE_LONG * (1 - TEXTURE_LONG)) * _overlap(short, long))
+    filters = [uneven, uneven, uneven, uneven, kernel(SEPTA_MM)]
+    noise = rng.standard_normal((5, *size), dtype=np.float32)
+    made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
+    common, own = np.sqrt(TEXTURE_COMMON), np.sqrt(1 - TEXTURE_COMMON)
+    mixed = [s * common * made[3] + own * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
+    return np.stack([*mixed, made[4]])
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the correlation of two filters of the same white noise."""
+    return float((a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()))
+
+
+def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, float] | None:
+    """Draw how far gas that begins at ``front`` (y, mm) shifts diffusion images."""
+    shift = float(rng.normal(*DISTORTION_MM)) / DISTORTION_MEAN
+    return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
+
+
+class View:
+    """One grid looking at a scene: where its voxels are and which tissues they hold.
+
+    Parameters
+    ----------
+    scene : Scene
+        What is there.
+    grid : Grid
+        Voxels.
+    shift : ndarray, shape (3,)
+        Centre of the grid in the gland's frame, mm (no two acquisitions are planned alike).
+    moved : ndarray, shape (3,)
+        How far the patient moved before this acquisition, mm.
+    supersample : (z, y, x)
+        Points per voxel.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        grid: Grid,
+        shift: np.ndarray,
+        moved: np.ndarray,
+        supersample: tuple[int, int, int],
+    ) -> None:
+        self.scene, self.grid, self.supersample = scene, grid, supersample
+        counts = grid.shape[::-1]
+        self.axes = [
+            (np.arange(n) - (n - 1) / 2) * step + offset
+            for n, step, offset in zip(counts, grid.spacing, shift, strict=True)
+        ]
+        self.seen = [axis - move for axis, move in zip(self.axes, moved, strict=True)]
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """Return the shape number at every point, uint8, shape (points per voxel, n_voxels)."""
+        lattice = [
+            (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
+            for axis, step, k in zip(
+                self.seen, self.grid.spacing, self.supersample[::-1], strict=True
+            )
+        ]
+        numbers = paint(self.scene.shapes, *lattice)
+        z, y, x = self.supersample
+        n_z, n_y, n_x = self.grid.shape
+        parted = numbers.reshape(n_z, z, n_y, y, n_x, x).transpose(1, 3, 5, 0, 2, 4)
+        return parted.reshape(z * y * x, n_z * n_y * n_x)
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
+        even = (self.points == self.points[0]).all(axis=0)
+        whole = np.flatnonzero(even)
+        mixed = np.flatnonzero(~even)
+        count = len(self.scene.shapes) + 1
+        keys = np.arange(len(mixed)) * count + self.points[:, mixed]
+        shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
+        found = np.flatnonzero(shares)
+        voxel = np.concatenate([whole, mixed[found // count]])
+        number = np.concatenate([self.points[0, whole].astype(np.int64), found % count])
+        return voxel, number, np.concatenate([np.ones(len(whole)), shares[found]])
+
+    def volume(self, array: np.ndarray) -> Volume:
+        """Return an array of this grid in the patient."""
+        corner = np.array([axis[0] for axis in self.axes])
+        placement = self.scene.placement
+        origin = placement.centre + placement.direction @ corner
+        return Volume(
+            array,
+            self.grid.spacing,
+            (float(origin[0]), float(origin[1]), float(origin[2])),
+            placement.direction,
+        )
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean over each voxel's points of a value per shape number; float32."""
+        mean = values.astype(np.float32)[self.points].mean(axis=0)
+        return mean.reshape(self.grid.shape)
+
+    def share(self, numbers: list[int]) -> np.ndarray:
+        """Return the share (0 to 1) of each voxel that the shapes with these numbers fill."""
+        wanted = np.zeros(len(self.scene.shapes) + 1, np.float32)
+        wanted[numbers] = 1.0
+        return self.average(wanted)
+
+    def field(self, which: int) -> np.ndarray:
+        """Return a random field at the voxels, interpolated; 0 T2, 1 ADC, 2 Ktrans, 3 septa."""
+        lattice = self.scene.fields[which]
+        weights = [
+            _linear_weights(axis, origin, size)
+            for axis, origin, size in zip(
+                self.seen, self.scene.field_origin, lattice.shape[::-1], strict=True
+            )
+        ]
+        out = np.tensordot(weights[2], lattice, axes=(1, 0))
+        out = np.moveaxis(np.tensordot(weights[1], out, axes=(1, 1)), 0, 1)
+        return np.tensordot(out, weights[0], axes=(2, 1))
+
+    def septa(self) -> np.ndarray:
+        """Return how much of each voxel is septum, about 0 to 1, less the mean over all places.
+
+        A tissue's own values are means over gland and septa: between septa they are exceeded.
+
+        A septum is where the field changes sign. A field of length s has the slope 1 / (s sqrt 2)
+        along an axis, which turns its thickness into a range of values; a voxel widens that range
+        by its own size and sees the septum fainter by as much.
+        """
+        slope = 1.0 / (SEPTA_MM * np.sqrt(2.0))
+        thin = slope * np.sqrt(3.0) * SEPTUM_HALF_MM
+        size = sum(step**2 for step in self.grid.spacing)
+        wide = np.sqrt(thin**2 + slope**2 * size / 12.0)
+        mean = wide / np.sqrt(1.0 + wide**2)
+        return thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean)
+
+    def distortion(self) -> np.ndarray | None:
+        """Return how far (mm along y) each voxel of a diffusion image is shifted, (z, y, x)."""
+        if self.scene.gas is None:
+            return None
+        front, shift = self.scene.gas
+        y, x = self.seen[1], self.seen[0]
+        depth = np.exp(-np.abs(y - front) / DISTORTION_DEPTH_MM)
+        near = np.exp(-0.5 * (x / DISTORTION_DEPTH_MM) ** 2)
+        plane = shift * depth[:, None] * near
+        return np.broadcast_to(plane, self.grid.shape)
+
+    def sensitivity(self) -> np.ndarray:
+        """Return the coil's sensitivity at the voxels, about 1 at the gland."""
+        x, y, z = (axis / 100.0 for axis in self.axes)
+        c = self.scene.bias
+        log = (
+            (c[0] * x + c[3] * x**2)[None, None, :]
+            + (c[1] * y + c[4] * y**2)[None, :, None]
+            + (c[2] * z)[:, None, None]
+        )
+        return np.exp(log).astype(np.float32)
+
+
+def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:
+    """Return weights (n_axis, size) of linear interpolation on a lattice that repeats."""
+    position = (axis - origin) / TEXTURE_STEP
+    lower = np.floor(position).astype(int)
+    part = (position - lower).astype(np.float32)
+    out = np.zeros((len(axis), size), np.float32)
+    rows = np.arange(len(axis))
+    out[rows, lower % size] += 1.0 - part
+    out[rows, (lower + 1) % size] += part
+    return out

@@ -1,0 +1,71 @@
+"""Explaining a source: what matches, what nearly does, and rules that an import accepts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from dicom_files import edit, write_seg, write_series
+from import_cases import RULES, regions, voxels, write_patient, write_rois
+from typer.testing import CliRunner
+
+from cad.cli import app
+from cad.clinic.explain import explain_source
+from cad.clinic.importer import import_source
+
+
+def test_series_by_rules_with_near_misses(tmp_path: Path, rules: Path):
+    source = write_patient(tmp_path / "in")
+    write_seg(source / "seg.dcm", sorted((source / "t2").iterdir()),
+              {"ROI 1": regions(1).array > 0, "Bladder": regions(0, 1).array > 0})  # fmt: skip
+    rules.write_text(RULES.replace("{image_type: [ADC]}", "{image_type: [ADC], description: x}"))
+    found = explain_source(source, rules)
+    ((series, objects),) = [(study.series, study.objects) for study in found.studies]
+    by_number = {one.number: one for one in series}
+    assert by_number[1].taken_by == ["t2w"]
+    assert by_number[2].taken_by == []
+    assert by_number[2].near_misses == ["adc, entry 1: description is not x"]
+    assert by_number[3].taken_by == ["vfa"]
+    assert by_number[20].taken_by == ["dce"]
+    assert by_number[9].images == ["9 x 9 x 1 voxels of 1 x 1 x 3 mm, flip 150"]
+    assert objects == ["SEG seg.dcm: 'ROI 1', 'Bladder' (not asked for)"]
+    assert "series 2 'adc' [DERIVED\\PRIMARY\\ADC]: not taken" in found.as_text()
+
+
+def test_the_starter_file_imports_the_source(tmp_path: Path):
+    source = write_patient(tmp_path / "in")
+    write_rois(source, 1)
+    rules = tmp_path / "starter.yaml"
+    rules.write_text(explain_source(source).starter)
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    (study,) = summary.added
+    names = {p.name.removeprefix(study + "_") for p in (tmp_path / "out" / study).rglob("*.gz")}
+    assert {"T2w.nii.gz", "ADC.nii.gz", "dce.nii.gz", "rois.nii.gz"} <= names
+
+
+def test_problems_are_told_and_nothing_is_written(tmp_path: Path):
+    source = write_patient(tmp_path / "in", dce=False)
+    edit(next((source / "adc").iterdir()), PatientID="P-002")
+    write_series(source / "mosaic", voxels(3, (1, 8, 8)), number=30, description="mosaic",
+                 ImageType=["ORIGINAL", "PRIMARY", "M", "MOSAIC"])  # fmt: skip
+    before = sorted(tmp_path.rglob("*"))
+    done = CliRunner().invoke(app, ["import", str(source), "--explain", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    (study,) = told["studies"]
+    assert any("2 patients in one study" in text for text in study["problems"])
+    assert any("a mosaic that does not say how many" in text for text in study["problems"])
+    assert sorted(tmp_path.rglob("*")) == before
+    lost = CliRunner().invoke(app, ["import", str(source)])
+    assert lost.exit_code != 0
+    assert "--explain" in str(lost.exception.hint)  # type: ignore[union-attr]
+
+
+@pytest.mark.reference
+def test_the_zoo_is_explained_without_a_problem(shared_data: Path):
+    found = explain_source(shared_data / "zoo")
+    assert found.problems == []
+    assert [p for study in found.studies for p in study.problems] == []
+    assert all(one.images and not one.problem for s in found.studies for one in s.series)

@@ -1,0 +1,163 @@
+"""Public cohorts from their own download layouts, one command each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from import_cases import adc_values, only_failure, regions, table, voxels, write_patient
+from typer.testing import CliRunner
+
+from cad.cli import app
+from cad.clinic.importer import import_source
+from cad.cohort import read_cohort
+from cad.imaging.nifti import read_volume, write_volume
+from cad.imaging.volume import Volume
+
+
+def write_mha(path: Path, volume: Volume) -> None:
+    import SimpleITK as sitk
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sitk.WriteImage(volume.to_sitk(), path)
+
+
+def write_nifti(path: Path, volume: Volume) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_volume(path, volume)
+
+
+def write_picai(root: Path, lesion: Volume, t2w: Volume, adc: Volume, hbv: Volume) -> Path:
+    """Three studies: an expert's outline, an algorithm's, and none."""
+    labels = root / "picai_labels"
+    for patient, study in (("10001", "1000001"), ("10002", "1000002"), ("10003", "1000003")):
+        folder = root / "images" / "fold0" / patient
+        for name, image in (("t2w", t2w), ("adc", adc), ("hbv", hbv), ("sag", t2w)):
+            write_mha(folder / f"{patient}_{study}_{name}.mha", image)
+        stem = f"{patient}_{study}.nii.gz"
+        write_nifti(labels / f"anatomical_delineations/whole_gland/AI/Bosma22b/{stem}",
+                    t2w.with_array(np.ones(t2w.shape, np.uint8)))  # fmt: skip
+        lesions = labels / "csPCa_lesion_delineations"
+        one = lesion.with_array((lesion.array != 0).astype(np.uint8))
+        write_nifti(
+            lesions / "AI/Bosma22a" / stem,
+            one if patient != "10003" else one.with_array(one.array * 0),
+        )
+        if patient == "10001":
+            write_nifti(lesions / "human_expert/resampled" / stem, lesion)
+    (labels / "clinical_information").mkdir()
+    (labels / "clinical_information/marksheet.csv").write_text(
+        "patient_id,study_id,lesion_GS,lesion_ISUP,case_ISUP\n"
+        '10001,1000001,"4+3",3,3\n10002,1000002,"3+4,0+0","2,0",2\n10003,1000003,0+0,0,0\n'
+    )
+    return root
+
+
+def small() -> tuple[Volume, Volume, Volume, Volume]:
+    grid = regions()
+    return (
+        regions(3),
+        grid.with_array(voxels(1)),
+        grid.with_array(adc_values()),
+        grid.with_array(voxels(3)),
+    )
+
+
+def test_picai(tmp_path: Path):
+    source = write_picai(tmp_path / "in", *small())
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["import", str(source), str(out), "--rules", "picai", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["added"] == ["sub-10001", "sub-10002", "sub-10003"]
+    assert told["awaiting"] == ["sub-10003"]
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-10001", "1", "1", "n/a", "malignant", "3"],
+        # An algorithm's outline: its grade is the one grade of 2 or more in the table.
+        ["sub-10002", "1", "1", "n/a", "malignant", "2"],
+    ]
+    assert any("1 lesions from resampled" in note for note in told["notes"])
+    assert (read_volume(out / "sub-10001/dwi/sub-10001_ADC.nii.gz").array == adc_values()).all()
+    assert (out / "sub-10001/dwi/sub-10001_acq-highb_dwi.nii.gz").is_file()
+    assert read_cohort(out).problems == []
+    again = CliRunner().invoke(app, ["import", str(source), str(out), "--rules", "picai", "--json"])
+    assert json.loads(again.stdout)["unchanged"] == told["added"], again.stdout
+
+
+def test_prostate158(tmp_path: Path):
+    lesion, t2w, adc, hbv = small()
+    for patient in ("020", "021"):
+        folder = tmp_path / "in/train" / patient
+        for name, image in (("t2", t2w), ("adc", adc), ("dwi", hbv)):
+            write_nifti(folder / f"{name}.nii.gz", image)
+        zones = np.full(t2w.shape, 2, np.uint8)
+        write_nifti(folder / "t2_anatomy_reader1.nii.gz", t2w.with_array(zones))
+    write_nifti(tmp_path / "in/train/020/adc_tumor_reader1.nii.gz", lesion)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, ["import", str(tmp_path / "in"), str(out), "--rules", "prostate158"]
+    )
+    assert done.exit_code == 0, done.output
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-020", "1", "1", "PZ", "malignant", "n/a"]
+    ]
+    assert "awaiting ROI: sub-021" in done.stdout
+
+
+def test_prostatex_findings(tmp_path: Path, rules: Path):
+    """Points of the challenge's table become balls; the note says that they are a substitute."""
+    source = tmp_path / "in"
+    write_patient(source / "P-001", "P-001")
+    (source / "ProstateX-Findings-Train.csv").write_text(
+        "ProxID,fid,pos,zone,ClinSig\nP-001,1,5 5 6,PZ,TRUE\nP-001,2,13 13 9,AS,FALSE\n"
+        "P-999,1,0 0 0,PZ,FALSE\n"
+    )
+    rules.write_text(rules.read_text() + "findings: {radius: 3}\n")
+    out = tmp_path / "out"
+    summary = import_source(source, out, rules)
+    assert summary.failures == []
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-P001", "1", "1", "PZ", "malignant", "n/a"],
+        ["sub-P001", "2", "2", "AFS", "benign", "n/a"],
+    ]
+    labels = read_volume(out / "sub-P001/masks/sub-P001_rois.nii.gz").array
+    # A ball of 3 mm on a grid of 1 x 1 x 3 mm: 29 voxels in its slice, 1 above and 1 below.
+    assert [(labels == n).sum() for n in (1, 2)] == [31, 31]
+    assert any("not drawn lesions" in note for note in summary.notes)
+    (source / "ProstateX-Findings-Train.csv").write_text(
+        "ProxID,fid,pos,zone,ClinSig\nP-001,1,500 5 6,PZ,TRUE\n"
+    )
+    error = only_failure(import_source(source, tmp_path / "other", rules))
+    assert "finding 1 at 500 5 6 mm lies outside the T2 image" in error.problem
+
+
+@pytest.mark.reference
+def test_picai_from_the_sample_at_hand(shared_data: Path, tmp_path: Path, repository: Path):
+    """ProstateX-0000 is PI-CAI's 11373_1001396: its layout, built from the DICOM import."""
+    given = shared_data / "prostatex" / "ProstateX-0000"
+    first = tmp_path / "dicom"
+    rules = repository / "configs/import"
+    assert import_source(given, first, rules / "prostatex.yaml").failures == []
+    home = first / "sub-ProstateX0000"
+    folder, labels = tmp_path / "in/images/11373", tmp_path / "in/picai_labels"
+    for name, path in (("t2w", "anat/sub-ProstateX0000_T2w"), ("adc", "dwi/sub-ProstateX0000_ADC")):
+        write_mha(folder / f"11373_1001396_{name}.mha", read_volume(home / f"{path}.nii.gz"))
+    stem = "11373_1001396.nii.gz"
+    for name, place in (
+        ("lesion", "csPCa_lesion_delineations/human_expert/resampled"),
+        ("gland", "anatomical_delineations/whole_gland/AI/Guerbet23"),
+        ("zones", "anatomical_delineations/zonal_pz_tz/AI/Yuan23"),
+    ):
+        write_nifti(labels / place / stem, read_volume(given / f"{name}.nii.gz"))
+    out = tmp_path / "out"
+    assert import_source(tmp_path / "in", out, rules / "picai.yaml").failures == []
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-11373", "1", "1", "PZ", "malignant", "3"]
+    ]
+    for path in ("anat/{}_T2w", "dwi/{}_ADC", "masks/{}_rois", "masks/{}_gland"):
+        ours = read_volume(out / "sub-11373" / f"{path.format('sub-11373')}.nii.gz")
+        theirs = read_volume(home / f"{path.format('sub-ProstateX0000')}.nii.gz")
+        assert (ours.array == theirs.array).all()
+        assert ours.same_grid(theirs)
