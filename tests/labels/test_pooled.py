@@ -11,7 +11,7 @@ from scipy.special import expit
 from cad.errors import CadError
 from cad.labels.consensus import grade_matrix, notes, reader_probabilities
 from cad.labels.latent import dawid_skene, glad
-from cad.labels.pooled import MeanReaders, PooledReaders, consensus_rule
+from cad.labels.pooled import MeanReaders, PooledReaders, consensus_rule, fold_labels
 from cad.labels.skill import reader_skill
 from cad.settings import LabelSettings
 
@@ -102,6 +102,21 @@ def test_without_both_classes_the_mean_is_taken_and_it_is_said(
     assert skill.against == "the mean of the other readers"
     assert skill.table["weight"].isna().all()
     assert "nobody's weight can be told" in skill.sentence
+
+
+def test_a_fold_never_sees_the_histology_it_left_out() -> None:
+    grades, truth = readings()
+    train, left = np.arange(150), np.arange(150, 200)
+    certain = np.where(np.arange(200) < 5, truth, np.nan)
+    one = fold_labels("pooled", grades, truth, certain, train)
+    other = truth.copy()
+    other[left] = 1 - other[left]
+    two = fold_labels("pooled", grades, other, certain, train)
+    np.testing.assert_array_equal(one[0], two[0])
+    np.testing.assert_array_equal(one[1], two[1])
+    np.testing.assert_array_equal(one[0][:5], truth[:5])
+    nobody = fold_labels("pooled", grades, np.full(200, np.nan), certain, train)
+    assert nobody[2].endswith("the mean is taken")
 
 
 def test_odd_panels() -> None:
