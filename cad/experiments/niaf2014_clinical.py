@@ -85,8 +85,9 @@ def clinical(options: Options) -> Result:
         f"{rows[0]['regions']} regions; images and features of pipelines/psvm.yaml for every "
         f"method, hyper-parameters chosen on inner folds of patients, {left_out} left out in "
         "turn; brackets are 95 % intervals with patients as clusters. Tables III and V test "
-        "against the scores that were learned from, IV and VI against histology. Expert: declared in readers.tsv; "
-        "η constant .125. All: mean of the readers, η their standard deviation, at least .125.",
+        "against the scores that were learned from, IV and VI against histology. Expert: declared "
+        "in readers.tsv; η constant .125. All: mean of the readers, η their standard deviation, at "
+        "least .125.",
         {
             "Measured": table.drop(columns=["patients", "regions"]),
             "Width of the P-SVM's tubes, Table V": widths,
