@@ -64,10 +64,15 @@ class PerfusionSettings(Section):
 
 
 class TextureSettings(Section):
-    """Grey-level discretisation and co-occurrence."""
+    """Grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``)."""
 
-    bins: int | None = Field(32, ge=2, description="fixed bin number; null to use bin_width")
+    bins: int | None = Field(16, ge=2, description="fixed bin number; null to use bin_width")
     bin_width: float | None = Field(None, gt=0, description="fixed bin width, image units")
+    range: tuple[float, float] | None = Field(
+        None,
+        description="re-segmentation: values outside do not count, and bins of fixed width begin "
+        "at its lower bound (IBSI)",
+    )
     distance: int = Field(1, ge=1, description="co-occurrence distance, voxels (Chebyshev)")
     dimension: Literal["2D", "3D"] = Field("3D", description="4 directions a slice, or 13")
     aggregation: Literal["merged", "averaged"] = Field(
@@ -93,17 +98,31 @@ class FeatureSettings(Section):
         ("t2w", "adc", "dce"), description="images that features are taken from"
     )
     families: tuple[
-        Literal["intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"],
+        Literal[
+            "intensity",
+            "histogram",
+            "gradient",
+            "haralick",
+            "semiquantitative",
+            "kinetic",
+            "size",
+            "position",
+        ],
         ...,
     ] = Field(
         ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"),
-        description="feature families",
+        description="feature families; size and position of the region are left out unless named",
+    )
+    counting: bool = Field(
+        False,
+        description="also measure what grows with the number of voxels, and so tells size",
     )
     radiomics: tuple[Literal["shape", "glrlm", "glszm", "gldm", "ngtdm"], ...] = Field(
         (), description="further classes through pyradiomics (extra 'radiomics')"
     )
     exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
     texture: TextureSettings = TextureSettings()
+    texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
     perfusion: PerfusionSettings = PerfusionSettings()
     robustness: RobustnessSettings = RobustnessSettings()
 
