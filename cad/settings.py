@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -310,14 +311,24 @@ def _explain(kind: type[Section], error: Any) -> str:
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that may stand at a path; list indices and choices of types are passed."""
     for part in path:
+        if part.isdigit():
+            continue
         field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
-        if field is None or not isinstance(field.annotation, type):
+        inner = next(_sections(field.annotation), None) if field else None
+        if inner is None:
             return []
-        if not issubclass(field.annotation, BaseModel):
-            return []
-        kind = field.annotation
+        kind = inner
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the settings sections in an annotation such as ``tuple[Match, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)
 
 
 def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:

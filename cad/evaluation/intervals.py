@@ -250,7 +250,7 @@ def bootstrap(
     tail = (1 - level) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
-        if len(usable) * 2 > n and np.ptp(usable) > 0:
+        if len(usable) * 2 > n and np.ptp(usable) > 1e-12:  # rounding is no spread
             ends[j] = np.quantile(usable, [tail, 1 - tail])
     return ends
 
