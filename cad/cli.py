@@ -48,11 +48,10 @@ def main() -> None:
     """Entry point: 0 all done, 1 some studies failed, 2 unusable arguments or settings."""
     try:
         app(standalone_mode=True)
-    except CadError as error:
-        typer.echo(f"cad: {error}", err=True)
-        sys.exit(2)
-    except OSError as error:  # a full disk, a refused permission: what was whole still is
-        typer.echo(f"cad: {error} (put it right and run again: what is done is kept)", err=True)
+    except (CadError, OSError) as error:
+        # After a full disk or a refused permission what was whole still is.
+        way_out = " (put it right and run again: what is done is kept)"
+        typer.echo(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
 
 
@@ -87,12 +86,11 @@ def demo(
     jobs: Jobs = 2,
     as_json: Json = False,
 ) -> None:
-    """The main job on the simulated sample cohort: probabilities, reports and a table."""
+    """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
     from cad.pipeline import run_pipeline
     from cad.share import shared
 
-    options = _options(jobs)
-    _finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
+    _finish(run_pipeline("demo", shared("sample_data"), out, _options(jobs)), as_json)
     if not as_json:
         typer.echo(f"Open {out / 'report' / 'index.html'}")
 
@@ -122,14 +120,10 @@ def check_command(
 ) -> None:
     """Validate a cohort and name every problem."""
     from cad.pipeline import check
+    from cad.stages.check import check_text
 
-    found, notes = check(cohort)
-    problems = [str(problem) for problem in found]
-    lines = [*problems] or [f"{cohort}: no problem found"]
-    for note, studies in notes.items():
-        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
-        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
-    _print(problems, as_json, lambda _: "\n".join(lines))
+    problems, notes = check(cohort)
+    _print([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)
 
@@ -225,23 +219,38 @@ def report(
     from cad.reports import write_report
 
     typer.echo(f"wrote {write_report(out)}")
-    if not dicom and send is None:
-        return
-    if cohort is None:
-        raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    from cad.clinic.archive import connect
-    from cad.clinic.dicom_out import write_sr_and_seg
-    from cad.clinic.patients import patient_proof
+    if dicom or send is not None:
+        from cad.clinic.delivery import deliver
 
-    made = write_sr_and_seg(out, cohort, out / "dicom")
-    typer.echo(f"wrote {len(made.files)} DICOM objects to {out / 'dicom'}")
-    if send is not None and made.files:
-        connect(send, aet).store(made.files, patient_proof(cohort))
-        typer.echo(f"stored them in {send}")
-    for failure in made.failures:
-        typer.echo(f"failed: {failure}")
-    if made.failures:
-        raise typer.Exit(1)
+        delivery = deliver(out, cohort, send, aet)
+        typer.echo("\n".join(delivery.lines))
+        if delivery.failures:
+            raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare_command(
+    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files, or names.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare pipelines on the same folds, with paired differences."""
+    from cad.pipeline import compare_pipelines
+    from cad.stages.compare import comparison_table
+
+    result = compare_pipelines(pipelines, cohort, out, _options(jobs))
+    _print(result, as_json, comparison_table)
+
+
+@app.command()
+def warm() -> None:
+    """Fill the compile cache, so that no later command compiles."""
+    from cad.pipeline import warm_up
+
+    warm_up()
+    typer.echo("every kernel is compiled")
 
 
 @app.command("suggest")
@@ -256,7 +265,7 @@ def suggest_command(
     """Rank the regions by what another reading of them is worth."""
     from cad.pipeline import suggest_next
 
-    options = _options(jobs, None, False, False, 600.0)
+    options = _options(jobs)
     table, failures = suggest_next(model, cohort, out, options, count)
     nothing = "every region has two readings or more"
     text = table.to_string(index=False) if len(table) else nothing
@@ -339,8 +348,7 @@ def experiment(
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
-    page = run_experiment(name, Options(out, data, repeats, names, jobs))
-    typer.echo(f"wrote {page}")
+    typer.echo(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
 
 
 @model_app.command("verify")
@@ -385,8 +393,7 @@ def model_compare(
     from cad.model.comparison import comparison_text
     from cad.pipeline import compare_models
 
-    options = _options(jobs, None, False, False, 600.0)
-    _print(compare_models(a, b, cohort, out, options), as_json, comparison_text)
+    _print(compare_models(a, b, cohort, out, _options(jobs)), as_json, comparison_text)
 
 
 if __name__ == "__main__":

@@ -175,14 +175,6 @@ def read_cohort(root: Path) -> Cohort:
     return Cohort(root, participants, readers, rois, scores, problems, simulated)
 
 
-def check_cohort(root: Path) -> list[CadError]:
-    """Every problem of the tables; images are checked where they are read."""
-    try:
-        return read_cohort(root).problems
-    except CadError as error:
-        return [error]
-
-
 def write_tables(
     root: Path,
     *,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -63,10 +64,15 @@ class PerfusionSettings(Section):
 
 
 class TextureSettings(Section):
-    """Grey-level discretisation and co-occurrence."""
+    """Grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``)."""
 
-    bins: int | None = Field(32, ge=2, description="fixed bin number; null to use bin_width")
+    bins: int | None = Field(16, ge=2, description="fixed bin number; null to use bin_width")
     bin_width: float | None = Field(None, gt=0, description="fixed bin width, image units")
+    range: tuple[float, float] | None = Field(
+        None,
+        description="re-segmentation: values outside do not count, and bins of fixed width begin "
+        "at its lower bound (IBSI)",
+    )
     distance: int = Field(1, ge=1, description="co-occurrence distance, voxels (Chebyshev)")
     dimension: Literal["2D", "3D"] = Field("3D", description="4 directions a slice, or 13")
     aggregation: Literal["merged", "averaged"] = Field(
@@ -92,17 +98,31 @@ class FeatureSettings(Section):
         ("t2w", "adc", "dce"), description="images that features are taken from"
     )
     families: tuple[
-        Literal["intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"],
+        Literal[
+            "intensity",
+            "histogram",
+            "gradient",
+            "haralick",
+            "semiquantitative",
+            "kinetic",
+            "size",
+            "position",
+        ],
         ...,
     ] = Field(
         ("intensity", "histogram", "gradient", "haralick", "semiquantitative", "kinetic"),
-        description="feature families",
+        description="feature families; size and position of the region are left out unless named",
+    )
+    counting: bool = Field(
+        False,
+        description="also measure what grows with the number of voxels, and so tells size",
     )
     radiomics: tuple[Literal["shape", "glrlm", "glszm", "gldm", "ngtdm"], ...] = Field(
         (), description="further classes through pyradiomics (extra 'radiomics')"
     )
     exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
     texture: TextureSettings = TextureSettings()
+    texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
     perfusion: PerfusionSettings = PerfusionSettings()
     robustness: RobustnessSettings = RobustnessSettings()
 
@@ -287,14 +307,24 @@ def _explain(kind: type[Section], error: Any) -> str:
 
 
 def _keys(kind: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the keys that may stand at a path; list indices and choices of types are passed."""
     for part in path:
+        if part.isdigit():
+            continue
         field = next((f for n, f in kind.model_fields.items() if part in (n, f.alias)), None)
-        if field is None or not isinstance(field.annotation, type):
+        inner = next(_sections(field.annotation), None) if field else None
+        if inner is None:
             return []
-        if not issubclass(field.annotation, BaseModel):
-            return []
-        kind = field.annotation
+        kind = inner
     return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the settings sections in an annotation such as ``tuple[Match, ...]``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _sections(inner)
 
 
 def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:

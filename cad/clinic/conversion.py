@@ -71,7 +71,7 @@ def convert(
 
 
 class _Job:
-    """The steps of :func:`convert` share what they read."""
+    """Share what the steps of :func:`convert` read."""
 
     def __init__(
         self, study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
@@ -191,7 +191,8 @@ class _Job:
         for _, stack in phases.timed:
             self._whole(stack)
         entries = self._origin(phases.timed[0][1])
-        del entries["SOPInstanceUIDs"]
+        for key in ("SOPInstanceUIDs", "SourceFrames"):  # one phase's, of many
+            entries.pop(key, None)
         entries["SeriesInstanceUIDs"] = list(
             dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
         )

@@ -28,6 +28,7 @@ from pydicom.uid import generate_uid
 
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.source import SourceImages, source_images
+from cad.clinic.sr_reader import PROBABILITY, read_report
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.files import write_atomic
@@ -35,6 +36,10 @@ from cad.imaging.geometry import roi_in_grid
 from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import image_path
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_record
+from cad.run_folder.study_file import page_measurements
+from cad.run_folder.tables import read_probabilities
 
 SCHEME = "99CAD"
 DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")
@@ -55,7 +60,7 @@ _DIGITS = 6
 
 @dataclass
 class DicomOutput:
-    """Files written, by study, and what could not be written."""
+    """Hold the files written, by study, and what could not be written."""
 
     files: list[Path] = field(default_factory=list)
     failures: list[CadError] = field(default_factory=list)
@@ -83,8 +88,9 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
     CadError
         When the run folder or the cohort cannot be read.
     """
-    run = _read_run(run_dir)
-    table = pd.read_csv(run_dir / "probabilities.csv", dtype={"roi_id": str, "zone": str})
+    folder = RunFolder(run_dir)
+    run = read_record(folder)
+    table = read_probabilities(folder)
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     result = DicomOutput()
     for study_id, rows in table.groupby("study_id", sort=True):
@@ -92,22 +98,27 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
         try:
             if study_id not in studies:
                 raise CadError("the study is not in the cohort", file=cohort_root)
-            medians = _medians(run_dir, str(study_id))
+            medians = page_measurements(folder, str(study_id))
             pair = study_objects(studies[str(study_id)], rows, medians, run)
         except CadError as error:
             result.failures.append(error.at(patient=participant))
             continue
-        for name, dataset in zip(("SEG", "SR"), pair, strict=True):
-            path = out / f"{study_id}_{name}.dcm"
+        paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
+        for path, dataset in zip(paths, pair, strict=True):
             write_atomic(path, _bytes(dataset))
-            result.files.append(path)
+        try:
+            _prove(paths[1], rows)
+        except CadError as error:
+            result.failures.append(error.at(patient=participant))
+            continue
+        result.files += paths
     return result
 
 
 def study_objects(
     study: StudyRef, rows: pd.DataFrame, medians: dict[str, dict[str, Any]], run: dict[str, Any]
 ) -> tuple[Dataset, Dataset]:
-    """SEG and SR of one study.
+    """Make the SEG and the SR of one study.
 
     Parameters
     ----------
@@ -146,26 +157,15 @@ def study_objects(
     return seg, report
 
 
-def _read_run(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "run.json"
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CadError("not a run folder: run.json is missing", file=path) from None
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not (run_dir / "probabilities.csv").is_file():
-        raise CadError("the run has no probabilities.csv", file=run_dir)
-    return content
-
-
-def _medians(run_dir: Path, study_id: str) -> dict[str, dict[str, Any]]:
-    path = run_dir / "studies" / f"{study_id}.npz"
-    if not path.is_file():
-        return {}
-    with np.load(path, allow_pickle=False) as content:
-        meta = json.loads(str(content["meta"]))
-    return {str(roi["roi_id"]): roi for roi in meta["rois"]}
+def _prove(path: Path, rows: pd.DataFrame) -> None:
+    """Read a report back, hold it against its template and its numbers against the run's."""
+    said = {roi.roi_id: roi.values[PROBABILITY][0] for roi in read_report(path).rois}
+    scored = rows[rows["probability"].notna()]
+    wanted = {str(r.roi_id): 100 * float(r.probability) for r in scored.itertuples()}
+    if said != wanted:
+        raise CadError(
+            "the report does not say what the run says", file=path, hint="do not send it"
+        )
 
 
 def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[np.ndarray]:
@@ -176,7 +176,7 @@ def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[
 
 
 def _identity(study: StudyRef, scored: pd.DataFrame, run: dict[str, Any]) -> str:
-    """What the objects say, as a hash that their UIDs are made from."""
+    """Return what the objects say, as a hash that their UIDs are made from."""
     said = scored[["roi_id", "probability", "decision"]].to_csv(index=False)
     who = json.dumps([study.study_id, _algorithm(run)], sort_keys=True)
     return hashlib.sha256((said + who).encode()).hexdigest()
@@ -187,14 +187,14 @@ def _uid(identity: str, *parts: object) -> str:
 
 
 def _with_own_model(run: dict[str, Any], scored: pd.DataFrame) -> dict[str, Any]:
-    """The run's record with the one of its models that scored this study."""
+    """Return the run's record with the one of its models that scored this study."""
     models = (run.get("model") or {}).get("models") or {}
     own = models.get(scored["model"].iloc[0]) if "model" in scored else None
     return {**run, "model": own} if own else run
 
 
 def _algorithm(run: dict[str, Any]) -> tuple[str, str, list[str]]:
-    """Name, version and the statements that qualify its numbers."""
+    """Return name, version and the statements that qualify its numbers."""
     model = run.get("model") or {}
     training = model.get("training") or {}
     simulated = bool(training.get("simulated", run.get("simulated")))
@@ -236,7 +236,7 @@ def _segmentation(
     ]
     return highdicom.seg.Segmentation(
         source.headers,
-        np.stack(masks, axis=-1).astype(np.uint8),
+        np.stack(masks, axis=-1).astype(np.uint8)[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,
         series_instance_uid=_uid(identity, "SEG series"),
@@ -308,7 +308,7 @@ def _group(
     source_series: str,
     number: int,
 ) -> highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations:
-    """The measurement group of one ROI (TID 1411)."""
+    """Make the measurement group of one ROI (TID 1411)."""
     name, version, statements = _algorithm(run)
     warned = getattr(row, "warnings", None)
     if isinstance(warned, str) and warned:
@@ -347,7 +347,7 @@ def _decision(decision: object) -> list[highdicom.sr.QualitativeEvaluation]:
 
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
-    """A measurement that shows six digits and carries the exact number beside them."""
+    """Return a measurement that shows six digits and carries the exact number beside them."""
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)
@@ -361,7 +361,7 @@ def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Me
 
 
 def _separate(item: Dataset) -> None:
-    """Every container's items stand alone; readers show measurement names only then."""
+    """Let every container's items stand alone; readers show measurement names only then."""
     if item.get("ValueType") == "CONTAINER":
         item.ContinuityOfContent = "SEPARATE"
     for child in item.get("ContentSequence", []):

@@ -31,7 +31,7 @@ _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """The four tables as text, missing values as ``n/a``, and whether a patient is simulated."""
+    """Hold the four tables as text (missing values ``n/a``) and the mark of simulated patients."""
 
     participants: pd.DataFrame
     readers: pd.DataFrame
@@ -41,7 +41,7 @@ class Tables:
 
     @classmethod
     def read(cls, root: Path) -> Tables:
-        """The tables of a cohort; empty ones where there are none yet."""
+        """Read the tables of a cohort; empty ones where there are none yet."""
         tables = {name: _read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()}
         before = (root / "dataset_description.json").exists()
         return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
@@ -59,23 +59,23 @@ class Tables:
         )
 
     def same(self, other: Tables) -> bool:
-        """Whether every row of every table is equal, and the mark of simulated patients."""
+        """Tell whether every row of every table is equal, and the mark of simulated patients."""
         equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
         return self.simulated == other.simulated and all(equal)
 
     def knows(self, participant: str) -> bool:
-        """Whether the patient has a row."""
+        """Tell whether the patient has a row."""
         return bool((self.participants["participant_id"] == participant).any())
 
     def regions(self, place: Place) -> list[str]:
-        """ROI ids of a study."""
+        """Return the ROI ids of a study."""
         own = self.rois[self.rois["participant_id"] == place.participant_id]
         if place.session_id and "session_id" in own:
             own = own[own["session_id"] == place.session_id]
         return [str(roi) for roi in own["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """The patient's rows now belong to the first session."""
+        """Give the patient's rows to the first session."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
@@ -120,7 +120,7 @@ class Tables:
         return tables._with_patient(place, others, rules)
 
     def _free_ids(self, place: Place, rows: list[Roi]) -> dict[str, str]:
-        """ROI ids are unique in a patient: one that another session has gets the session first."""
+        """Make ROI ids unique in a patient: one that another session has gets the session first."""
         own = self.rois["participant_id"] == place.participant_id
         taken = set(self.rois["roi_id"][own])
         return {
@@ -146,7 +146,7 @@ class Tables:
         return replace(self, rois=_append(self.rois, added))
 
     def with_template(self, rules: ImportRules) -> Tables:
-        """A row without a score for every reader of every region that has no row yet.
+        """Add a row without a score for every reader of every region that has no row yet.
 
         Asked are the readers that the rules name, else all that the cohort knows, else ``r1``.
         Made once an import has ended, so that the order of its studies does not decide.
@@ -205,7 +205,7 @@ class Tables:
 
 
 def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str, str]]:
-    """Rows of a score file that name this patient, by source id or by BIDS label.
+    """Return the rows of a score file that name this patient, by source id or by BIDS label.
 
     Raises
     ------

@@ -33,7 +33,7 @@ from cad.settings import read_settings
 
 @dataclass
 class ImportSummary:
-    """What an import did, by study.
+    """Hold what an import did, by study.
 
     Parameters
     ----------
@@ -53,11 +53,11 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """For ``--json``."""
+        """Return everything for ``--json``."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
-        """For a terminal."""
+        """Return everything for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
         lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
@@ -107,7 +107,7 @@ def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
 
 
 class _Import:
-    """One import: the cohort's tables and places, and what happened so far."""
+    """Run one import: the cohort's tables and places, and what happened so far."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Import:
         return convert(study, study_id, build, have, self.rules)
 
     def _is_leftover(self, place: Place) -> bool:
-        """A label map without rows: a broken import moved the images but wrote no tables."""
+        """Tell a label map without rows: a broken import moved images but wrote no tables."""
         label_map = image_path(place.folder, place.study_id, "rois")
         return label_map.is_file() and not self.tables.regions(place)
 
@@ -214,7 +214,7 @@ class _Import:
         return replace(tables, simulated=tables.simulated or study.simulated)
 
     def _others(self, place: Place) -> list[Place]:
-        """The patient's other studies; a first one that has no session yet gets it."""
+        """Return the patient's other studies; a first one that has no session yet gets it."""
         found = [p for p in self.patients.studies.values() if p != place]
         return [
             Place(p.participant_id, p.session_id or FIRST_SESSION, p.folder)
@@ -244,14 +244,11 @@ class _Import:
         try:
             require_plausible(found, self.rules.ranges)
         except CadError as error:
-            hint = f"{error.hint} (ranges in the import rules)"
-            raise CadError(
-                error.problem, hint=hint, file=study.top, patient=place.participant_id
-            ) from None
+            raise error.at(file=study.top) from None
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
-        """Rows of the score file beside the study, else of the one at the top of the source."""
+        """Read the score file beside the study, else the one at the top of the source."""
         path = study.beside(self.rules.scores)
         top = study.top / self.rules.scores
         if path is None and top.is_file() and self.count[study.patient_id] == 1:

@@ -15,16 +15,22 @@ from cad.imaging.nifti import read_sidecar, read_volume
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Volume
 
+_CLASSIC = "1.2.840.10008.5.1.4.1.1.4"
 _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID", "SOPInstanceUIDs")
 
 
 @dataclass(frozen=True)
 class SourceImages:
-    """One T2 series: its grid, and one header a slice in the order of the z axis."""
+    """Hold one T2 series: its grid, its headers, and the z index that each of their planes has.
+
+    A classic series has one header a slice in the order of the z axis; an enhanced object has one
+    header, whose frames are in the object's order.
+    """
 
     grid: Volume
     headers: list[Dataset]
     patient_id: str
+    planes: tuple[int, ...]
 
 
 def source_images(folder: Path, study_id: str, participant_id: str) -> SourceImages:
@@ -62,8 +68,45 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
             patient=participant_id,
         )
     patient_id = str(sidecar.get("SourcePatientID", participant_id))
-    headers = [_header(volume, z, uid, sidecar, patient_id) for z, uid in enumerate(uids)]
-    return SourceImages(volume, headers, patient_id)
+    frames = sidecar.get("SourceFrames")
+    if frames is None:
+        headers = [_header(volume, z, uid, sidecar, patient_id) for z, uid in enumerate(uids)]
+        return SourceImages(volume, headers, patient_id, tuple(range(len(uids))))
+    planes = tuple(int(z) for z in np.argsort(frames))
+    if sidecar.get("SOPClassUID") == _CLASSIC or sorted(frames) != list(range(1, len(uids) + 1)):
+        raise CadError(
+            "the T2 image is a mosaic or part of a multi-frame object: DICOM results cannot refer "
+            "to its slices",
+            file=path,
+            patient=participant_id,
+            hint="import the T2 series as single images, or as an enhanced object of its own",
+        )
+    return SourceImages(volume, [_enhanced(volume, planes, uids[0], sidecar, patient_id)],
+                        patient_id, planes)  # fmt: skip
+
+
+def _enhanced(
+    volume: Volume, planes: tuple[int, ...], uid: str, sidecar: dict[str, Any], patient_id: str
+) -> Dataset:
+    """Return the header of a multi-frame object whose frame k lies at z index ``planes[k]``."""
+    header = _header(volume, 0, uid, sidecar, patient_id)
+    header.NumberOfFrames = len(planes)
+    shared, orientation, measures = Dataset(), Dataset(), Dataset()
+    orientation.ImageOrientationPatient = header.ImageOrientationPatient
+    for keyword in ("PixelSpacing", "SliceThickness", "SpacingBetweenSlices"):
+        setattr(measures, keyword, getattr(header, keyword))
+        delattr(header, keyword)
+    shared.PlaneOrientationSequence, shared.PixelMeasuresSequence = [orientation], [measures]
+    header.SharedFunctionalGroupsSequence = [shared]
+    header.PerFrameFunctionalGroupsSequence = []
+    for z in planes:
+        group, position = Dataset(), Dataset()
+        place = volume.index_to_patient(np.array([0, 0, z]))
+        position.ImagePositionPatient = [_decimal(v) for v in place]
+        group.PlanePositionSequence = [position]
+        header.PerFrameFunctionalGroupsSequence.append(group)
+    del header.ImagePositionPatient, header.ImageOrientationPatient
+    return header
 
 
 def _header(volume: Volume, z: int, uid: str, sidecar: dict[str, Any], patient_id: str) -> Dataset:
@@ -80,7 +123,7 @@ def _header(volume: Volume, z: int, uid: str, sidecar: dict[str, Any], patient_i
     header.FrameOfReferenceUID = sidecar["FrameOfReferenceUID"]
     header.PositionReferenceIndicator = ""
     header.Modality = "MR"
-    header.SOPClassUID = sidecar.get("SOPClassUID", "1.2.840.10008.5.1.4.1.1.4")
+    header.SOPClassUID = sidecar.get("SOPClassUID", _CLASSIC)
     header.SOPInstanceUID = uid
     header.InstanceNumber = z + 1
     header.Rows, header.Columns = volume.shape[1], volume.shape[2]
@@ -94,5 +137,5 @@ def _header(volume: Volume, z: int, uid: str, sidecar: dict[str, Any], patient_i
 
 
 def _decimal(value: float) -> str:
-    """At most sixteen characters, as DICOM's decimal strings demand."""
+    """Return at most sixteen characters, as DICOM's decimal strings demand."""
     return f"{round(float(value), 9):.9g}"[:16]

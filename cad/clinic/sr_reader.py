@@ -19,12 +19,13 @@ REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
 TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
+PROBABILITY = "111047"
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
 
 
 @dataclass
 class RoiReport:
-    """One measurement group.
+    """Hold one measurement group.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class RoiReport:
 
 @dataclass
 class Report:
-    """A report: whose, of which study, observed by which device, and its groups."""
+    """Hold a report: whose, of which study, observed by which device, and its groups."""
 
     patient_id: str
     study_uid: str
@@ -143,7 +144,7 @@ def _roi(group: Dataset) -> RoiReport:
 
 
 def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
-    """Everything that is referred to must be listed as evidence."""
+    """Refuse a reference to something that is not listed as evidence."""
     listed = {
         str(instance.ReferencedSOPInstanceUID)
         for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])

@@ -15,7 +15,7 @@ from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
 
 # Raised whenever measured numbers change meaning, so that results of older code are recomputed.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
 

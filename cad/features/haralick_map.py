@@ -51,11 +51,18 @@ def haralick_map(
     CadError
         For an empty mask, a radius below 1, or a bin width that gives too many levels.
     """
-    region = Regions.from_masks([mask & np.isfinite(image.array)])
+    counted = np.isfinite(image.array)
+    if texture.range:
+        counted &= (image.array >= texture.range[0]) & (image.array <= texture.range[1])
+    region = Regions.from_masks([mask & counted])
     if not len(region.index):
         raise CadError("the mask has no voxel with a value")
     levels, n_levels = discretise(
-        region.values(image.array), region.start, texture.bins, texture.bin_width
+        region.values(image.array),
+        region.start,
+        texture.bins,
+        texture.bin_width,
+        texture.range[0] if texture.range else None,
     )
     found = haralick_windows(
         levels, int(n_levels[0]), region, radius, texture.distance, aggregation_of(texture), jobs

@@ -1,9 +1,11 @@
 """Grey-level discretisation, and the 23 intensity-histogram features of IBSI.
 
 A fixed bin number divides the region's own range: level = floor(N (v - min) / (max - min)) + 1, the
-maximum belongs to level N. A fixed bin width cuts at multiples of the width and counts levels from
-the lowest one that the region reaches: level = floor(v / w) - floor(min / w) + 1. A constant region
-has one level, 1. Then entropy is 0, uniformity 1, both gradients are 0 at level 1.
+maximum belongs to level N. A fixed bin width with an anchor counts from there: level = floor((v -
+anchor) / w) + 1 (IBSI, with the lower bound of the re-segmentation range); without one it cuts at
+multiples of the width and counts from the lowest level that the region reaches: level = floor(v /
+w) - floor(min / w) + 1. A constant region without an anchor has one level, 1. In one level entropy
+is 0, uniformity 1, both gradients are 0 at level 1.
 """
 
 from __future__ import annotations
@@ -50,7 +52,11 @@ MAX_LEVELS = 1024
 
 
 def discretise(
-    values: np.ndarray, start: np.ndarray, bins: int | None, bin_width: float | None
+    values: np.ndarray,
+    start: np.ndarray,
+    bins: int | None,
+    bin_width: float | None,
+    anchor: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the grey levels of each region's values.
 
@@ -64,6 +70,8 @@ def discretise(
         Number of bins over each region's range; goes before ``bin_width``.
     bin_width : float or None
         Width of a bin in the unit of the values.
+    anchor : float or None
+        Where the first bin of that width begins; no value lies below it.
 
     Returns
     -------
@@ -85,13 +93,19 @@ def discretise(
     levels = np.empty(len(values), np.int64)
     n_levels = np.empty(len(start) - 1, np.int64)
     _discretise(
-        np.ascontiguousarray(values, float), start, bins or 0, bin_width or 0.0, levels, n_levels
+        np.ascontiguousarray(values, float),
+        start,
+        bins or 0,
+        bin_width or 0.0,
+        np.nan if anchor is None else anchor,
+        levels,
+        n_levels,
     )
     if n_levels.size and n_levels.max() > MAX_LEVELS:
         raise CadError(
             f"a bin width of {bin_width:g} cuts a region into {n_levels.max()} levels; "
             f"at most {MAX_LEVELS} are allowed",
-            hint="widen features.texture.bin_width, or set features.texture.bins",
+            hint="widen bin_width in features.texture (T2) or texture_adc, or set bins",
         )
     return levels, n_levels
 
@@ -124,6 +138,7 @@ def _discretise(
     start: np.ndarray,
     bins: int,
     width: float,
+    anchor: float,
     levels: np.ndarray,
     n_levels: np.ndarray,
 ) -> None:
@@ -139,7 +154,9 @@ def _discretise(
             high = max(high, values[i])
         top = 1
         for i in range(a, b):
-            if high == low:
+            if bins == 0 and not np.isnan(anchor):
+                level = math.floor((values[i] - anchor) / width) + 1
+            elif high == low:
                 level = 1
             elif bins > 0:
                 # The maximum itself would open a level bins + 1.

@@ -16,7 +16,7 @@ from cad.features.histogram import HISTOGRAM, discretise, histogram_features
 from cad.features.images import Prepared
 from cad.features.intensity import STATISTICS, statistics
 from cad.features.regions import Regions, keep_finite
-from cad.features.registry import statistics_of
+from cad.features.registry import counts_voxels, statistics_of
 from cad.imaging.geometry import MIN_VOXELS
 from cad.settings import FeatureSettings, TextureSettings
 
@@ -28,8 +28,9 @@ _AGGREGATION = {
     ("3D", "averaged"): "3D_avg",
 }
 
-# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it. How good
-# the fits are is said of all voxels.
+# A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
+# of a region where the model fits less than this share. How good fits are is said of all voxels.
+MIN_FITTED = 0.5
 UNFIT = "_did_not_fit"
 FIT_QUALITY = (UNFIT, "_r2", "_residual")
 
@@ -37,6 +38,19 @@ FIT_QUALITY = (UNFIT, "_r2", "_residual")
 def aggregation_of(texture: TextureSettings) -> str:
     """Return IBSI's name of the settings' aggregation."""
     return _AGGREGATION[texture.dimension, texture.aggregation]
+
+
+def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
+    """Return the texture settings of a modality."""
+    return settings.texture_adc if modality == "adc" else settings.texture
+
+
+def resegmented(values: np.ndarray, texture: TextureSettings) -> np.ndarray:
+    """Replace values outside the re-segmentation range by NaN."""
+    if texture.range is None:
+        return values
+    low, high = texture.range
+    return np.where((values >= low) & (values <= high), values, np.nan)
 
 
 def measure(
@@ -59,7 +73,8 @@ def measure(
         In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
         has no pair of neighbours for co-occurrence. Statistics weigh voxels by the region's share
         of them, histogram and co-occurrence take its core. Kinetic parameters of voxels that did
-        not fit are left out; fit quality (R2, residual, share that did not fit) is of all voxels.
+        not fit are left out, and are NaN for a region where less than half fits; fit quality (R2,
+        residual, share that did not fit) is of all voxels.
     """
     columns = (
         _measure_maps(prepared, regions, settings)
@@ -70,6 +85,7 @@ def measure(
         name: values
         for name, values in columns.items()
         if not any(fnmatchcase(name, pattern) for pattern in settings.exclude)
+        and (settings.counting or not counts_voxels(name))
     }
 
 
@@ -78,21 +94,24 @@ def _measure_image(
 ) -> dict[str, np.ndarray]:
     name, image, families = prepared.name, prepared.grid.array, settings.families
     columns: dict[str, np.ndarray] = {}
+    texture = texture_of(settings, name)
     core = regions.core()
-    values = core.values(image)
+    values = resegmented(core.values(image), texture)
     finite, start, kept = keep_finite(values, core.start)
-    texture = settings.texture
-    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width)
+    anchor = texture.range[0] if texture.range else None
+    levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
     if "intensity" in families:
-        columns |= _statistics(f"{name}_intensity", regions.values(image), regions)
+        inside = resegmented(regions.values(image), texture)
+        columns |= _statistics(f"{name}_intensity", inside, regions)
     if "histogram" in families:
         found = histogram_features(levels, start, n_levels)
+        found[np.diff(start) < MIN_VOXELS] = np.nan
         columns |= {f"{name}_histogram_{f}": found[:, i] for i, f in enumerate(HISTOGRAM)}
     if "gradient" in families:
-        inside = regions.voxels()
+        voxels = regions.voxels()
         for family, gradient in (
-            ("sobel", sobel_map(image, prepared.grid.spacing, inside)),
-            ("kirsch", kirsch_map(image, inside)),
+            ("sobel", sobel_map(image, prepared.grid.spacing, voxels)),
+            ("kirsch", kirsch_map(image, voxels)),
         ):
             columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions)
     if "haralick" in families:
@@ -114,6 +133,7 @@ def _measure_maps(
         for stem, image in prepared.maps.items()
         if stem.endswith(UNFIT)
     }
+    fits = {model: _fits(lost, regions) for model, lost in unfit.items()}
     for stem, image in prepared.maps.items():
         family = "semiquantitative" if stem.startswith("dce_semi_") else "kinetic"
         if family not in settings.families:
@@ -122,9 +142,20 @@ def _measure_maps(
         if not stem.endswith(FIT_QUALITY):
             model = next((m for m in unfit if stem.startswith(f"{m}_")), None)
             if model is not None:
-                values[unfit[model]] = np.nan
+                values[unfit[model] | ~fits[model]] = np.nan
         columns |= _statistics(stem, values, regions)
     return columns
+
+
+def _fits(unfit: np.ndarray, regions: Regions) -> np.ndarray:
+    """Return, for every voxel, whether the model fits enough of its region."""
+    weight = np.ones(len(unfit)) if regions.weight is None else regions.weight
+    limits = list(zip(regions.start[:-1], regions.start[1:], strict=True))
+    good = [
+        float((weight[a:b] * ~unfit[a:b]).sum()) >= MIN_FITTED * float(weight[a:b].sum())
+        for a, b in limits
+    ]
+    return np.repeat(np.array(good, bool), np.diff(regions.start))
 
 
 def _statistics(stem: str, values: np.ndarray, regions: Regions) -> dict[str, np.ndarray]:

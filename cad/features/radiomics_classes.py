@@ -15,6 +15,7 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.features.images import Prepared
+from cad.features.measure import texture_of
 from cad.features.regions import Regions
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings
@@ -73,13 +74,13 @@ def radiomics_features(
             continue
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
-        found = _one(image, image.with_array(mask.reshape(regions.shape)), settings)
+        found = _one(image, image.with_array(mask.reshape(regions.shape)), settings, prepared.name)
         for name, value in found.items():
             columns.setdefault(f"{prepared.name}_{name}", np.full(regions.count, np.nan))[r] = value
     return columns
 
 
-def _one(image: Volume, mask: Volume, settings: FeatureSettings) -> dict[str, float]:
+def _one(image: Volume, mask: Volume, settings: FeatureSettings, modality: str) -> dict[str, float]:
     import radiomics
     from radiomics import gldm, glrlm, glszm, ngtdm, shape
 
@@ -91,7 +92,7 @@ def _one(image: Volume, mask: Volume, settings: FeatureSettings) -> dict[str, fl
         "gldm": gldm.RadiomicsGLDM,
         "ngtdm": ngtdm.RadiomicsNGTDM,
     }
-    texture = settings.texture
+    texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
     found: dict[str, float] = {}
     for name in settings.radiomics:

@@ -20,17 +20,18 @@ from cad.features.images import (
     prepare,
     roi_union,
 )
-from cad.features.measure import UNFIT, measure
+from cad.features.measure import UNFIT, measure, resegmented, texture_of
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import Regions
+from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
-from cad.settings import PipelineSettings
+from cad.settings import FeatureSettings, PipelineSettings
 
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
@@ -138,7 +139,7 @@ def extract(
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    columns: dict[str, np.ndarray] = {}
+    columns = _region_columns(work, kept, settings)
     for name in names:
         own = [drawn[roi.roi_id][name] for roi in kept]
         result.notes += _left_out(name, own, kept)
@@ -148,6 +149,17 @@ def extract(
         result.maps["adc"] = study.adc
     result.rows = pd.concat([result.rows, pd.DataFrame(columns, index=result.rows.index)], axis=1)
     return result
+
+
+def _region_columns(
+    study: Study, rois: list[Roi], settings: PipelineSettings
+) -> dict[str, np.ndarray]:
+    """Measure size and position where the settings name them."""
+    wanted = {f for f in ("size", "position") if f in settings.features.families}
+    if not wanted or not rois:
+        return {}
+    found = size_columns(study, [roi.label for roi in rois])
+    return {name: values for name, values in found.items() if name.split("_")[0] in wanted}
 
 
 def _drawn(study: Study, names: list[str], failures: list[CadError]) -> dict[str, dict[str, Drawn]]:
@@ -213,7 +225,7 @@ def _modality(
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
-    for what, values in _provenance(prepared, drawn, regions).items():
+    for what, values in _provenance(prepared, drawn, regions, settings.features).items():
         result.provenance[f"{PREFIX}{what}"] = values
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
@@ -228,7 +240,7 @@ def _modality(
 
 
 def _provenance(
-    prepared: Prepared, drawn: list[Drawn], regions: Regions
+    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: FeatureSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
@@ -246,15 +258,18 @@ def _provenance(
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
     say(f"{name}_voxels", [d.voxels for d in drawn])
     say(f"{name}_purity", [d.purity for d in drawn])
-    say(f"{name}_valid", _valid(prepared, regions))
+    say(f"{name}_valid", _valid(prepared, regions, settings))
     return found
 
 
-def _valid(prepared: Prepared, regions: Regions) -> list[float]:
+def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
     unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
-    values = regions.values(prepared.grid.array if unfit is None else unfit)
-    good = np.isfinite(values) if unfit is None else values == 0
+    if unfit is None:
+        texture = texture_of(settings, prepared.name)
+        good = np.isfinite(resegmented(regions.values(prepared.grid.array), texture))
+    else:
+        good = regions.values(unfit) == 0
     weight = np.ones(len(good)) if regions.weight is None else regions.weight
     found = []
     for first, last in zip(regions.start[:-1], regions.start[1:], strict=True):

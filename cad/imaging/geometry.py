@@ -2,10 +2,10 @@
 
 A region is a set of mask voxels, each a solid box. Its occupancy of a voxel of another grid is the
 share of that voxel's volume which the boxes fill; a voxel belongs to the region when the share is
-at least one half (METHODS 7). Where the axes of both grids are parallel the share is computed
-exactly, as a product of overlap lengths along the three axes; where they are tilted against each
-other every voxel is sampled at evenly spaced points, at least six an axis and a third of a mask
-voxel apart.
+at least one half (docs/methods.md 7). Where the axes of both grids are parallel the share is
+computed exactly, as a product of overlap lengths along the three axes; where they are tilted
+against each other every voxel is sampled at evenly spaced points, at least six an axis and a third
+of a mask voxel apart.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIN_SAMPLES, _MAX_SAMPLES = 6, 16
 
 
 def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
-    """Voxels of ``grid`` of which the mask fills at least one half.
+    """Return the voxels of ``grid`` of which the mask fills at least one half.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
 
 
 def occupancy(share: Volume, grid: Volume) -> Volume:
-    """Share (0 to 1, float32) of every voxel of ``grid`` that a region fills.
+    """Return the share (0 to 1, float32) of every voxel of ``grid`` that a region fills.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
 
 
 def resample_image(image: Volume, grid: Volume) -> Volume:
-    """Linear interpolation on ``grid``, float32, NaN outside the image's field of view."""
+    """Interpolate linearly on ``grid``, float32, NaN outside the image's field of view."""
     source = image.with_array(image.array.astype(np.float32)).to_sitk()
     reference = sitk.Image([int(n) for n in grid.shape[::-1]], sitk.sitkUInt8)
     reference.SetSpacing([float(v) for v in grid.spacing])
@@ -73,7 +73,7 @@ def resample_image(image: Volume, grid: Volume) -> Volume:
 
 
 def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
-    """The region's mask in another grid of its study.
+    """Return the region's mask in another grid of its study.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
 
 
 def overlaps(a: Volume, b: Volume) -> bool:
-    """Whether the boxes that two grids fill meet (separating planes along the axes of both)."""
+    """Tell whether the boxes of two grids meet (separating planes along the axes of both)."""
     for one, other in ((a, b), (b, a)):
         corners = (
             np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
@@ -155,7 +155,7 @@ def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
 
 
 def _filled(array: np.ndarray) -> np.ndarray:
-    """Indices (z, y, x) of non-zero voxels; four times faster than ``argwhere`` when few are."""
+    """Return indices (z, y, x) of non-zero voxels; ``argwhere`` is slower when few are."""
     return np.stack(np.unravel_index(np.flatnonzero(array), array.shape), axis=1)
 
 
@@ -172,7 +172,7 @@ def _centre(grid: Volume) -> np.ndarray:
 
 
 def _occupancy(mask: Volume, grid: Volume) -> np.ndarray:
-    """Share of each voxel of ``grid`` that the boolean mask fills, shape of ``grid``."""
+    """Return the share of each voxel of ``grid`` that the boolean mask fills, shape of ``grid``."""
     share = np.zeros(grid.shape)
     found = _filled(mask.array)
     if not len(found):
@@ -202,7 +202,7 @@ def _occupancy(mask: Volume, grid: Volume) -> np.ndarray:
 def _window(
     step: np.ndarray, start: np.ndarray, box: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """First and one-past-last index (x, y, z) of the grid that the mask's box can touch."""
+    """Return first and one-past-last index (x, y, z) of the grid that the mask's box can touch."""
     corners = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
     index = (corners * np.array(box[::-1]) - 0.5) @ step.T + start
     first = np.clip(np.floor(index.min(axis=0) + 0.5).astype(int), 0, None)
@@ -213,7 +213,7 @@ def _window(
 def _exact(
     box: np.ndarray, step: np.ndarray, start: np.ndarray, axes: np.ndarray, size: np.ndarray
 ) -> np.ndarray:
-    """Shares for parallel axes: one matrix of overlap lengths per axis, (z, y, x) out."""
+    """Return shares for parallel axes: one matrix of overlap lengths per axis, (z, y, x) out."""
     out = box.astype(float)
     order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]  # mask axis of each grid axis
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
@@ -232,7 +232,7 @@ def _exact(
 
 
 def _sampled(box: np.ndarray, step: np.ndarray, start: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Shares by evenly spaced points inside every voxel, (z, y, x) out."""
+    """Return shares by evenly spaced points inside every voxel, (z, y, x) out."""
     inverse = np.linalg.inv(step)
     # Length of one grid step in mask voxels says how many points are a third of one apart.
     reach = np.abs(inverse).max(axis=0)

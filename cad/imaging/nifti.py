@@ -175,7 +175,7 @@ def _number(sidecar: dict[str, Any], key: str, path: Path) -> float | None:
 
 
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
+    """Return voxels (x, y, z[, t]) and the voxel-to-LPS matrix in mm."""
     if not path.is_file():
         raise CadError("no such image file", file=path)
     try:

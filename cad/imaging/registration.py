@@ -28,7 +28,7 @@ _DIGITS = 7
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """Result of one alignment.
+    """Hold the result of one alignment.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class Registration:
     angle_deg: float = 0.0
 
     def apply(self, image: Volume) -> Volume:
-        """The image in its new place: same voxels, other origin and direction."""
+        """Return the image in its new place: same voxels, other origin and direction."""
         return _moved(image, self.matrix)
 
 
 def align_study(study: Study) -> tuple[Study, list[Registration]]:
-    """ADC and dynamic series (with its flip-angle images) of a study aligned to its T2 image.
+    """Align a study's ADC and dynamic series (with its flip-angle images) to its T2 image.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
 
 
 def dce_reference(dynamic: Dynamic) -> Volume:
-    """Mean of the last third of the frames: enhanced, little noise, no bolus."""
+    """Return the mean of the last third of the frames: enhanced, little noise, no bolus."""
     late = dynamic.frames[-max(len(dynamic.frames) // 3, 1) :]
     return dynamic.grid.with_array(late.mean(axis=0, dtype=np.float32))
 
@@ -116,7 +116,7 @@ def dce_reference(dynamic: Dynamic) -> Volume:
 def register_rigid(
     moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
 ) -> Registration:
-    """Rigid transform that brings ``moving`` in line with ``fixed``.
+    """Find the rigid transform that brings ``moving`` in line with ``fixed``.
 
     Mattes mutual information on all voxels of the region, regular-step descent on three scales;
     without random sampling, so that the result repeats.
@@ -165,7 +165,7 @@ def register_rigid(
 
 
 def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
-    """Mutual information (nats) of two images on one grid, 32 x 32 bins between percentiles 1, 99.
+    """Return mutual information (nats) of two images, 32 x 32 bins between percentiles 1, 99.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
 
 
 def _region(study: Study, fixed: Volume) -> np.ndarray:
-    """Box around gland or regions with a margin, on the T2 grid."""
+    """Return the box around gland or regions with a margin, on the T2 grid."""
     for mask in (study.gland, study.roi_map):
         if mask is None:
             continue
@@ -211,7 +211,7 @@ def _region(study: Study, fixed: Volume) -> np.ndarray:
 
 
 def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
-    """The fixed grid cropped to the region, in-plane voxels no smaller than the working size."""
+    """Crop the fixed grid to the region, in-plane voxels no smaller than the working size."""
     inside = np.argwhere(region) if region is not None else None
     low = inside.min(axis=0) if inside is not None else np.zeros(3, int)
     high = inside.max(axis=0) + 1 if inside is not None else np.array(fixed.shape)
@@ -230,7 +230,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
 def _compared(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
-    """Voxels of the working grid that the moving image covers before it is moved."""
+    """Return the voxels of the working grid that the moving image covers before it is moved."""
     covered = np.isfinite(resample_image(moving, target).array)
     covered &= np.isfinite(resample_image(fixed, target).array)
     if region is not None:
@@ -275,7 +275,7 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
 
 
 def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
-    """4 x 4 matrix of a rigid transform about its centre."""
+    """Return the 4 x 4 matrix of a rigid transform about its centre."""
     rotation = np.array(transform.GetMatrix()).reshape(3, 3)
     centre = np.array(transform.GetCenter())
     matrix = np.eye(4)

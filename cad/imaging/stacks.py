@@ -215,7 +215,7 @@ def _check_alike(item: Frame, head: Frame) -> None:
 
 
 def _distance(along: np.ndarray, ordered: list[Frame]) -> float:
-    """Distance between neighbouring slices, mm; refuse gaps and copies."""
+    """Return the distance between neighbouring slices, mm; refuse gaps and copies."""
     if len(along) == 1:
         thickness = ordered[0].thickness
         if not thickness or thickness <= 0:

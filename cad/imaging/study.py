@@ -97,5 +97,5 @@ class Study:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """Names of the modalities that the study has, in the order of the table."""
+        """Return the names of the modalities that the study has, in the order of the table."""
         return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)

@@ -301,13 +301,19 @@ def check_precomputed(K: Array) -> None:
     _prove_semi_definite(K[::every, ::every].copy(), size)
 
 
-def _prove_semi_definite(part: Array, size: float) -> None:
-    """Refuse a block of a kernel matrix that is not positive semi-definite, to 1e-8 of ``size``."""
-    shifted = part.copy()
-    shifted.flat[:: len(part) + 1] += 1e-8 * max(size, 1e-300)
-    if dpotrf(shifted.T, lower=1, clean=0, overwrite_a=1)[1] == 0:
+def _prove_semi_definite(block: Array, size: float) -> None:
+    """Refuse a block of a kernel matrix that is not positive semi-definite, to 1e-8 of ``size``.
+
+    The lower triangle of ``block`` is overwritten by its factor.
+    """
+    ridge = 1e-8 * max(size, 1e-300)
+    diagonal = np.diagonal(block).copy()
+    block.flat[:: len(block) + 1] += ridge
+    # LAPACK sees the transpose: what is its upper triangle is the lower one here.
+    if dpotrf(block.T, lower=0, clean=0, overwrite_a=1)[1] == 0:
         return
-    lowest = float(np.linalg.eigvalsh(part)[0])
+    block.flat[:: len(block) + 1] = diagonal
+    lowest = float(np.linalg.eigvalsh(block, UPLO="U")[0])
     raise ValueError(
         f"the kernel matrix is not positive semi-definite: eigenvalue {lowest:.3g}; "
         "use a positive semi-definite kernel, or clip its negative eigenvalues"

@@ -1,6 +1,6 @@
 """Pairwise hinge problems: thousands of pair rows that live on about a hundred points.
 
-Positives p, negatives q and unlabelled points m give the rows of METHODS 2,
+Positives p, negatives q and unlabelled points m give the rows of docs/methods.md 2,
 
     f_p - f_q >= 1,    f_m - f_q - M d_m >= 1 - M,    f_p - f_m + M d_m >= 1,    0 <= d <= 1,
 
@@ -85,7 +85,7 @@ class PairwiseProblem:
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     def general(self) -> Problem:
-        """Return the same rows in the general form of METHODS 2, for reference solvers."""
+        """Return the same rows in the general form of docs/methods.md 2, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])

@@ -1,7 +1,7 @@
 """The convex problem behind every kernel learner, and a solution that judges itself.
 
 Training points x_1..x_n with kernel matrix K, f = K beta, and extra scalars u (intercept, sigmoid
-scale, soft labels), each free or boxed (METHODS 2)::
+scale, soft labels), each free or boxed (docs/methods.md 2)::
 
     min over beta, u   1/2 beta' K beta + sum_j c_j max(0, t_j - a_j' f - b_j' u)^r
 

@@ -38,7 +38,9 @@ class RejectRule:
 
 
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
-    """Return the double hinge that touches the log-loss at logit P- and P+ (METHODS 3, [A14] (7)).
+    """Return the double hinge that touches the log-loss at logit P- and logit P+.
+
+    [A14] (7), docs/methods.md 3.
 
     Parameters
     ----------
@@ -74,7 +76,7 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
 
 
 def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
-    """Return the generalised hinge psi_r and its threshold delta_0 (METHODS 3).
+    """Return the generalised hinge psi_r and its threshold delta_0 (docs/methods.md 3).
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Reference solvers of the pairwise problem: the paper's semidefinite program, and a QP.
 
-[W14] Theorems 1 and 2 hand SSLROC to a semidefinite solver. With METHODS 2's corrections (the
-box 0 <= d <= 1, the coupling v / sqrt 2 with corner t - psi'e, and diag(1 / (2c)) for the squared
-hinge) it has the optimum of the pairwise problem, so it is kept as an oracle for tiny instances.
-cvxopt is GPL-3 and is imported only here and only when asked for.
+[W14] Theorems 1 and 2 hand SSLROC to a semidefinite solver. With the corrections of
+docs/methods.md 2 (the box 0 <= d <= 1, the coupling v / sqrt 2 with corner t - psi'e, and
+diag(1 / (2c)) for the squared hinge) it has the optimum of the pairwise problem, so it is kept as
+an oracle for tiny instances. cvxopt is GPL-3 and is imported only here and only when asked for.
 """
 
 from __future__ import annotations

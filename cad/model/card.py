@@ -36,7 +36,8 @@ def metadata(
     participants: pd.DataFrame,
     simulated: bool,
     metrics: dict[str, Any],
-    outlier: dict[str, Any],
+    typicality: dict[str, Any] | None,
+    provenance: dict[str, Any],
     parents: list[str],
 ) -> dict[str, Any]:
     """Return the metadata of a bundle (``metadata.json``).
@@ -59,8 +60,10 @@ def metadata(
         Whether any of them is simulated.
     metrics : dict
         The validation's measures.
-    outlier : dict
-        Method and limit of the check for regions unlike the training cohort.
+    typicality : dict or None
+        Limits beyond which a region is unlike the training cohort; None for too few patients.
+    provenance : dict
+        How the training rows were measured (:func:`cad.features.provenance.summary`).
     parents : list of str
         Models whose training tables are part of this one's.
     """
@@ -89,7 +92,8 @@ def metadata(
             "extends": parents,
         },
         "validation": {key: metrics.get(key) for key in _KEPT},
-        "outlier": outlier,
+        "typicality": typicality,
+        "provenance": provenance,
         "intended_use": INTENDED_USE,
         "limits": LIMITS,
     }
@@ -132,8 +136,7 @@ def card(meta: dict[str, Any]) -> str:
         "",
         *_measures(meta["validation"], meta["pipeline"]["validate"]["scheme"]),
         "",
-        f"Regions unlike the training cohort are marked: {meta['outlier']['method']}, "
-        f"limit {meta['outlier']['limit']:.3g}.",
+        _marked(meta["typicality"]),
         "",
         "## Versions",
         "",
@@ -146,6 +149,15 @@ def card(meta: dict[str, Any]) -> str:
 def _told(counts: dict[str, int] | None) -> list[str]:
     """Return the line on certain and soft labels, of a learner that tells them apart."""
     return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
+
+
+def _marked(typicality: dict[str, Any] | None) -> str:
+    if typicality is None:
+        return "Too few patients to say which new regions are unlike the training cohort."
+    return (
+        "Regions unlike the training cohort are marked, with the image and family that is: limits "
+        "that flag 3 % of regions of held-out training patients."
+    )
 
 
 def _carries(rows: bool) -> str:

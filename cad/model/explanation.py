@@ -1,4 +1,4 @@
-"""Say which features moved a region's decision value, and how unlike the training cohort it is."""
+"""Say which features moved a region's decision value."""
 
 from __future__ import annotations
 
@@ -88,21 +88,3 @@ def _percentile(column: np.ndarray, value: float) -> float:
     if not finite.size or not np.isfinite(value):
         return float("nan")
     return float(100 * ((finite < value).mean() + 0.5 * (finite == value).mean()))
-
-
-def feature_distance(estimator: Any, rows: np.ndarray) -> np.ndarray:
-    """Measure how unlike the training cohort each region is, in standard deviations.
-
-    Root mean square over the features that the learner sees, each standardised with the training
-    cohort's mean and standard deviation; shape (n,). About 1 for a typical region.
-    """
-    seen = estimator[:-1].transform(rows)
-    return np.sqrt(np.mean(np.square(seen), axis=1))
-
-
-def outlier_limit(estimator: Any, training: np.ndarray) -> dict[str, Any]:
-    """Return the distance that 99 % of the training regions do not exceed, and how it is made."""
-    return {
-        "method": "root mean square of standardised features, 99th percentile of training regions",
-        "limit": float(np.quantile(feature_distance(estimator, training), 0.99)),
-    }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,129 +11,15 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from cad.errors import CadError
 from cad.files import write_atomic
 from cad.reports.figures import draw_figures, inline
-from cad.reports.images import (
-    SCALE_BAR_MM,
-    AlignmentView,
-    KeyImage,
-    StudyImages,
-    alignments,
-    key_images,
-    key_slice,
-    read_images,
-    viewer_data,
-)
-from cad.reports.plots import (
-    CurvePlot,
-    ReasonBar,
-    curve_plot,
-    measured,
-    probability_text,
-    reason_bars,
-)
+from cad.reports.images import SCALE_BAR_MM
+from cad.reports.plots import probability_text
 from cad.reports.tables import metric_tables
-from cad.run_folder import RunFolder
-from cad.run_folder.results import Reason, Region, Results, read_results
+from cad.reports.views import Patient, list_patients, study_views
+from cad.run_folder.results import Region, Results, read_results
 
 TEMPLATES = Path(__file__).parent / "templates"
-KEY_LAYERS = ("t2w", "adc", "enhancement")
-# Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
-SLICES_BYTES = 4_500_000
-LOSSY_QUALITIES = (92, 80, 60)
-# What a page warns about; it changes no number.
-POOR_FIT_R2 = 0.8
-SMALL_MM3 = 65.0  # a ball of 5 mm diameter
-
-ACTIONS = {
-    "malignant": "above the site's upper threshold: treat as suspicious, consider as biopsy target",
-    "refer": "between the site's thresholds: no decision, have it read again",
-    "benign": "below the site's lower threshold: no suspicion at the site's costs",
-    "": "no probability: see what was missing or failed",
-}
-NOT_BENIGN = (
-    "below the site's lower threshold, but unlike the regions that the model learned from: benign "
-    "is not stated, have it read again"
-)
-MODALITIES = {"t2w": "T2", "adc": "ADC", "dce": "DCE"}
-
-
-@dataclass(frozen=True)
-class RegionView:
-    """A region as its card shows it."""
-
-    region: Region
-    anchor: str
-    action: str
-    images: list[KeyImage]
-    slice_number: int | None
-    z_mm: float | None
-    columns: dict[str, str]
-    facts: list[tuple[str, str]]
-    fit: str
-    curve: CurvePlot | None
-    no_curve: str
-    reasons: list[ReasonBar]
-    warnings: list[str]
-
-
-@dataclass(frozen=True)
-class StudyView:
-    """A study on its patient's page."""
-
-    study: str
-    regions: list[RegionView]
-    viewer: dict[str, Any] | None
-    n_slices: int
-    missing: list[str]
-    notes: list[str]
-    failures: list[dict[str, str]]
-    alignments: list[AlignmentView] = field(default_factory=list)
-
-
-@dataclass
-class Patient:
-    """What the index says of a patient, and what the patient's page is made from."""
-
-    patient: str
-    regions: list[Region] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)
-    missing: set[str] = field(default_factory=set)
-
-    @property
-    def page(self) -> str:
-        """File name of the patient's page."""
-        return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
-
-    @property
-    def ranked(self) -> list[Region]:
-        """Regions, most probable first; those without a probability last."""
-        return sorted(self.regions, key=lambda r: -1.0 if r.probability is None else r.probability,
-                      reverse=True)  # fmt: skip
-
-    @property
-    def top(self) -> Region | None:
-        """The region of highest probability."""
-        return self.ranked[0] if self.regions and self.ranked[0].probability is not None else None
-
-    @property
-    def status(self) -> str:
-        """``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI`` or ``failed``.
-
-        Not the cohort's ``complete``, which says that every study has regions.
-        """
-        if self.top is None:
-            awaiting = any(f["reason"].startswith("awaiting ROI") for f in self.failures)
-            return "awaiting ROI" if awaiting else "failed"
-        if self.failures or any(r.probability is None for r in self.regions):
-            return "scored in part"
-        lacking = " and ".join(sorted(self.missing))
-        return f"scored without {lacking}" if lacking else "scored"
-
-    def count(self, decision: str) -> int:
-        """Regions with this decision."""
-        return sum(r.decision == decision for r in self.regions)
 
 
 def write_report(run: Path) -> Path:
@@ -175,23 +59,8 @@ def write_report(run: Path) -> Path:
     return index
 
 
-def list_patients(results: Results) -> list[Patient]:
-    """Every patient that the run knows, by falling highest probability."""
-    found: dict[str, Patient] = {}
-    for region in results.regions:
-        found.setdefault(region.patient, Patient(region.patient)).regions.append(region)
-    for failure in results.failures:
-        patient = failure.get("participant_id", "")
-        if patient:
-            found.setdefault(patient, Patient(patient)).failures.append(failure)
-    return sorted(
-        found.values(),
-        key=lambda p: (-(p.top.probability or 0.0) if p.top else 1.0, p.patient),
-    )
-
-
 def _patient_page(results: Results, patient: Patient) -> str:
-    studies = _study_views(results, patient)
+    studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
     return _template("patient.html.j2").render(
         **_common(results),
@@ -209,153 +78,13 @@ def _patient_page(results: Results, patient: Patient) -> str:
     )
 
 
-def _study_views(results: Results, patient: Patient) -> list[StudyView]:
-    names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
-    images = {name: _images(results.folder, name) for name in sorted(names)}
-    viewers = _viewers([v for v in images.values() if isinstance(v, StudyImages)])
-    views = []
-    for name, shown in images.items():
-        own = [r for r in patient.ranked if r.study == name]
-        failures = [f for f in patient.failures if _study_of(f) == name]
-        if isinstance(shown, str):
-            views.append(StudyView(name, [_region_view(results, r, None) for r in own], None, 0,
-                                   [], [shown] if own else [], failures))  # fmt: skip
-            continue
-        missing = [MODALITIES.get(m, m) for m in shown.meta.get("missing", [])]
-        patient.missing.update(missing)
-        views.append(
-            StudyView(
-                study=name,
-                regions=[_region_view(results, r, shown) for r in own],
-                viewer=_with_regions(viewers.pop(0), own),
-                n_slices=len(shown.z_mm),
-                missing=missing,
-                notes=[n for n in map(str, shown.meta.get("notes", [])) if not _said(n)],
-                failures=failures,
-                alignments=alignments(shown),
-            )
-        )
-    return views
-
-
-def _said(note: str) -> bool:
-    """Whether a note repeats that a modality is missing, which its study says in any case."""
-    return note.startswith("missing modality: ") or note.endswith(": its features are missing")
-
-
-def _study_of(failure: dict[str, str]) -> str:
-    return failure.get("study_id") or failure["participant_id"]
-
-
-def _images(folder: RunFolder, study: str) -> StudyImages | str:
-    """Return the study's images, or the sentence that says why there are none."""
-    path = folder.study(study)
-    if path.parent.resolve() != path.resolve().parent or not path.is_file():
-        return "the run folder holds no images of this study"
-    try:
-        return read_images(folder, study)
-    except CadError as error:
-        return f"{path.name}: {error.problem}"
-
-
-def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
-    """Scroller data of a page's studies, as good as the page's weight allows."""
-    made: list[dict[str, Any]] = []
-    for quality in (None, *LOSSY_QUALITIES):
-        made = [viewer_data(images, quality) for images in studies]
-        weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
-        if weight <= SLICES_BYTES:
-            break
-    for data in made:
-        data["lossy"] = quality is not None
-    return made
-
-
-def _with_regions(viewer: dict[str, Any], regions: list[Region]) -> dict[str, Any]:
-    listed = [
-        {
-            "id": r.roi,
-            "label": min(r.label, 255),
-            "decision": r.decision,
-            "text": f"{r.roi}  P {probability_text(r.probability)}",
-        }
-        for r in regions
-    ]
-    return {**viewer, "regions": listed}
-
-
-def _region_view(results: Results, region: Region, images: StudyImages | None) -> RegionView:
-    known = images.rois.get(region.roi, {}) if images else {}
-    z = key_slice(images, region.label) if images else None
-    reasons: list[Reason] = results.reasons.get((region.study, region.roi), [])
-    return RegionView(
-        region=region,
-        anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
-        action=_action(region, results.thresholds),
-        images=key_images(images, region.label, KEY_LAYERS) if images else [],
-        slice_number=None if z is None or images is None else images.slice_numbers[z],
-        z_mm=None if z is None or images is None else float(images.z_mm[z]),
-        columns={key: _measured(known, key) for key in _COLUMNS},
-        facts=[(t, _measured(known, k, unit)) for k, t, unit in _FACTS if known.get(k) is not None],
-        fit=", ".join(
-            f"{t} {_measured(known, k, unit)}" for k, t, unit in _FIT if known.get(k) is not None
-        ),
-        curve=curve_plot(images.curve(region.roi)) if images else None,
-        no_curve=_no_curve(images),
-        reasons=reason_bars(reasons[:5]),
-        warnings=[*region.warnings, *_display_warnings(known, images)],
-    )
-
-
-def _no_curve(images: StudyImages | None) -> str:
-    """Why a region may have no enhancement curve."""
-    absent = images is not None and "dce" in images.meta.get("missing", [])
-    return "This study has no dynamic series." if absent else "No curve was measured here."
-
-
-def _action(region: Region, thresholds: tuple[float, float] | None) -> str:
-    """What a decision means for the region; one may be referred although its P is low."""
-    low = thresholds and region.probability is not None and region.probability < thresholds[0]
-    return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[region.decision]
-
-
-_COLUMNS = ("volume_mm3", "adc_median", "ktrans_median")
-_FACTS = (
-    ("volume_mm3", "volume", "mm³"),
-    ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
-    ("ktrans_median", "median Ktrans", "1/min"),
-)
-_FIT = (
-    ("ktrans_median", "Ktrans", "1/min"),
-    ("ve_median", "ve", ""),
-    ("fit_r2", "R²", ""),
-)
-
-
-def _measured(known: dict[str, Any], key: str, unit: str = "") -> str:
-    value = known.get(key)
-    return "–" if value is None else measured(float(value), unit)
-
-
-def _display_warnings(known: dict[str, Any], images: StudyImages | None) -> list[str]:
-    said = []
-    for modality in images.meta.get("missing", []) if images else []:
-        said.append(f"{MODALITIES.get(modality, modality)} missing: nothing was measured on it")
-    fit = known.get("fit_r2")
-    if fit is not None and fit < POOR_FIT_R2:
-        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
-    volume = known.get("volume_mm3")
-    if volume is not None and volume < SMALL_MM3:
-        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
-    return said
-
-
 def _index_page(results: Results, patients: list[Patient], figures: dict[str, Any]) -> str:
     metrics = results.metrics
     return _template("index.html.j2").render(
         **_common(results),
         patients=patients,
         tables=metric_tables(metrics),
+        findings=_findings(metrics),
         metric_warnings=list(
             dict.fromkeys(
                 [
@@ -374,6 +103,18 @@ def _index_page(results: Results, patients: list[Patient], figures: dict[str, An
         style=_asset("report.css"),
         script=_asset("index.js"),
     )
+
+
+def _findings(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what the run found, each in one sentence."""
+    parts = (
+        ("operating_point", "Decisions"),
+        ("rivals", "Rivals"),
+        ("assisted", "Readers with the tool"),
+        ("ceiling", "What the readers allow"),
+    )
+    found = [(title, (metrics.get(name) or {}).get("sentence")) for name, title in parts]
+    return [(title, sentence) for title, sentence in found if sentence]
 
 
 def _common(results: Results) -> dict[str, Any]:

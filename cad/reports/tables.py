@@ -25,8 +25,12 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
     """Every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
+        _rivals(metrics.get("rivals") or {}),
+        _patients(metrics.get("patient_level") or {}),
+        _operating(metrics.get("operating_point") or {}),
         _operating_points(metrics),
         _readers(metrics.get("readers") or {}),
+        _assisted(metrics.get("assisted") or {}),
         _against_readers(metrics.get("cad_vs_readers") or {}),
         _agreement(metrics.get("agreement") or {}),
         _decisions(metrics.get("decisions") or {}),
@@ -182,3 +186,71 @@ def _folds(folds: list[dict[str, Any]]) -> MetricTable | None:
     ]
     note = "Folds that failed or warned; the others did neither."
     return MetricTable("Folds", note, ["Left out", "Said"], rows[:50])
+
+
+def _rivals(found: dict[str, Any]) -> MetricTable | None:
+    """Return every learner's loss against the readers and against histology."""
+    kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
+             ("histology", "brier"), ("histology", "auc"))  # fmt: skip
+    cells: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in found.get("table") or []:
+        cells.setdefault(row["learner"], {})[(row["against"], row["measure"])] = row
+    shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
+    rows = []
+    for learner, part in cells.items():
+        texts = []
+        for kind in shown:
+            row = part.get(kind) or {}
+            digits = MEASURES[kind[1]].digits
+            mark = " *" if row.get("beyond_chance") else ""
+            texts.append(interval_text(row.get("value"), digits) + mark)
+        rows.append([learner, *texts])
+    head = [f"{MEASURES[m].title} to {against}" for against, m in shown]
+    note = (
+        f"All on the same folds. *: differs from {found.get('reference')} by more than chance "
+        "(paired 95 % interval over patients)."
+    )
+    return MetricTable("Rivals", note, ["Learner", *head], rows)
+
+
+def _patients(part: dict[str, Any]) -> MetricTable | None:
+    if not part:
+        return None
+    rows = [
+        ["Patients (malignant)", f"{part['n']} ({part['positive']})"],
+        ["AUC", interval_text(part["auc"])],
+        ["Average precision", interval_text(part["average_precision"])],
+        ["Calibration slope", interval_text(part["calibration_slope"], 2)],
+        ["Brier score", interval_text(part["brier"])],
+    ]
+    return MetricTable("Patients: any malignant region", part.get("note", ""), ["", ""], rows)
+
+
+def _operating(part: dict[str, Any]) -> MetricTable | None:
+    rows = []
+    for name, value in (("benign", "negative"), ("malignant", "positive")):
+        side = part.get(name)
+        if side:
+            aim = "from the costs" if side["aim"] is None else f"{side['aim']:g}"
+            rows.append(
+                [
+                    name,
+                    f"{side['threshold']:.3f}",
+                    f"{100 * side['share']:.0f} %",
+                    aim,
+                    f"{interval_text(side['observed'], 2)} ({value})",
+                    interval_text(side["validated"], 2),
+                ]
+            )
+    head = ["Decision", "Threshold", "Share", "Aim", "Predictive value", "In left-out patients"]
+    note = "What is promised is the lower end of the last column."
+    return MetricTable("Operating point", note, head, rows)
+
+
+def _assisted(found: dict[str, Any]) -> MetricTable | None:
+    rows = [
+        [reader, str(part["n"]), interval_text(part["alone"]), interval_text(part["with_tool"])]
+        for reader, part in (found.get("readers") or {}).items()
+    ]
+    head = ["Reader", "Regions", "AUC alone", "AUC with the tool"]
+    return MetricTable("Readers with the tool", found.get("sentence") or "", head, rows)

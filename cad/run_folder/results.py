@@ -30,6 +30,10 @@ class Region:
         The classifier's probability and decision value; the readers' mean and spread.
     scores : list of (str, str)
         Reader and score, as given.
+    with_tool : list of (str, float)
+        Reader, and the probability of malignancy given the reader's score and the classifier.
+    patient_probability : float or None
+        That any region of the patient is malignant.
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None
@@ -52,6 +56,8 @@ class Region:
     histology: str
     isup: str
     scores: list[tuple[str, str]]
+    with_tool: list[tuple[str, float]]
+    patient_probability: float | None
     warnings: list[str]
     plausible: list[str] | None
     model: str
@@ -92,6 +98,12 @@ class Results:
     regions: list[Region]
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
+
+    def thresholds_of(self, region: Region) -> tuple[float, float] | None:
+        """Return P- and P+ of the model that scored a region."""
+        models = (self.run.get("model") or {}).get("models") or {}
+        stated = (models.get(region.model) or {}).get("thresholds")
+        return (float(stated[0]), float(stated[1])) if stated else self.thresholds
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
@@ -176,6 +188,12 @@ def _region(row: dict[str, str], path: Path) -> Region:
         histology=_known(row.get("histology")),
         isup=_whole(row.get("isup")),
         scores=_scores(row.get("scores", "")),
+        with_tool=[
+            (reader, value)
+            for reader, text in _scores(row.get("with_tool", ""))
+            if (value := number(text)) is not None
+        ],
+        patient_probability=number(row.get("patient_probability")),
         warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
         plausible=plausible,
         model=_known(row.get("model")),

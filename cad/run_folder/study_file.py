@@ -29,6 +29,7 @@ def write_measured(
     participant_id: str,
     study_id: str,
     rows: pd.DataFrame,
+    provenance: pd.DataFrame,
     notes: list[str],
     failures: list[Failure],
     arrays: Mapping[str, np.ndarray],
@@ -45,6 +46,8 @@ def write_measured(
         Whose it is.
     rows : DataFrame
         ``participant_id, roi_id`` and the features, one row a region.
+    provenance : DataFrame
+        How each was measured, text or numbers, one row a region.
     notes : list of str
         What the reader of a page has to know.
     failures : list of Failure
@@ -65,6 +68,7 @@ def write_measured(
         "feature_names": np.array(names, dtype=str),
         "roi_ids": np.array(rows["roi_id"].astype(str).tolist(), dtype=str),
         "record": np.array(json.dumps(record, sort_keys=True)),
+        "provenance": np.array(provenance.to_json(orient="split", index=False)),
         "key": np.array(key),
     }
     write_atomic(path, _npz(content))
@@ -144,6 +148,19 @@ def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
     for i, (key, texts) in enumerate(keys.items()):
         table.insert(i, key, pd.Series(texts, dtype=str))
     return table
+
+
+def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
+    """Read how the rows of :func:`read_rows` were measured; columns by first appearance."""
+    tables = []
+    for path in paths:
+        with open_study(path) as archive:
+            content = json.loads(str(archive["provenance"]))
+            n_rows = len(archive["roi_ids"])
+        tables.append(
+            pd.DataFrame(content["data"], columns=content["columns"], index=range(n_rows))
+        )
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model: str) -> None:

@@ -122,6 +122,8 @@ class Aggregated:
     ----------
     rois, scores : DataFrame
         The cohort's rows of the measured patients.
+    provenance : DataFrame
+        How the cohort's own rows were measured.
     labels : DataFrame
         Consensus, histology and what each region tells the learner, as stored.
     table : Table
@@ -142,6 +144,7 @@ class Aggregated:
 
     rois: pd.DataFrame
     scores: pd.DataFrame
+    provenance: pd.DataFrame
     labels: pd.DataFrame
     table: Table
     source: FoldFeatures
@@ -171,6 +174,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     return Aggregated(
         rois,
         scores,
+        extracted.provenance,
         labels,
         table,
         extracted.source,

@@ -19,10 +19,16 @@ from cad.errors import CadError
 from cad.execution.resume import measure_studies
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, input_key
 from cad.model.fold_features import FoldFeatures, without_copies
-from cad.run_folder.study_file import read_rows, study_failures, study_key, write_measured
+from cad.run_folder.study_file import (
+    read_provenance,
+    read_rows,
+    study_failures,
+    study_key,
+    write_measured,
+)
 from cad.run_folder.tables import KEYS, Failure, write_features
 from cad.settings import PipelineSettings
-from cad.stages.load import Loaded, failure_of, read_study_of
+from cad.stages.load import Loaded, failure_of, read_study_of, require_t1_of_the_field
 
 if TYPE_CHECKING:
     from cad.features.table import StudyFeatures
@@ -61,11 +67,14 @@ class Extracted:
     features : DataFrame
         ``participant_id, study_id, roi_id`` and features, as stored: where T2's scale is fitted
         across patients, the fit on all of them.
+    provenance : DataFrame
+        How each row was measured; stored beside the features, seen by no learner.
     source : FoldFeatures
         The same rows as any set of training patients makes them.
     """
 
     features: pd.DataFrame
+    provenance: pd.DataFrame
     source: FoldFeatures
 
 
@@ -104,8 +113,9 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     )
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
-    write_features(loaded.folder, features)
-    return Extracted(features, source)
+    provenance = read_provenance(measured.results)
+    write_features(loaded.folder, pd.concat([features, provenance], axis=1))
+    return Extracted(features, provenance, source)
 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
@@ -133,6 +143,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if not task.resume:
             why = "asked for"
         study = read_study_of(ref)
+        require_t1_of_the_field(study, task.settings)
         stage = "measure"
         write, failures = _measure(task, study, key)
         stage = "write"
@@ -200,6 +211,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
         participant_id=ref.participant_id,
         study_id=ref.study_id,
         rows=features.rows,
+        provenance=features.provenance,
         notes=[*study.notes, *features.notes],
         failures=failures,
         arrays={

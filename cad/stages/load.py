@@ -12,6 +12,7 @@ import pandas as pd
 from cad.cohort import Cohort, StudyRef, read_cohort
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
+from cad.features.provenance import CohortFacts, resolve_auto
 from cad.model.estimator import make_estimator
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
@@ -85,7 +86,10 @@ def load(
     folder.check_kind(kind)
     if kind != "predict":
         make_estimator(settings)
-    return Loaded(settings, read_cohort(root), folder, options, kind, basis)
+    cohort = read_cohort(root)
+    facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
+    settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
+    return Loaded(settings, cohort, folder, options, kind, basis)
 
 
 def read_study_of(ref: StudyRef) -> Study:
@@ -111,6 +115,24 @@ def read_study_of(ref: StudyRef) -> Study:
     study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
     require_plausible(study, site_ranges(ref.folder))
     return study
+
+
+def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
+    """Refuse a study whose field strength the assumed T1 does not hold at.
+
+    Raises
+    ------
+    CadError
+        Where the dynamic series is measured; see
+        :func:`cad.imaging.plausibility.t1_default_problem`.
+    """
+    from cad.imaging.plausibility import t1_default_problem
+
+    if "dce" in settings.features.modalities:
+        perfusion = settings.features.perfusion
+        problem = t1_default_problem(study, perfusion.t1_tissue, perfusion.t1_blood)
+        if problem is not None:
+            raise problem
 
 
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:

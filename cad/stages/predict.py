@@ -14,11 +14,13 @@ from cad.errors import CadError
 from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import decision_value, positive_probability
 from cad.evaluation.operating import OperatingChoice, choose_operating_point
+from cad.features.provenance import differences
+from cad.features.typicality import Typicality
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle
-from cad.model.explanation import explanation_rows, feature_distance
-from cad.model.fold_features import FoldFeatures, Preparation
+from cad.model.explanation import explanation_rows
+from cad.model.fold_features import Preparation
 from cad.run_folder.tables import KEYS, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
@@ -86,7 +88,7 @@ def predict(
         When no model can take any study.
     """
     start = time.perf_counter()
-    scores = score_rows(bundles, extracted.features, extracted.source)
+    scores = score_rows(bundles, extracted)
     table = scores.table
     points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
     limits = {
@@ -101,7 +103,7 @@ def predict(
         table["decision_value"].to_numpy(),
         thresholds=(every[:, 0], every[:, 1]),
         operating_point=points[first],
-        outside=(table["warnings"] != "").to_numpy(),
+        outside=table["outside"].to_numpy(),
     )
     for name in ("p_benign", "p_malignant", "model", "warnings"):
         results[name] = table[name]
@@ -162,8 +164,8 @@ class Scores:
     Parameters
     ----------
     table : DataFrame
-        ``probability, decision_value, p_benign, p_malignant, model, warnings``, a row per region;
-        NaN where no model could take the region.
+        ``probability, decision_value, p_benign, p_malignant, model, outside, warnings``, a row
+        per region; NaN where no model could take the region.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of str to str
@@ -178,28 +180,27 @@ class Scores:
     notes: list[str] = field(default_factory=list)
 
 
-def score_rows(bundles: Sequence[Bundle], features: pd.DataFrame, source: FoldFeatures) -> Scores:
+def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
     """Score every region with the first model whose modalities its study has.
 
     Parameters
     ----------
     bundles : sequence of Bundle
         In order of preference.
-    features : DataFrame
-        Keys and features of the regions.
-    source : FoldFeatures
-        The same rows, to be measured on each model's own scale.
+    extracted : Extracted
+        The regions' features, to be measured on each model's own scale.
 
     Raises
     ------
     CadError
         When no model can take any region.
     """
+    features, source = extracted.features, extracted.source
     n = len(features)
     table = pd.DataFrame(
         {name: np.full(n, np.nan) for name in ("probability", "decision_value")}
         | {name: np.full(n, np.nan) for name in ("p_benign", "p_malignant")}
-    ).assign(model="", warnings="")
+    ).assign(model="", outside=False, warnings="")
     scores = Scores(table)
     reasons: dict[str, list[str]] = {}
     for bundle in bundles:
@@ -212,7 +213,7 @@ def score_rows(bundles: Sequence[Bundle], features: pd.DataFrame, source: FoldFe
         open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
         if len(open_rows):
             adjusted = preparation.adjust(X, source.sites)
-            _score(bundle, adjusted, open_rows, features, scores)
+            _score(bundle, X, adjusted, open_rows, extracted, scores)
             scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
     unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
     scores.refused = {
@@ -239,24 +240,38 @@ def _missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
 
 
 def _score(
-    bundle: Bundle, X: np.ndarray, rows: np.ndarray, features: pd.DataFrame, scores: Scores
+    bundle: Bundle,
+    X: pd.DataFrame,
+    adjusted: np.ndarray,
+    rows: np.ndarray,
+    extracted: Extracted,
+    scores: Scores,
 ) -> None:
-    table, training = scores.table, bundle.training
-    probability = positive_probability(bundle.estimator, X[rows])
+    """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
+    table, training, seen = scores.table, bundle.training, adjusted[rows]
+    unlike = _unlike(bundle, X.iloc[rows])
+    otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
+    probability = positive_probability(bundle.estimator, seen)
     known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
     truth, score, patients = known
     columns = {
         "probability": probability,
-        "decision_value": decision_value(bundle.estimator, X[rows]),
+        "decision_value": decision_value(bundle.estimator, seen),
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
         "model": bundle.name,
-        "warnings": _outlier_warnings(bundle, X[rows]),
+        "outside": [text != "" for text in unlike],
+        "warnings": ["; ".join(filter(None, pair)) for pair in zip(unlike, otherwise, strict=True)],
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
-    seen, keys = training_rows(bundle), features[KEYS].iloc[rows]
-    scores.explanations += explanation_rows(bundle.estimator, seen, X[rows], bundle.features, keys)
+    scores.explanations += explanation_rows(
+        bundle.estimator,
+        training_rows(bundle),
+        seen,
+        bundle.features,
+        extracted.features[KEYS].iloc[rows],
+    )
 
 
 def training_rows(bundle: Bundle) -> np.ndarray:
@@ -276,12 +291,22 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
     ]
 
 
-def _outlier_warnings(bundle: Bundle, X: np.ndarray) -> list[str]:
-    limit = bundle.metadata["outlier"]["limit"]
+def _unlike(bundle: Bundle, measured: pd.DataFrame) -> list[str]:
+    """Return how each region is unlike the model's training regions; empty where it is not."""
+    limits = bundle.metadata.get("typicality")
+    if limits is None:
+        return [""] * len(measured)
     return [
-        f"outside the training distribution: {value:.3g} standard deviations, limit {limit:.3g}, "
-        "so that benign is not stated"
-        if value > limit
+        f"unlike the training cohort ({', '.join(map(str, judged.deviations))}), so that benign is "
+        "not stated"
+        if judged.flagged
         else ""
-        for value in feature_distance(bundle.estimator, X)
+        for judged in Typicality.from_dict(limits).judge(measured)
     ]
+
+
+def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:
+    """Return how each region was measured otherwise than the training regions."""
+    trained = bundle.metadata.get("provenance") or {}
+    found = [differences(trained, row) for row in provenance.to_dict("records")]
+    return [f"measured otherwise: {', '.join(said)}" if said else "" for said in found]

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.errors import CadError
 from cad.evaluation.crossval import fit_keywords
+from cad.features.provenance import summary
 from cad.features.registry import feature_units
+from cad.features.typicality import Typicality
 from cad.files import json_safe
 from cad.model.bundle import save_bundle
 from cad.model.card import card, metadata
 from cad.model.estimator import carried_rows, make_estimator, unlinked
-from cad.model.explanation import outlier_limit
 from cad.stages.aggregate import Aggregated
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
@@ -56,13 +58,22 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         participants=people[people["participant_id"].isin(set(table.groups[use]))],
         simulated=aggregated.simulated,
         metrics=judged.metrics,
-        outlier=outlier_limit(estimator, rows[use]),
+        typicality=_typicality(X[use], table.groups[use]),
+        provenance=summary(aggregated.provenance[use[: aggregated.own_rows]]),
         parents=list(aggregated.parents),
     )
     meta |= _outcome(judged.metrics)
     meta["carries_training_rows"] = carried
     meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
     save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)
+
+
+def _typicality(X: pd.DataFrame, patients: np.ndarray) -> dict[str, Any] | None:
+    """Return the limits beyond which a region is unlike these; None for too few patients."""
+    try:
+        return Typicality.fit(X, patients).as_dict()
+    except CadError:
+        return None
 
 
 def _outcome(metrics: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import highdicom
@@ -14,7 +15,7 @@ import pandas as pd
 import pydicom
 import pytest
 from clinic_cases import RULES, write_run
-from dicom_files import IDENTIFYING, uid, write_series
+from dicom_files import IDENTIFYING, edit, uid, write_series
 
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
@@ -87,6 +88,50 @@ def validate(path: Path) -> None:
     assert done.returncode == 0
     strange = [line for line in said if line.startswith("Warning") and not ALLOWED.search(line)]
     assert strange == []
+
+
+def test_results_of_an_enhanced_source(tmp_path: Path):
+    """An enhanced T2 gives the same regions, and SEG and SR refer to its one object."""
+    source = tmp_path / "in"
+    array = np.random.default_rng(0).integers(700, 2100, SHAPE).astype(np.uint16)
+    place = {"spacing": SPACING, "origin": (-31.25, 12.5, 40.0), "direction": TILT}
+    paths = write_series(source / "t2", array[::-1], patient="MRN-7", **place)
+    for z, path in enumerate(paths):  # stored from the last slice to the first
+        position = np.array([-31.25, 12.5, 40.0]) + (len(paths) - 1 - z) * 3.0 * TILT[:, 2]
+        edit(path, ImagePositionPatient=[f"{v:.8g}" for v in position])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # on the form of the names
+        made = highdicom.legacy.LegacyConvertedEnhancedMRImage(
+            [pydicom.dcmread(p) for p in paths], series_instance_uid=uid("e"), series_number=1,
+            sop_instance_uid=uid("object"), instance_number=1,
+        )  # fmt: skip
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    assert import_source(source, tmp_path / "classic", rules).failures == []
+    shutil.rmtree(source / "t2")
+    made.SeriesDescription = "t2_tse_tra"
+    made.save_as(source / "t2.dcm")
+    labels = np.zeros(SHAPE, np.uint8)
+    labels[1:4, 5:11, 3:8] = 1
+    write_volume(source / "rois.nii.gz", Volume(labels, SPACING, (-31.25, 12.5, 40.0), TILT))
+    assert import_source(source, tmp_path / "cohort", rules).failures == []
+    images = [next((tmp_path / n).rglob("*_T2w.nii.gz")) for n in ("classic", "cohort")]
+    assert images[0].read_bytes() == images[1].read_bytes()  # the same study, byte for byte
+    (study,) = read_cohort(tmp_path / "cohort").studies()
+    run = write_run(tmp_path / "run", study.participant_id, {"1": 0.4})
+    result = write_sr_and_seg(run, tmp_path / "cohort", tmp_path / "dicom")
+    assert [str(f) for f in result.failures] == []
+    seg = highdicom.seg.segread(result.files[0])
+    found = seg.get_volume(allow_missing_positions=True)
+    assert found.array.sum() == labels.sum()
+    centre = found.map_indices_to_reference(np.argwhere(found.array[..., 0] > 0)).mean(axis=0)
+    wanted = Volume(labels, SPACING, (-31.25, 12.5, 40.0), TILT)
+    theirs = wanted.index_to_patient(np.argwhere(labels > 0)[:, ::-1]).mean(axis=0)
+    np.testing.assert_allclose(centre, theirs, atol=1e-3)
+    assert read_report(result.files[1]).rois[0].values["111047"][0] == 40.0
+    needs("dciodvfy")
+    for path in result.files:
+        validate(path)
 
 
 def test_dciodvfy_finds_no_error(files):

@@ -7,15 +7,17 @@ import json
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
-from dicom_files import IDENTIFYING, edit
-from import_cases import RULES, only_failure, table, write_patient, write_rois
+from dicom_files import IDENTIFYING, edit, write_series
+from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
 
-from cad.clinic.import_rules import ImportRules
+from cad.clinic.import_rules import DynamicRule, FilesRule, ImportRules, Match
 from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.imaging.nifti import read_dynamic, read_volume
+from cad.imaging.plausibility import RANGES
 from cad.settings import read_settings
 
 
@@ -177,3 +179,71 @@ def test_the_real_studies(shared_data, repository, tmp_path, counted):
     assert dynamic.times[-1] == pytest.approx(290.9)
     assert not (out / "sub-ProstateX0000/perf").exists()
     counted(14, "PROSTATEx README, imported cohort")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("t2ww: [{description: x}]", "unknown key t2ww; did you mean 't2w'?"),
+        ("hbv: [{descripton: x}]", "unknown key hbv.0.descripton; did you mean 'description'?"),
+        ("files: {study: x, lesions: [y]}", "unknown key files.lesions; did you mean 'lesion'?"),
+        ("findings: {radios: 3}", "unknown key findings.radios; did you mean 'radius'?"),
+    ],
+)
+def test_misspelt_keys_get_a_suggestion(tmp_path, rules, line, says):
+    rules.write_text(RULES + line + "\n")
+    with pytest.raises(CadError) as caught:
+        import_source(write_patient(tmp_path / "in"), tmp_path / "out", rules)
+    assert says in caught.value.problem
+
+
+def test_repeats_by_preference(tmp_path, rules):
+    """A repeated T2: refused, or the last, the first or the largest."""
+    source = write_patient(tmp_path / "in")
+    write_series(source / "again", voxels(5), number=7, AcquisitionTime="103000")
+    big = np.repeat(voxels(6), 2, axis=2)
+    write_series(source / "big", big, number=8, AcquisitionTime="102000")
+    assert "set prefer: last" in only_failure(import_source(source, tmp_path / "x", rules)).hint
+    text = rules.read_text()
+    for prefer, wanted in (("last", voxels(5)), ("first", voxels(1)), ("largest", big)):
+        rules.write_text(text + f"prefer: {prefer}\n")
+        out = tmp_path / prefer
+        summary = import_source(source, out, rules)
+        assert summary.failures == []
+        found = read_volume(out / "sub-P001/anat/sub-P001_T2w.nii.gz")
+        assert found.array.shape == wanted.shape
+        assert (found.array == wanted).all()
+        assert any(f"3 images, the {prefer} is taken" in note for note in summary.notes)
+
+
+def test_directions_become_their_trace(tmp_path, rules):
+    """Three directions at one b-value: the geometric mean, 200 = (100 x 200 x 400)^(1/3)."""
+    source = write_patient(tmp_path / "in")
+    for index, value in enumerate((100, 200, 400)):
+        array = np.full(SHAPE, value, np.uint16)
+        array[0] += 1
+        gradient = [float(index == axis) for axis in range(3)]
+        write_series(source / "dwi", array, number=12, description="dwi", prefix=f"g{index}-",
+                     DiffusionBValue=800.0, DiffusionGradientOrientation=gradient)  # fmt: skip
+    zero = np.full(SHAPE, 900, np.uint16)
+    zero[0] += 1
+    write_series(source / "b0", zero, number=13, description="dwi", DiffusionBValue=0.0)
+    rules.write_text(RULES + "diffusion: [{description: ^dwi}]\n")
+    summary = import_source(source, tmp_path / "out", rules)
+    assert summary.failures == []
+    found = read_volume(tmp_path / "out/sub-P001/dwi/sub-P001_acq-b800_dwi.nii.gz")
+    np.testing.assert_allclose(found.array[1:], 200, rtol=1e-6)
+    assert any("geometric mean of 3 images of one series (trace)" in n for n in summary.notes)
+
+
+def test_every_key_stands_on_its_page(repository):
+    """Rules in docs/import.md, those of cohorts of files in the shipped rules."""
+    page = (repository / "docs/import.md").read_text(encoding="utf-8")
+    keys = [*(set(ImportRules.model_fields) - {"dce"}), *Match.model_fields]
+    keys += [f"dce.{key}" for key in DynamicRule.model_fields]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+    assert [name for name in RANGES if f"`{name}`" not in page] == []
+    shipped = "".join(p.read_text() for p in (repository / "configs/import").glob("*.yaml"))
+    shipped += (repository / "docs/public-data.md").read_text(encoding="utf-8")
+    unsaid = {"patient_column", "study_column", "grade_column"}  # their defaults are PI-CAI's
+    assert [k for k in FilesRule.model_fields if k not in unsaid and k not in shipped] == []

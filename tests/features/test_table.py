@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from cad.errors import CadError
-from cad.features.registry import FEATURES, feature_units, features_page
+from cad.features.registry import FEATURES, counts_voxels, feature_units, features_page
 from cad.features.sliding import sliding_rows, where_to_slide
 from cad.features.table import extract
 from cad.imaging.geometry import occupancy
@@ -29,8 +30,14 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert found.rows["roi_id"].tolist() == ["one", "two"]
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     assert set(names) <= set(FEATURES)
-    # Without flip-angle images T1 is an assumption and no feature.
-    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(names)
+    # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
+    usual = {n for n in FEATURES if not n.startswith(("dce_t1_", "size_", "position_"))}
+    assert {n for n in usual if not counts_voxels(n)} == set(names)
+    every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
+    more = extract(study, with_features(counting=True, families=get_args(every)))
+    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(more.rows.columns[2:])
+    names_all = list(more.rows.columns[2:])
+    assert names_all == [n for n in FEATURES if n in set(names_all)]
     assert names == [n for n in FEATURES if n in set(names)]
     for name in (
         "adc_intensity_p10",
@@ -275,3 +282,23 @@ def test_the_list_of_features_is_current(repository: Path) -> None:
         "adc_intensity_p10": "1e-6 mm2/s",
         "t2w_glrlm_x": "pyradiomics",
     }
+
+
+def test_a_model_that_fits_less_than_half_of_a_region_says_nothing_there(
+    study: Study, settings: PipelineSettings
+) -> None:
+    """The first region stops enhancing in most of its voxels; the second is as it was."""
+    assert study.dce is not None
+    assert study.roi_map is not None
+    first = study.roi_map.with_array(study.roi_map.array == 1)
+    inside = np.argwhere(occupancy(first, study.dce.grid).array > 0)
+    frames = study.dce.frames.copy()
+    for z, y, x in inside[: int(0.7 * len(inside))]:
+        frames[:, z, y, x] = np.linspace(220, 180, len(frames))
+    found = extract(replace(study, dce=replace(study.dce, frames=frames)), settings)
+    bad, good = found.rows.iloc[0], found.rows.iloc[1]
+    assert bad["dce_tofts_did_not_fit_mean"] > 0.5
+    assert np.isnan(bad["dce_tofts_ktrans_median"])
+    assert np.isfinite(bad["dce_semi_relative_enhancement_median"])
+    assert np.isfinite(good["dce_tofts_ktrans_median"])
+    assert found.provenance["provenance_dce_valid"].iloc[0] < 0.5

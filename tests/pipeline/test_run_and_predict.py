@@ -301,7 +301,7 @@ def test_benign_is_not_stated_outside_the_training_distribution(
         [str(model)], root, tmp_path / "out", ExecutionOptions(), decision=str(costs)
     )
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
-    outside = table["warnings"].fillna("").str.contains("outside the training distribution")
+    outside = table["warnings"].fillna("").str.contains("unlike the training cohort")
     assert (outside & (table["probability"] < 0.45)).any()
     assert not table["warnings"].fillna("").str.contains(";").any()  # which parts warnings
     assert not (outside & (table["decision"] == "benign")).any()

@@ -239,10 +239,9 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
-    # Where Brix's linear rates leave the physical range they mean nothing: an enhancing curve is
-    # then fitted within the bounds even where refinement is not asked for.
+    # A linear estimate that leaves the physical range means nothing: an enhancing curve is then
+    # fitted within the bounds even where refinement is not asked for.
     again = np.ones(len(data), bool) if refine else failed & (parameters[:, 0] > 0)
-    again &= refine or model == "brix"
     again &= usable
     if again.any():
         parameters[again], failed[again] = _refine(model, data[again], parameters[again], grid)

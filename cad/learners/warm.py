@@ -1,0 +1,34 @@
+"""Compile every numba kernel of the learners, once for a machine or an image."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cad.learners.kernels import Gram, Kernel
+from cad.learners.opauc import OPAUC
+from cad.learners.pointwise import solve_hybrid
+from cad.learners.rankboost import RankBoost
+from cad.learners.sslroc import SSLROC
+from cad.learners.svm import svm_problem
+from cad.learners.svmlin import SVMLin
+
+
+def warm() -> None:
+    """Compile the learners' kernels, or load them from numba's cache.
+
+    A kernel is compiled when it is first called and kept in the cache folder
+    (``NUMBA_CACHE_DIR``, else beside the package). Afterwards no fit has to.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    y = np.arange(40) % 2
+    X += 0.5 * y[:, None]
+    # Rows that come one by one, as for many points, and an active set that grows and shrinks.
+    problem = svm_problem(y.astype(float), np.ones(40))
+    solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), problem)
+    for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0)):
+        learner.fit(X, y).predict(X)
+    OPAUC(platt_folds=0).fit(rng.normal(size=(6, 9)), y[:6])  # more features than rows
+    unlabelled = np.where(np.arange(40) < 30, y, -1)
+    for semi in (SVMLin(platt_folds=0), SSLROC(platt_folds=0)):
+        semi.fit(X, unlabelled)
