@@ -32,13 +32,13 @@ from sklearn.preprocessing import StandardScaler
 
 from cad.evaluation import metrics
 from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.rivals import compare_with_rivals
 from cad.evaluation.tables import to_markdown
+from cad.experiments.mesejo2016 import read_lesions
 from cad.labels.consensus import malignant, reader_labels
 from cad.labels.latent import dawid_skene, glad
 from cad.labels.pooled import MeanReaders, PooledReaders
-from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
+from cad.learners import AveragedProbabilisticSVC
 from cad.learners.rivals import rival_learners
 from cad.phantom import simulate
 from cad.phantom.readings import draw_readings
@@ -121,15 +121,9 @@ def read_regions(folder: Path, isup_min: int = 2) -> Regions:
 
 def read_gastro(folder: Path) -> tuple[Regions, np.ndarray]:
     """Return the lesions (both lights side by side) and the seven readers' votes."""
-    votes = pd.read_csv(folder / "readers.csv")
-    table = pd.read_csv(folder / "features.csv", header=None)
-    table[0] = table[0].str.lower()
-    light = [table[table[2] == k].set_index(0).iloc[:, 2:] for k in (1, 2)]
-    wide = np.hstack([part.loc[votes["lesion"].str.lower()].to_numpy(float) for part in light])
-    grades = votes[["e1", "e2", "e3", "e4", "b1", "b2", "b3"]].to_numpy(float)
+    X, grades, truth, names = read_lesions(folder)
     belief = MeanReaders().predict(grades)
-    truth = votes["truth"].to_numpy(float)
-    return Regions(wide, belief.p, belief.eta, truth, votes["lesion"].to_numpy(str)), grades
+    return Regions(X, belief.p, belief.eta, truth, names), grades
 
 
 def front() -> Pipeline:
@@ -145,12 +139,10 @@ def front() -> Pipeline:
 
 def learners(options: argparse.Namespace) -> None:
     """Print every cohort's table, then how often the shipped learner is within chance."""
-    data = {
-        folder.parent.name: read_regions(folder.parent)
-        for folder in sorted(options.work.glob("*/features.parquet"))[: options.count]
-    }
-    if options.gastro is not None:
-        data["gastro"] = read_gastro(options.gastro)[0]
+    kind = "full" if options.full else "light"
+    folders = sorted(options.work.glob(f"{kind}-*/features.parquet"))[: options.count]
+    data = {} if options.gastro is None else {"gastro": read_gastro(options.gastro)[0]}
+    data |= {folder.parent.name: read_regions(folder.parent) for folder in folders}
     tables = []
     for name, regions in data.items():
         cached = options.work / f"{name}.rivals.csv"
@@ -171,13 +163,10 @@ def _compared(regions: Regions, jobs: int) -> pd.DataFrame:
     folds = out_of_fold(
         shipped, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
     )
-    grid = {"C": [1.0, 3.0, 10.0, 30.0], "gamma": [0.00003, 0.0001, 0.0003, 0.001]}
-    before = PatientGridSearch(ProbabilisticSVC(eta0=0.125), grid)
-    others = {"P-SVM as shipped before": before, **rival_learners()}
     return compare_with_rivals(
         SHIPPED,
         folds.probability,
-        others,
+        rival_learners(),
         regions.X,
         regions.p,
         regions.patients,

@@ -108,8 +108,9 @@ def compare_with_rivals(
     found = {name: np.asarray(probability, dtype=float)}
     notes: dict[str, str] = {}
     for rival, estimator in rivals.items():
-        steps = [] if front is None else clone(front).steps
-        model = Pipeline([*steps, ("learner", clone(estimator))])
+        model = clone(estimator)
+        if front is not None:
+            model = Pipeline([*clone(front).steps, ("learner", model)])
         try:
             folds = out_of_fold(
                 model,

@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "niaf2014-discrete": "cad.experiments.niaf2014_figures:discrete",
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
     "niaf2014-clinical": "cad.experiments.niaf2014_clinical:clinical",
+    "mesejo2016-readers": "cad.experiments.mesejo2016:readers",
     "wang2014-uci": "cad.experiments.wang2014:uci",
     "wang2014-roi": "cad.experiments.wang2014_roi:roi",
     "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",

@@ -161,6 +161,36 @@ class PooledReaders:
         return table @ self.coefficients_, deviation
 
 
+def fold_labels(
+    name: str, grades: Array, truth: Array, certain: Array, train: NDArray[np.intp]
+) -> tuple[Array, Array, str]:
+    """Return what a learner is told when a rule is fitted on some rows only.
+
+    Parameters
+    ----------
+    name : str
+        As in ``labels.consensus``.
+    grades : ndarray, shape (n, n_readers)
+        Probabilities that scores state (:func:`cad.labels.consensus.grade_matrix`).
+    truth : ndarray, shape (n,)
+        Histology, 1, 0 or NaN; looked at in ``train`` only.
+    certain : ndarray, shape (n,)
+        1 or 0 where histology overrides the readers, else NaN.
+    train : ndarray of int
+        Training rows.
+
+    Returns
+    -------
+    y, eta : ndarray, shape (n,)
+        Label and uncertainty of every row; NaN where nobody read and nothing is certain.
+    note : str
+        What the run must say, empty when nothing.
+    """
+    rule = consensus_rule(name).fit(grades[train], truth[train])
+    belief = rule.predict(grades)
+    return np.where(np.isfinite(certain), certain, belief.p), belief.eta, rule.note
+
+
 def consensus_rule(name: str) -> Consensus:
     """Return an unfitted rule of ``labels.consensus``.
 

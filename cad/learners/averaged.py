@@ -97,8 +97,8 @@ class AveragedProbabilisticSVC(KernelMachine):
     def __init__(
         self,
         *,
-        C: float | Sequence[float] = (0.3, 3.0, 30.0),
-        gamma: float | Sequence[float] = (0.03, 0.1, 0.3),
+        C: float | Sequence[float] = (0.3, 3.0),
+        gamma: float | Sequence[float] = (0.1, 0.3, 1.0),
         eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
         kappa: float | Sequence[float] = (0.0, 0.5),
         boundary: Any = "drop",

@@ -54,8 +54,9 @@ class _Rival(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         targets = read_targets(y)
         if np.ptp(targets.p) == 0:
             raise LearnerError("every label is the same: there is nothing to tell apart")
-        self.classes_ = targets.classes
-        return np.asarray(X, dtype=float), targets.p
+        rows = np.asarray(X, dtype=float)
+        self.classes_, self.n_features_in_ = targets.classes, rows.shape[1]
+        return rows, targets.p
 
     def _probability(self, X: Array) -> Array:
         raise NotImplementedError

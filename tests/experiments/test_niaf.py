@@ -147,7 +147,7 @@ def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
     result = clinical(Options(tmp_path, data=tmp_path / "cohort", repeats=2))
     measured, widths, published = result.tables.values()
     assert set(published["table"]) == set(measured["table"]) == {"III", "IV", "V", "VI"}
-    assert (measured["table"].value_counts() == 6).all()
+    assert (measured["table"].value_counts() == 8).all()
     papers = measured.filter(like="paper's p")
     assert (papers[measured["method"] == "P-SVM"] == 1).all().all()  # never better than itself
     assert papers.shape[1] == 3
@@ -162,4 +162,4 @@ def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
 def test_unknown_names_get_the_nearest(tmp_path) -> None:
     with pytest.raises(CadError, match="did you mean 'wang2014-uci'"):
         run_experiment("wang2014-ucl", Options(tmp_path))
-    assert len(EXPERIMENTS) == 13
+    assert len(EXPERIMENTS) == 14

@@ -1,0 +1,143 @@
+"""Learners side by side: intervals against the bootstrap, sentences, learners that fail."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+
+from cad.errors import CadError
+from cad.evaluation.rivals import (
+    CONSTANT,
+    READERS,
+    compare_probabilities,
+    compare_with_rivals,
+    soft_calibration_slope,
+)
+
+
+class Mean(ClassifierMixin, BaseEstimator):
+    """Predict the mean label; warn or fail when told to."""
+
+    def __init__(self, mood: str = "") -> None:
+        self.mood = mood
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Remember the mean."""
+        if self.mood == "fails":
+            raise ValueError("cannot")
+        if self.mood == "warns":
+            warnings.warn("did not converge", ConvergenceWarning, stacklevel=2)
+        self.classes_, self.mean_ = np.array([0, 1]), float(np.mean(y))
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the mean for every row."""
+        return np.tile([1 - self.mean_, self.mean_], (len(X), 1))
+
+
+def regions(n: int = 120, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Return soft labels, histology, patients and two probabilities, the first better."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=n) * 2
+    p = np.clip(expit(z + rng.normal(0, 0.5, n)).round(2), 0, 1)
+    truth = (rng.random(n) < expit(z)).astype(float)
+    return p, truth, np.arange(n) // 4, expit(z), expit(z * 0.3 + rng.normal(0, 1, n))
+
+
+def row(table: Any, against: str, measure: str, learner: str) -> Any:
+    """Return one row of a table."""
+    found = table[
+        (table["against"] == against)
+        & (table["measure"] == measure)
+        & (table["learner"] == learner)
+    ]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_differences_and_intervals_agree_with_the_patient_bootstrap() -> None:
+    p, truth, patient, good, bad = regions()
+    found = compare_probabilities(
+        {"a": good, "b": bad}, patient, reference="a", target=p, truth=truth
+    )
+    rng = np.random.default_rng(1)
+    groups = [np.flatnonzero(patient == k) for k in range(30)]
+    draws = []
+    for _ in range(2000):
+        rows = np.concatenate([groups[k] for k in rng.integers(0, 30, 30)])
+        draws.append(np.mean((p[rows] - bad[rows]) ** 2 - (p[rows] - good[rows]) ** 2))
+    brier = row(found.table, "readers", "brier", "b")
+    assert brier["difference"] == pytest.approx(np.mean((p - bad) ** 2 - (p - good) ** 2))
+    half = (brier["upper"] - brier["lower"]) / 2
+    # Student's 2.045 of 29 degrees against the normal 1.96, and Monte Carlo.
+    assert half == pytest.approx(2.045 * np.std(draws), rel=0.07)
+    assert brier["beyond_chance"]
+    kl = row(found.table, "readers", "kl", "b")
+    assert kl["lower"] < kl["difference"] < kl["upper"]
+    auc = row(found.table, "histology", "auc", "b")
+    assert auc["difference"] < 0
+    assert "Against the readers (two-sided KL, smaller is better) a is best" in found.sentence
+    assert "more than chance" in found.sentence
+
+
+def test_equal_learners_do_not_differ() -> None:
+    p, _, patient, good, _ = regions()
+    table = compare_probabilities({"a": good, "b": good}, patient, reference="a", target=p).table
+    assert not table["beyond_chance"].any()
+    part = table[(table["learner"] == "b") & (table["measure"] != "calibration_slope")]
+    np.testing.assert_array_equal(part["difference"], 0)
+
+
+def test_a_soft_slope_of_one_means_the_expectation() -> None:
+    rng = np.random.default_rng(0)
+    q = rng.uniform(0.05, 0.95, 4000)
+    assert soft_calibration_slope(q, q) == pytest.approx(1, abs=1e-3)
+    shrunk = expit(logit(q) / 2)
+    assert soft_calibration_slope(q, shrunk) == pytest.approx(2, abs=1e-3)
+    assert soft_calibration_slope(rng.random(4000) < q, q) == pytest.approx(1, abs=0.1)
+    assert np.isnan(soft_calibration_slope(q, np.full(4000, 0.3)))
+
+
+def test_a_rival_that_fails_or_warns_has_a_row_that_says_so() -> None:
+    p, truth, patient, good, _ = regions()
+    rivals = {"fine": Mean(), "warning": Mean("warns"), "failing": Mean("fails")}
+    found = compare_with_rivals(
+        "ours", good, rivals, np.zeros((len(p), 2)), p, patient, truth=truth
+    )
+    assert row(found.table, "readers", "kl", "fine")["note"] == ""
+    warned = row(found.table, "readers", "kl", "warning")
+    assert warned["note"] == "30 of 30 folds warned: did not converge"
+    failed = row(found.table, "readers", "kl", "failing")
+    assert np.isnan(failed["value"])
+    assert "every fold failed" in failed["note"]
+    # The constant is the training folds' mean, as the rival that predicts it.
+    same = row(found.table, "histology", "brier", CONSTANT)["value"]
+    assert same == pytest.approx(row(found.table, "histology", "brier", "fine")["value"])
+    assert READERS not in set(found.table.loc[found.table["against"] == "readers", "learner"])
+    assert row(found.table, "histology", "brier", READERS)["value"] == pytest.approx(
+        np.mean((p - truth) ** 2)
+    )
+
+
+def test_who_stays_silent_does_not_win_a_sum() -> None:
+    p, _, patient, good, bad = regions()
+    silent = np.where(patient == 0, good, np.nan)
+    found = compare_probabilities(
+        {"a": good, "b": bad, "silent": silent}, patient, reference="a", target=p
+    )
+    assert "silent" not in found.sentence
+    assert row(found.table, "readers", "kl", "silent")["n"] == 4
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    p, _, patient, good, _ = regions()
+    with pytest.raises(CadError, match="no learner 'x'"):
+        compare_probabilities({"a": good}, patient, reference="x", target=p)
+    with pytest.raises(CadError, match="neither readers' scores nor histology"):
+        compare_probabilities({"a": good}, patient, reference="a")

@@ -1,0 +1,132 @@
+"""The averaged P-SVM: its weights against Yao's formula, its average against single machines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GroupKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
+from cad.learners.averaged import _pseudo_bma
+from cad.learners.base import LearnerError
+
+FOLDS = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
+
+
+@parametrize_with_checks(
+    [AveragedProbabilisticSVC(C=1.0, gamma=(0.1, 1.0), eta0=0.1, kappa=0.0, folds=3)],
+    expected_failed_checks=lambda _: {
+        f"check_sample_weight_equivalence_on_{kind}_data": FOLDS for kind in ("dense", "sparse")
+    },
+)
+def test_scikit_learn_checks(estimator: object, check: object) -> None:
+    check(estimator)  # type: ignore[operator]
+
+
+def cohort(n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return features, mean and spread of four readers, and patients of four regions each."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    latent = 1 / (1 + np.exp(-2 * X[:, 0]))
+    scores = np.round(4 * np.clip(latent[:, None] + rng.normal(0, 0.15, (n, 4)), 0, 1)) / 4
+    return X, scores.mean(axis=1), scores.std(axis=1, ddof=1), np.arange(n) // 4
+
+
+def test_one_setting_is_the_p_svm_itself() -> None:
+    X, p, spread, patient = cohort()
+    one = AveragedProbabilisticSVC(C=3.0, gamma=0.3, eta0=0.05, kappa=0.5, tol=1e-8)
+    one.fit(X, p, eta=spread, groups=patient)
+    peer = ProbabilisticSVC(C=3.0, gamma=0.1, eta0=0.05, kappa=0.5, scale="fixed", tol=1e-8)
+    peer.fit(X, p, eta=spread)
+    np.testing.assert_allclose(one.predict_proba(X), peer.predict_proba(X), atol=1e-7)
+    assert one.points_[0]["weight"] == 1.0
+    assert one.label_counts_ == peer.label_counts_
+    np.testing.assert_array_equal(one.label_kinds_, peer.label_kinds_)
+
+
+def test_the_average_is_of_log_odds_with_the_weights_shown() -> None:
+    X, p, spread, patient = cohort()
+    both = AveragedProbabilisticSVC(C=(0.3, 10.0), gamma=(0.1, 1.0), eta0=(0.05, 0.125), drop=0.05)
+    both.fit(X, p, eta=spread, groups=patient)
+    share = np.array([point["weight"] for point in both.points_])
+    assert (share[:-1] >= share[1:]).all()
+    assert share.min() > 0.04
+    assert share.sum() == pytest.approx(1)
+    total = np.zeros(len(X))
+    for point in both.points_:
+        machine = ProbabilisticSVC(
+            C=point["C"],
+            gamma=point["gamma"] / 3,
+            eta0=point["eta0"],
+            kappa=point["kappa"],
+            scale="fixed",
+        ).fit(X, p, eta=spread)
+        total += point["weight"] * machine.decision_function(X) / machine.scale_
+    np.testing.assert_allclose(both.decision_function(X), total, atol=1e-3)
+
+
+def test_weights_by_hand_and_in_the_limit() -> None:
+    """Two patients: a resample draws (d, 1 - d) with d uniform; E of the softmax by quadrature."""
+    sums = np.array([[0.0, 1.0], [0.5, 0.0], [np.inf, 0.0]])
+    d = (np.arange(20000) + 0.5) / 20000
+    first, second = np.exp(-2 * (1 - d)), np.exp(-2 * 0.5 * d)
+    expected = np.mean(first / (first + second))
+    found = _pseudo_bma(sums, 0.0)
+    assert found[0] == pytest.approx(expected, abs=0.03)  # 200 draws
+    assert found[2] == 0
+    assert found.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(_pseudo_bma(np.array([[0.0] * 9, [50.0] * 9]), 0.01), [1, 0])
+
+
+@pytest.mark.filterwarnings("ignore:every certain label")
+def test_a_patient_stays_whole_and_the_loss_shown_is_the_inner_one() -> None:
+    X, p, spread, patient = cohort()
+    one = AveragedProbabilisticSVC(C=3.0, gamma=0.3, eta0=0.05, kappa=0.5)
+    one.fit(X, p, eta=spread, groups=patient)
+    q = np.zeros(len(p))
+    for train, test in GroupKFold(5).split(X, groups=patient):
+        peer = ProbabilisticSVC(C=3.0, gamma=0.1, eta0=0.05, kappa=0.5, scale="fixed")
+        q[test] = peer.fit(X[train], p[train], eta=spread[train]).predict_proba(X[test])[:, 1]
+    loss = -np.mean(p * np.log(q) + (1 - p) * np.log(1 - q))
+    assert one.points_[0]["cross_entropy"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_binary_votes_of_seven_readers_are_no_obstacle() -> None:
+    """One who dissents makes a spread of .38: every interval contains 1/2 at kappa = 1."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(40, 2))
+    votes = rng.random((40, 7)) < 1 / (1 + np.exp(-3 * X[:, :1]))
+    p, spread = votes.mean(axis=1), votes.std(axis=1, ddof=1)
+    fitted = AveragedProbabilisticSVC(kappa=1.0).fit(X, p, eta=spread)
+    assert np.corrcoef(fitted.predict_proba(X)[:, 1], p)[0, 1] > 0.7
+
+
+def test_a_repeated_fit_is_the_same_to_the_bit() -> None:
+    X, p, spread, patient = cohort()
+    one, two = (AveragedProbabilisticSVC().fit(X, p, eta=spread, groups=patient) for _ in range(2))
+    assert one.dual_coef_.tobytes() == two.dual_coef_.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"eta0": (0.02, 0.5)}, r"eta0 = .*must lie in \(0, 0\.5\)"),
+        ({"eta0": 0.0}, "eta0 = 0.0"),
+        ({"kappa": -1.0}, r"kappa = -1\.0, must lie in \[0"),
+        ({"C": ()}, "C = "),
+        ({"boundary": "x"}, "boundary rule 'x'"),
+    ],
+)
+def test_settings_out_of_range_are_refused(params: dict[str, object], message: str) -> None:
+    X, p, _, _ = cohort(20)
+    with pytest.raises(LearnerError, match=message):
+        AveragedProbabilisticSVC(**params).fit(X, p)
+
+
+def test_what_cannot_be_weighed_is_refused() -> None:
+    X, p, _, _ = cohort(20)
+    with pytest.raises(LearnerError, match="two patients or more"):
+        AveragedProbabilisticSVC().fit(X, p, groups=np.zeros(20))
+    with pytest.raises(LearnerError, match="one class only"):
+        AveragedProbabilisticSVC().fit(X, np.ones(20) * 0.0 + (np.arange(20) < 0))
