@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from cad.cohort import read_cohort
+from cad.cohort import read_cohort, with_readings
 from cad.errors import CadError
 from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
@@ -115,6 +115,7 @@ def predict_cohort(
     *,
     decision: str | None = None,
     probability_map: bool = False,
+    readings: Sequence[str] = (),
 ) -> Emitted:
     """Score a cohort with trained models, with measures where histology is known.
 
@@ -127,17 +128,21 @@ def predict_cohort(
         Costs other than those the first model was trained with.
     probability_map : bool
         Also map the first model's probability over the gland.
+    readings : sequence of str
+        Readings that the cohort does not hold yet, ``sub-XXX/ROI/READER=SCORE`` on ``likert5``:
+        their readers are shown what the model makes of them together with the images.
 
     Raises
     ------
     CadError
-        When a bundle is damaged or the models measure differently.
+        When a bundle is damaged, a reading breaks a rule or the models measure differently.
     """
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, options):
-        rests_on = f"{basis(bundles)} map {probability_map}"
+        rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
         loaded = load(settings, root, out, options, "predict", rests_on)
+        loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
             return finished

@@ -313,3 +313,28 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     numbers = summary.as_dict()["metrics"]
     assert numbers["histology"]["auc"]["value"] != numbers["consensus"]["auc"]["value"]
     json.dumps(numbers, allow_nan=False)
+
+
+def test_a_reading_of_a_new_case_is_joined_to_the_tool(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    scores = pd.read_csv(cohort / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
+    first = scores.iloc[0]
+    reading = f"{first['participant_id']}/{first['roi_id']}/newcomer=5"
+    options = ExecutionOptions()
+    out = tmp_path / "out"
+    predict_cohort([str(model)], cohort, out, options, readings=[reading])
+    table = pd.read_csv(out / "probabilities.csv", dtype={"roi_id": str})
+    keys = (table["participant_id"] == first["participant_id"]) & (
+        table["roi_id"] == first["roi_id"]
+    )
+    assert "newcomer=" in table.loc[keys, "with_tool"].item()
+    assert not table.loc[~keys, "with_tool"].str.contains("newcomer").any()
+    for wrong, words in (
+        ("sub-0001/1", "sub-XXX/ROI/READER=SCORE"),
+        (reading.replace("=5", "=9"), "9"),
+        (f"{first['participant_id']}/nope/r1=3", "not in the cohort"),
+        (f"{first['participant_id']}/{first['roi_id']}/{first['reader_id']}=3", "already"),
+    ):
+        with pytest.raises(CadError, match=words):
+            predict_cohort([str(model)], cohort, tmp_path / "x", options, readings=[wrong])
