@@ -98,7 +98,7 @@ class RobustnessSettings(Section):
 class FeatureSettings(Section):
     """Which features are measured."""
 
-    modalities: tuple[Literal["t2w", "adc", "dce"], ...] = Field(
+    modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = Field(
         ("t2w", "adc", "dce"), description="images that features are taken from"
     )
     families: tuple[

@@ -118,6 +118,7 @@ _HARALICK: dict[str, tuple[str, str]] = {
 _IMAGES = {
     "t2w": ("T2-weighted intensity after standardisation", "standardised"),
     "adc": ("apparent diffusion coefficient", "1e-6 mm2/s"),
+    "hbv": ("signal at high b, acquired or carried on from the decay", "a.u."),
 }
 _GRADIENTS = {
     "sobel": ("Sobel gradient magnitude (3-D)", "/mm", "Sobel 1968; spacing-aware"),

@@ -24,6 +24,7 @@ from cad.features.measure import measure
 from cad.features.regions import Regions
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.interpolate import at_spacing
+from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -171,9 +172,9 @@ def sliding_rows(
 
 
 def _map_grid(study: Study) -> Volume:
-    for name in ("t2w", "adc", "dce"):
-        if getattr(study, name) is not None:
-            return grid_of(study, name)
+    for entry in MODALITIES:
+        if study.grid(entry.name) is not None:
+            return grid_of(study, entry.name)
     raise CadError("the study has no image", patient=study.participant_id)
 
 

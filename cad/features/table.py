@@ -29,6 +29,7 @@ from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.interpolate import at_spacing
+from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
@@ -37,7 +38,6 @@ from cad.settings import FeatureSettings, PipelineSettings
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
-UNITS = {"t2w": "standardised", "adc": "1e-6 mm2/s", "dce": "a.u."}
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +240,11 @@ def _modality(
     return columns
 
 
+def _unit(name: str) -> str:
+    """Return the unit in which a modality's features are measured."""
+    return "standardised" if name == "t2w" else modality(name).unit or "a.u."
+
+
 def _provenance(
     prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
@@ -255,7 +260,7 @@ def _provenance(
 
     for what, text in prepared.provenance.items():
         say(what, [text] * len(drawn))
-    say(f"{name}_unit", [UNITS[name]] * len(drawn))
+    say(f"{name}_unit", [_unit(name)] * len(drawn))
     say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))

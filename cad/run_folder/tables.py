@@ -80,7 +80,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
         Where there is none.
     """
     if not folder.probabilities.is_file():
-        raise CadError("the run has no result table", file=folder.probabilities)
+        raise CadError("the run has no probabilities.csv", file=folder.probabilities)
     return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
 
 

@@ -285,7 +285,7 @@ def test_studies_without_a_dicom_source(cohort, participant, tmp_path):
 
 
 def test_folders_that_are_no_run(cohort, tmp_path):
-    with pytest.raises(CadError, match=r"run\.json is missing"):
+    with pytest.raises(CadError, match=r"no run\.json: this is not a finished run"):
         write_sr_and_seg(tmp_path, cohort, tmp_path / "out")
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(CadError, match=r"no probabilities\.csv"):
