@@ -149,7 +149,8 @@ def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFram
 def ablation_of(data: Rois, n_jobs: int = 2, readers: int = 4) -> pd.DataFrame:
     """Run the ablation on a simulated table, with its first ``readers`` readers."""
     rois = data.scores.drop_duplicates("roi_id")[["participant_id", "roi_id"]]
-    rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"), isup=np.nan)
+    rois = rois.assign(histology=np.where(data.truth == 1, "malignant", "benign"))
+    rois["isup"] = np.where(data.truth == 1, 2.0, np.nan)  # clinically significant
     names = sorted(data.scores["reader_id"].unique())[:readers]
     return _ablation(data.X, rois, data.scores[data.scores["reader_id"].isin(names)], n_jobs)
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
+from cad.cohort import read_cohort, with_readings
+from cad.errors import CadError
 from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
+from cad.execution.task import StudyTask
+from cad.learners.warm import warm
 from cad.model.bundle import load_bundle
+from cad.phantom import simulate
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.share import find
 from cad.stages.aggregate import Aggregated, aggregate, extend
 from cad.stages.check import check
-from cad.stages.compare import compare
+from cad.stages.compare import compare, compare_validated
 from cad.stages.emit import Emitted, begin, emit, unchanged
-from cad.stages.extract import Extracted, Measured, extract, measure
+from cad.stages.extract import Extracted, Measured, extract, measure, process_study
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded, load
 from cad.stages.predict import basis, first_scale, predict, shared_settings
@@ -35,10 +41,12 @@ __all__ = [
     "aggregate_cohort",
     "check",
     "compare_models",
+    "compare_pipelines",
     "predict_cohort",
     "run_pipeline",
     "suggest_next",
     "train_model",
+    "warm_up",
 ]
 
 
@@ -107,6 +115,7 @@ def predict_cohort(
     *,
     decision: str | None = None,
     probability_map: bool = False,
+    readings: Sequence[str] = (),
 ) -> Emitted:
     """Score a cohort with trained models, with measures where histology is known.
 
@@ -119,17 +128,21 @@ def predict_cohort(
         Costs other than those the first model was trained with.
     probability_map : bool
         Also map the first model's probability over the gland.
+    readings : sequence of str
+        Readings that the cohort does not hold yet, ``sub-XXX/ROI/READER=SCORE`` on ``likert5``:
+        their readers are shown what the model makes of them together with the images.
 
     Raises
     ------
     CadError
-        When a bundle is damaged or the models measure differently.
+        When a bundle is damaged, a reading breaks a rule or the models measure differently.
     """
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, options):
-        rests_on = f"{basis(bundles)} map {probability_map}"
+        rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
         loaded = load(settings, root, out, options, "predict", rests_on)
+        loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
             return finished
@@ -168,6 +181,46 @@ def compare_models(
         _scored(model, root, out / which, options)[-1] for model, which in ((a, "a"), (b, "b"))
     )
     return compare(first, second, (a, b), RunFolder(out))
+
+
+def compare_pipelines(
+    pipelines: list[str], root: Path, out: Path, options: ExecutionOptions
+) -> dict[str, Any]:
+    """Validate several pipelines on the same folds of one cohort and compare them.
+
+    Returns
+    -------
+    dict
+        As :func:`cad.stages.compare.compare_validated`; also written to ``comparison.json``.
+
+    Raises
+    ------
+    CadError
+        For fewer than two pipelines, two of one name, or different folds.
+    """
+    settings = [
+        read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
+    ]
+    names = [part.name for part in settings]
+    if len(set(names)) < max(len(names), 2):
+        raise CadError(f"two or more pipelines of different names are compared: {names}")
+    if len({part.validate_.scheme for part in settings}) > 1:
+        raise CadError("pipelines are compared on the same folds: validate.scheme differs")
+    runs = {part.name: _validated(part, root, out / part.name, options) for part in settings}
+    return compare_validated(runs, RunFolder(out))
+
+
+def _validated(
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
+) -> Judged:
+    """Validate one pipeline, its run folder written."""
+    with _alone(out, options):
+        loaded = load(settings, root, out, options, "run")
+        measured = measure(loaded)
+        begin(loaded, measured)
+        judged = validate(loaded, aggregate(loaded, extract(loaded, measured)))
+        emit(loaded, measured, judged)
+        return judged
 
 
 def suggest_next(
@@ -212,3 +265,14 @@ def _costs(decision: str | None) -> DecisionSettings | None:
     if decision is None:
         return None
     return read_settings(DecisionSettings, find("configs/decision", decision, ".yaml"))
+
+
+def warm_up() -> None:
+    """Compile every kernel into numba's cache, by using each once on a simulated patient."""
+    warm()
+    settings = PipelineSettings(name="warm")
+    with TemporaryDirectory() as folder:
+        root = Path(folder) / "cohort"
+        simulate(root, patients=1, seed=0, light=True)
+        for ref in read_cohort(root).studies():
+            process_study(StudyTask(ref, settings, Path(folder)))

@@ -39,6 +39,10 @@ class ImageSettings(Section):
         "mask when every study of the cohort has one",
     )
     bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
+    spacing_t2w: tuple[float, float, float] | None = Field(
+        None, description="T2 is interpolated to this spacing, mm along x, y, z (0 keeps the axis)"
+    )
+    spacing_adc: tuple[float, float, float] | None = Field(None, description="the same for ADC")
     registration: Literal["none", "rigid"] = Field(
         "none", description="align ADC and DCE to T2 by rigid mutual information"
     )
@@ -94,7 +98,7 @@ class RobustnessSettings(Section):
 class FeatureSettings(Section):
     """Which features are measured."""
 
-    modalities: tuple[Literal["t2w", "adc", "dce"], ...] = Field(
+    modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = Field(
         ("t2w", "adc", "dce"), description="images that features are taken from"
     )
     families: tuple[

@@ -191,7 +191,8 @@ class _Job:
         for _, stack in phases.timed:
             self._whole(stack)
         entries = self._origin(phases.timed[0][1])
-        del entries["SOPInstanceUIDs"]
+        for key in ("SOPInstanceUIDs", "SourceFrames"):  # one phase's, of many
+            entries.pop(key, None)
         entries["SeriesInstanceUIDs"] = list(
             dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
         )

@@ -36,6 +36,10 @@ from cad.imaging.geometry import roi_in_grid
 from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import image_path
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_record
+from cad.run_folder.study_file import page_measurements
+from cad.run_folder.tables import read_probabilities
 
 SCHEME = "99CAD"
 DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")
@@ -84,8 +88,9 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
     CadError
         When the run folder or the cohort cannot be read.
     """
-    run = _read_run(run_dir)
-    table = pd.read_csv(run_dir / "probabilities.csv", dtype={"roi_id": str, "zone": str})
+    folder = RunFolder(run_dir)
+    run = read_record(folder)
+    table = read_probabilities(folder)
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     result = DicomOutput()
     for study_id, rows in table.groupby("study_id", sort=True):
@@ -93,7 +98,7 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
         try:
             if study_id not in studies:
                 raise CadError("the study is not in the cohort", file=cohort_root)
-            medians = _medians(run_dir, str(study_id))
+            medians = page_measurements(folder, str(study_id))
             pair = study_objects(studies[str(study_id)], rows, medians, run)
         except CadError as error:
             result.failures.append(error.at(patient=participant))
@@ -161,28 +166,6 @@ def _prove(path: Path, rows: pd.DataFrame) -> None:
         raise CadError(
             "the report does not say what the run says", file=path, hint="do not send it"
         )
-
-
-def _read_run(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "run.json"
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CadError("not a run folder: run.json is missing", file=path) from None
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not (run_dir / "probabilities.csv").is_file():
-        raise CadError("the run has no probabilities.csv", file=run_dir)
-    return content
-
-
-def _medians(run_dir: Path, study_id: str) -> dict[str, dict[str, Any]]:
-    path = run_dir / "studies" / f"{study_id}.npz"
-    if not path.is_file():
-        return {}
-    with np.load(path, allow_pickle=False) as content:
-        meta = json.loads(str(content["meta"]))
-    return {str(roi["roi_id"]): roi for roi in meta["rois"]}
 
 
 def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[np.ndarray]:

@@ -244,10 +244,7 @@ class _Import:
         try:
             require_plausible(found, self.rules.ranges)
         except CadError as error:
-            hint = f"{error.hint} (ranges in the import rules)"
-            raise CadError(
-                error.problem, hint=hint, file=study.top, patient=place.participant_id
-            ) from None
+            raise error.at(file=study.top) from None
         self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:

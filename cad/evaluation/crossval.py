@@ -121,10 +121,8 @@ def out_of_fold(
     relabel : callable, optional
         Gets the training rows and returns y and eta of all rows: the way for labels that are
         themselves learned on the training patients (docs/methods.md 8).
-    n_jobs : int
-        Parallel folds; the result does not depend on it.
-    keep_estimators : bool
-        Keep every fold's fitted estimator.
+    n_jobs, keep_estimators
+        Parallel folds, which change no result; whether every fold's fitted estimator is kept.
     progress : callable, optional
         Called with (folds done, folds in all), in order.
 

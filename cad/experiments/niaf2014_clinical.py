@@ -9,6 +9,7 @@ import pandas as pd
 
 from cad.cohort import read_cohort
 from cad.evaluation import metrics
+from cad.evaluation.compare import paper_sign_test
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.intervals import bootstrap, clustered_auc
 from cad.evaluation.tables import interval_text
@@ -41,6 +42,7 @@ METHODS = {
 READINGS = {"expert": ("III", "IV"), "all": ("V", "VI")}
 ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
+_NAMES = ("Acc", "KL", "KL one-sided", "Err")
 _PUBLISHED = pd.DataFrame(
     [
         ("III", "P-SVM", 0.889, 0.909, 43.4, 0.256),
@@ -95,6 +97,8 @@ def clinical(options: Options) -> Result:
         },
         remarks=[
             _finding(table),
+            "The paper's p-values resample test regions 100 times and count wins of the P-SVM: "
+            "they measure the resampling, and are here because the paper prints them.",
             "Where logistic regression on the same soft labels has the lower KL: it is fitted to "
             "cross-entropy, which KL measures, while a P-SVM probability anywhere inside its tube "
             "costs nothing and regularisation draws it to the end nearer ½. Narrow tubes take "
@@ -105,12 +109,29 @@ def clinical(options: Options) -> Result:
 
 def _readers(cohort: Path, readers: str, options: Options) -> list[dict[str, object]]:
     settings, regions = _labelled(cohort, readers, ETA[readers], options)
+    q = {m: _out_of_fold(settings, regions, learner, options) for m, learner in METHODS.items()}
     found = []
-    for name, learner in METHODS.items():
-        probability = _out_of_fold(settings, regions, learner, options)
+    for name, probability in q.items():
         for table, target in zip(READINGS[readers], ("p", "truth"), strict=True):
-            found.append({"table": table, "method": name, **_measure(regions, target, probability)})
+            row = {"table": table, "method": name, **_measure(regions, target, probability)}
+            found.append(row | _papers_p(regions, target, q["P-SVM"], probability))
     return found
+
+
+def _papers_p(table: Table, target: str, own: np.ndarray, other: np.ndarray) -> dict[str, float]:
+    """Return [N14] IV's sign test over resampled regions that the P-SVM is better, by measure."""
+    t = table.labels[target].to_numpy(float)
+    known = np.isfinite(t) & np.isfinite(own) & np.isfinite(other)
+    t, pair = t[known], (own[known], other[known])
+
+    def test(j: int) -> float:
+        def values(rows: np.ndarray) -> tuple[float, float]:
+            first, second = (_values(t[rows], q[rows])[j] for q in pair)
+            return (first, second) if j == 0 else (-first, -second)  # accuracy: larger is better
+
+        return paper_sign_test(values, len(t))
+
+    return {f"paper's p ({_NAMES[j]})": test(j) for j in (0, 2, 3)}
 
 
 def _widths(cohort: Path, options: Options) -> pd.DataFrame:
@@ -195,29 +216,24 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
     known = table.labels[target].notna().to_numpy() & np.isfinite(probability)
     t, q = table.labels[target].to_numpy(float)[known], probability[known]
     truth, group = metrics.consensus_truth(t)[0], table.groups[known]
-
-    def values(rows: np.ndarray) -> np.ndarray:
-        return np.array(
-            [
-                metrics.accuracy(truth[rows], q[rows]),
-                metrics.kl(t[rows], q[rows]),
-                metrics.kl_one_sided(t[rows], q[rows]),
-                metrics.alignment_error(t[rows], q[rows]),
-            ]
-        )
-
-    ends = bootstrap(values, group, 1000, 0)
-    names = ("Acc", "KL", "KL one-sided", "Err")
-    point = values(np.arange(len(t)))
+    ends = bootstrap(lambda rows: _values(t[rows], q[rows]), group, 1000, 0)
+    point = _values(t, q)
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
         "AUC": interval_text(clustered_auc(truth, q, group)),
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
-            for name, value, (low, high) in zip(names, point, ends, strict=True)
+            for name, value, (low, high) in zip(_NAMES, point, ends, strict=True)
         },
     }
+
+
+def _values(t: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Return the measures of ``_NAMES``."""
+    truth = metrics.consensus_truth(t)[0]
+    measured = (metrics.accuracy(truth, q), metrics.kl(t, q), metrics.kl_one_sided(t, q))
+    return np.array([*measured, metrics.alignment_error(t, q)])
 
 
 def _finding(table: pd.DataFrame) -> str:

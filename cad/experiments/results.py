@@ -12,8 +12,13 @@ from matplotlib.figure import Figure
 from cad.evaluation.tables import to_markdown
 from cad.files import write_atomic
 
-COLOURS = {"P-SVM": "#0072B2", "SVM": "#D55E00", "F-SVM": "#009E73"}
-COLOURS |= {"logistic on soft labels": "#56B4E9", "kernel ridge on p": "#999999"}
+COLOURS = {
+    "P-SVM": "#0072B2",
+    "SVM": "#D55E00",
+    "F-SVM": "#009E73",
+    "logistic on soft labels": "#56B4E9",
+    "kernel ridge on p": "#999999",
+}
 
 
 @dataclass(frozen=True)

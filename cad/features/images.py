@@ -14,6 +14,7 @@ from cad.errors import CadError
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
+from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale, standardise_t2, t2_reference
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
@@ -21,7 +22,6 @@ from cad.settings import PipelineSettings
 
 # Filters look one voxel beyond a region.
 _MARGIN = 2
-_TITLES = {"t2w": "T2-weighted image", "adc": "ADC map", "dce": "dynamic series"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +57,18 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
     wanted = settings.features.modalities
     present: list[str] = [name for name in wanted if getattr(study, name) is not None]
     notes = [
-        f"no {_TITLES[name]}: its features are missing" for name in wanted if name not in present
+        f"no {modality(name).title}: its features are missing"
+        for name in wanted
+        if name not in present
     ]
     return present, notes
 
 
 def grid_of(study: Study, name: str) -> Volume:
     """Return the whole grid of a modality that the study has."""
-    image = study.dce.grid if name == "dce" and study.dce is not None else getattr(study, name)
-    if not isinstance(image, Volume):
-        raise CadError(f"the study has no {_TITLES[name]}", patient=study.participant_id)
+    image = study.grid(name)
+    if image is None:
+        raise CadError(f"the study has no {modality(name).title}", patient=study.participant_id)
     return image
 
 

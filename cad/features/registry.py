@@ -118,6 +118,7 @@ _HARALICK: dict[str, tuple[str, str]] = {
 _IMAGES = {
     "t2w": ("T2-weighted intensity after standardisation", "standardised"),
     "adc": ("apparent diffusion coefficient", "1e-6 mm2/s"),
+    "hbv": ("signal at high b, acquired or carried on from the decay", "a.u."),
 }
 _GRADIENTS = {
     "sobel": ("Sobel gradient magnitude (3-D)", "/mm", "Sobel 1968; spacing-aware"),
@@ -146,7 +147,8 @@ SIGNED = ("t2w_intensity", "dce_semi_wash_out", "dce_semi_bolus_arrival")
 # What grows or shrinks with the number of voxels, whatever the tissue: sums over voxels, slopes of
 # counts, extremes of many draws, entropies and correlation of few pairs. On some image each had a
 # rank correlation beyond .5 with volume over 284 simulated regions, whose tissue does not depend on
-# their size (python -m benchmarks.features size).
+# their size; uniformity, energy of co-occurrence, sum variance and the two cluster features in a
+# second cohort of 284 only (python -m benchmarks.features meaning draws a third).
 COUNTING = (
     "*_energy",
     "*_range",
@@ -155,6 +157,10 @@ COUNTING = (
     "*_histogram_m??imum_gradient*",
     "*_histogram_entropy",
     "*_histogram_variance",
+    "*_histogram_uniformity",
+    "*_haralick_cluster_prominence",
+    "*_haralick_cluster_tendency",
+    "*_haralick_sum_variance",
     "*_haralick_joint_entropy",
     "*_haralick_sum_entropy",
     "*_haralick_correlation",
@@ -165,11 +171,8 @@ COUNTING = (
 def counts_voxels(name: str) -> bool:
     """Return whether a feature tells size under another name, see ``COUNTING``.
 
-    They are measured only where ``features.counting`` asks for them. The energy of co-occurrence is
-    a mean over pairs and is none of them.
+    They are measured only where ``features.counting`` asks for them.
     """
-    if name.endswith("_haralick_energy"):
-        return False
     return any(fnmatchcase(name, pattern) for pattern in COUNTING)
 
 
@@ -263,7 +266,7 @@ def features_page() -> str:
         "Features that grow or shrink with the number of voxels tell size under another name and",
         "are measured only with `features.counting`: "
         + ", ".join(f"`{p}`" for p in COUNTING)
-        + " (not `haralick_energy`).",
+        + ".",
         "Size and position have features of their own (families `size` and `position`, off unless",
         "named).",
         "",

@@ -19,6 +19,7 @@ from cad.features.images import available, box_around, compact, crop, grid_of, p
 from cad.features.measure import measure
 from cad.features.regions import Regions
 from cad.imaging.drawn import fill, shares_on
+from cad.imaging.interpolate import at_spacing
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
@@ -114,7 +115,7 @@ def perturbed_features(
     """
     chosen = perturbation or Perturbation()
     names, _ = available(study, settings)
-    work = compact(study)
+    work = compact(at_spacing(study, settings.images))
     copies = [
         (roi.roi_id, repeat, mask)
         for roi in work.rois

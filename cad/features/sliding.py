@@ -23,6 +23,8 @@ from cad.features.images import Prepared, available, compact, crop, grid_of, pre
 from cad.features.measure import measure
 from cad.features.regions import Regions
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
+from cad.imaging.interpolate import at_spacing
+from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -151,6 +153,7 @@ def sliding_rows(
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     points = inside.index_to_patient(chosen[:, ::-1])
     names, notes = available(study, settings)
+    study = at_spacing(study, settings.images)
     work = compact(study)
     columns: dict[str, np.ndarray] = {}
     for name in names:
@@ -169,9 +172,9 @@ def sliding_rows(
 
 
 def _map_grid(study: Study) -> Volume:
-    for name in ("t2w", "adc", "dce"):
-        if getattr(study, name) is not None:
-            return grid_of(study, name)
+    for entry in MODALITIES:
+        if study.grid(entry.name) is not None:
+            return grid_of(study, entry.name)
     raise CadError("the study has no image", patient=study.participant_id)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cad.features.table import StudyFeatures
 from cad.imaging.geometry import resample_image, resample_mask
+from cad.imaging.modality import MODALITIES
 from cad.imaging.registration import Registration
 from cad.imaging.registration_view import registration_view
 from cad.imaging.study import Study
@@ -76,7 +77,7 @@ def snapshot(
         "rois": [_describe(study, features, roi.roi_id, roi.label, labels) for roi in study.rois],
         "notes": [*study.notes, *features.notes],
         "slice_numbers": _slice_numbers(study, grid),
-        "missing": [n for n in ("t2w", "adc", "dce") if getattr(study, n) is None],
+        "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": {name: _window(array, inside) for name, array in shown.items()},
     }

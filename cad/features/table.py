@@ -28,6 +28,8 @@ from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
 from cad.imaging.geometry import MIN_VOXELS
+from cad.imaging.interpolate import at_spacing
+from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
@@ -36,7 +38,6 @@ from cad.settings import FeatureSettings, PipelineSettings
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
-UNITS = {"t2w": "standardised", "adc": "1e-6 mm2/s", "dce": "a.u."}
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +134,7 @@ def extract(
             patient=study.participant_id,
             hint="add images, or other modalities to the pipeline",
         )
-    work = compact(study)
+    work = compact(at_spacing(study, settings.images))
     result = StudyFeatures(_keys(study, []), notes)
     drawn = _drawn(work, names, result.failures)
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
@@ -225,7 +226,7 @@ def _modality(
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
-    for what, values in _provenance(prepared, drawn, regions, settings.features).items():
+    for what, values in _provenance(prepared, drawn, regions, settings).items():
         result.provenance[f"{PREFIX}{what}"] = values
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
@@ -239,26 +240,33 @@ def _modality(
     return columns
 
 
+def _unit(name: str) -> str:
+    """Return the unit in which a modality's features are measured."""
+    return "standardised" if name == "t2w" else modality(name).unit or "a.u."
+
+
 def _provenance(
-    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: FeatureSettings
+    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
     found: dict[str, list[str | float | None]] = {}
     measured = [not d.too_little for d in drawn]
+    spaced = getattr(settings.images, f"spacing_{name}", None)
+    interpolated = "none" if spaced is None else "linear"
 
     def say(what: str, values: Sequence[str | float]) -> None:
         found[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
 
     for what, text in prepared.provenance.items():
         say(what, [text] * len(drawn))
-    say(f"{name}_unit", [UNITS[name]] * len(drawn))
-    say(f"{name}_interpolation", ["none"] * len(drawn))
+    say(f"{name}_unit", [_unit(name)] * len(drawn))
+    say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
     say(f"{name}_voxels", [d.voxels for d in drawn])
     say(f"{name}_purity", [d.purity for d in drawn])
-    say(f"{name}_valid", _valid(prepared, regions, settings))
+    say(f"{name}_valid", _valid(prepared, regions, settings.features))
     return found
 
 

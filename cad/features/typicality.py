@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
+from cad.imaging.modality import MODALITIES
 
 # Share of held-out training regions that may be flagged; aimed below the 5 % that are promised,
 # because regions of one patient go together and the quantile is itself uncertain.
@@ -25,7 +26,7 @@ _FOLDS = 10
 _TAIL = 0.10
 _NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
 _CLIP = 12.0
-_TITLES = {"t2w": "T2", "adc": "ADC", "dce": "DCE", "size": "size"}
+_TITLES = {entry.name: entry.short for entry in MODALITIES}
 _FAMILY_WORDS = {
     "intensity": "intensity",
     "histogram": "histogram",

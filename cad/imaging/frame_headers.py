@@ -131,9 +131,11 @@ def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
             f"a multi-frame image with {count} frames that does not say where each lies",
             hint="export the series as enhanced MR or as single images",
         )
-    tiles = vendor.mosaic_tiles(dataset)
     frame = _frame(dataset, path, 0)
-    return _mosaic(dataset, frame, tiles) if tiles else [frame]
+    if not vendor.is_mosaic(dataset):
+        return [frame]
+    dataset.update(read_header(path, vendor.CSA_TAGS))
+    return _mosaic(dataset, frame, vendor.mosaic_tiles(dataset))
 
 
 def _enhanced(dataset: Dataset, path: Path) -> list[Frame]:
@@ -199,7 +201,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     (https://nipy.org/nibabel/dicom/dicom_mosaic.html).
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
-    normal = vendor.mosaic_normal(read_header(whole.path, vendor.CSA_TAGS))
+    normal = vendor.mosaic_normal(dataset)
     side = int(np.ceil(np.sqrt(count)))
     if whole.rows % side or whole.columns % side:
         raise CadError(

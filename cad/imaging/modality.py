@@ -73,3 +73,8 @@ def modality(name: str) -> Modality:
             return entry
     known = ", ".join(entry.name for entry in MODALITIES)
     raise CadError(f"no modality is called {name!r}", hint=f"known are {known}")
+
+
+def short_name(name: str) -> str:
+    """Return what a page calls a modality; the name itself for one that is not in the table."""
+    return next((entry.short for entry in MODALITIES if entry.name == name), name)

@@ -137,7 +137,7 @@ def implausible(
             CadError(
                 f"{_SAID[found.name]}{found.where} is {found.value:.3g}{unit}; plausible is "
                 f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
-                hint=f"{way_out}; a site may widen {found.name}",
+                hint=f"{way_out}; a site may widen the range {found.name}",
                 patient=study.participant_id,
             )
         )
@@ -230,8 +230,8 @@ def t1_default_problem(
     if not kept:
         return None
     return CadError(
-        f"the field strength is {field:g} T, but {' and '.join(kept)} hold at 3 T",
-        hint="set features.perfusion." + ", .".join(kept) + " for this field",
+        f"the field strength is {field:g} T, but {' and '.join(kept)} is 3 T's",
+        hint=f"set features.perfusion.{' and '.join(kept)} for this field",
         patient=study.participant_id,
     )
 

@@ -166,7 +166,10 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     if study.t2w is None:
         raise CadError("the study has no T2 image", patient=study.participant_id)
     image = study.t2w.with_array(study.t2w.array.astype(np.float32))
-    return correct_bias(image)[0] if settings.bias_correction else image
+    if not settings.bias_correction:
+        return image
+    # Beyond the field of view an interpolated image has no value; N4 takes it for air.
+    return correct_bias(image.with_array(np.nan_to_num(image.array)))[0]
 
 
 def t2_reference(study: Study, settings: ImageSettings) -> str:

@@ -4,6 +4,7 @@
 ``anat/<study>_T2w.nii.gz``             T2-weighted image
 ``dwi/<study>_ADC.nii.gz``              ADC map, 1e-6 mm2/s
 ``dwi/<study>_acq-b<b>_dwi.nii.gz``     diffusion-weighted images, b in s/mm2
+``dwi/<study>_acq-highb_dwi.nii.gz``    the high-b image, b of 1400 s/mm2 or more
 ``perf/<study>_dce.nii.gz``             dynamic series, times in the sidecar
 ``perf/<study>_flip-<i>_VFA.nii.gz``    variable flip angles, FlipAngle in the sidecar
 ``masks/<study>_rois.nii.gz``           label map; ``_gland`` and ``_vessel`` are masks

@@ -33,6 +33,7 @@ TAGS = [
     for tag in (group << 16 | block, *(group << 16 | block << 8 | e for e in elements))
 ]
 CSA_TAGS = [tag for block in _BLOCKS for tag in (0x00290000 | block, 0x00290010 | block << 8)]
+_UNIT = 0.1  # how far a gradient direction may be from a unit vector
 _GE_B_OFFSET = 1_000_000_000
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
 _CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
@@ -58,7 +59,10 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
     value = private(dataset, 0x0019, _SIEMENS, 0x0E)
     if isinstance(value, bytes):
         value = np.frombuffer(value, "<f8") if len(value) == 24 else None
-    return None if value is None or len(value) != 3 else tuple(float(v) for v in value)
+    if value is None or len(value) != 3:
+        return None
+    vector = tuple(float(v) for v in value)
+    return vector if abs(np.linalg.norm(vector) - 1) < _UNIT else None
 
 
 def philips_scale_slope(dataset: Dataset) -> float | None:
@@ -67,29 +71,52 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     return value if value else None
 
 
+def is_mosaic(dataset: Dataset) -> bool:
+    """Tell whether one image holds many slices: it says so, or it says how many.
+
+    Raises
+    ------
+    CadError
+        For United Imaging's grids, which are not read.
+    """
+    # Whoever reserved the block: a grid that is taken for one slice would be a wrong image.
+    grids = (dataset.get((0x0065, block << 8 | 0x50)) for block in _BLOCKS)
+    slices = max((_number(grid.value) or 0 for grid in grids if grid is not None), default=0)
+    if slices > 1 or "VFRAME" in (dataset.get("ImageType") or ()):
+        raise CadError(
+            "a grid of slices in one image, as United Imaging stores it, is not read",
+            hint="export the series as single images or as enhanced MR",
+        )
+    count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
+    return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
+
+
 def mosaic_tiles(dataset: Dataset) -> int:
-    """Return the number of slices of a mosaic; 0 for an ordinary image.
+    """Return the number of slices of a mosaic, whose CSA header has been read too.
 
     Raises
     ------
     CadError
         For a mosaic that does not say how many slices it holds.
     """
-    grid = _number(private(dataset, 0x0065, _UIH, 0x50))
-    if grid and grid > 1:
-        raise CadError(
-            f"a grid of {grid:.0f} slices in one image, as United Imaging stores it, is not read",
-            hint="export the series as single images or as enhanced MR",
-        )
-    if "MOSAIC" not in (dataset.get("ImageType") or ()):
-        return 0
     count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A))
+    if not count or count < 1:
+        stated = _csa(dataset).get("NumberOfImagesInMosaic", [])
+        count = float(stated[0]) if stated and stated[0].isdigit() else None
     if not count or count < 1:
         raise CadError(
             "a mosaic that does not say how many slices it holds: (0019,100A) is missing",
             hint="export it with its private elements, or as single or enhanced images",
         )
     return int(count)
+
+
+def _csa(dataset: Dataset) -> dict[str, list[str]]:
+    content = private(dataset, 0x0029, _CSA, 0x10)
+    try:
+        return csa_header(content) if isinstance(content, bytes) else {}
+    except (struct.error, ValueError) as error:
+        raise CadError(f"a mosaic with a damaged CSA header: {error}") from error
 
 
 def mosaic_normal(dataset: Dataset) -> np.ndarray:
@@ -100,12 +127,11 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     CadError
         Without the CSA image header, or for a slice numbering that it declares to be reversed.
     """
-    content = private(dataset, 0x0029, _CSA, 0x10)
+    header = _csa(dataset)
     try:
-        header = csa_header(content) if isinstance(content, bytes) else {}
         normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
         number = [int(v) for v in header.get("ProtocolSliceNumber", [])[:1]]
-    except (struct.error, ValueError) as error:
+    except ValueError as error:
         raise CadError(f"a mosaic with a damaged CSA header: {error}") from error
     if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
         raise CadError(

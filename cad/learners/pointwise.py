@@ -34,7 +34,7 @@ _MAX_FREE = 3000
 # By blocks: pairs to this tolerance, then the active set on the unsettled points.
 _PART_EPS = 0.011
 _PART_ROUNDS = 8
-_MAX_PART = 6000
+_MAX_PART = 8500
 # Strength of the proximal term on the scale, kernel units per squared logit: about the curvature
 # that a pair of rows has anyway, so that pairs stay well conditioned.
 _RHO = 0.3

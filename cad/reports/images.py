@@ -207,7 +207,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
             KeyImage(
                 title=layer.title,
                 unit=layer.unit,
-                source=_data_url(_grey(part, low, high, first=0), quality=90),
+                source=data_url(_grey(part, low, high, first=0), quality=90),
                 width=part.shape[1] * sx,
                 height=part.shape[0] * sy,
                 outline=outline(inside[rows, columns]),
@@ -218,67 +218,6 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
             )
         )
     return found
-
-
-@dataclass(frozen=True)
-class AlignmentView:
-    """An image that was aligned to T2: what was found, and pictures before and after."""
-
-    title: str
-    text: str
-    pictures: list[tuple[str, str]]
-    width: float
-    height: float
-
-
-_EDGE_COLOUR = (255, 214, 0)
-_MOVED = {"adc": "ADC", "dce": "DCE"}
-
-
-def alignments(images: StudyImages) -> list[AlignmentView]:
-    """Every alignment of a study, ready for its page."""
-    if images.registration is None:
-        return []
-    found = []
-    stated = images.meta.get("registration", [])
-    for numbers, (*pair, edges) in zip(stated, images.registration, strict=False):
-        before, after = float(numbers["before"]), float(numbers["after"])
-        text = (
-            f"moved {numbers['translation_mm']:.1f} mm, turned {numbers['rotation_deg']:.1f}°; "
-            f"mutual information with T2 {before:.3f} before, {after:.3f} after"
-            if numbers["accepted"]
-            else str(numbers["note"])
-        )
-        names = ("before", "after") if numbers["accepted"] else ("not moved",)
-        found.append(
-            AlignmentView(
-                title=_MOVED.get(numbers["moving"], str(numbers["moving"])),
-                text=text,
-                pictures=[
-                    (name, _data_url(_with_edges(grey, edges), quality=85))
-                    for name, grey in zip(names, pair, strict=False)
-                ],
-                width=edges.shape[1] * images.spacing[0],
-                height=edges.shape[0] * images.spacing[1],
-            )
-        )
-    return found
-
-
-def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """RGB at three times the size, so that an edge hides a third of a voxel only."""
-    large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
-    marked = np.zeros(large.shape[:2], bool)
-    marked[1::3, 1::3] = edges > 0
-    for axis in (0, 1):  # neighbouring edge voxels are joined
-        both = np.roll(edges > 0, -1, axis) & (edges > 0)
-        at = np.argwhere(both) * 3 + 1
-        for step in (1, 2):
-            place = at.copy()
-            place[:, axis] = np.minimum(place[:, axis] + step, marked.shape[axis] - 1)
-            marked[tuple(place.T)] = True
-    large[marked] = _EDGE_COLOUR
-    return large
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
@@ -358,7 +297,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, An
         "sides": list(images.sides),
         "layers": [_sprite(images, layer, columns, quality) for layer in LAYERS
                    if layer.key in images.layers],
-        "labels": _data_url(_tile(images.roi_map, columns)),
+        "labels": data_url(_tile(images.roi_map, columns)),
     }  # fmt: skip
 
 
@@ -373,7 +312,7 @@ def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None
         "low": low,
         "high": high,
         "window": list(window(images, layer.key)),
-        "source": _data_url(_tile(_grey(array, low, high, first=1), columns), quality),
+        "source": data_url(_tile(_grey(array, low, high, first=1), columns), quality),
     }
 
 
@@ -402,7 +341,7 @@ def _tile(array: np.ndarray, columns: int) -> np.ndarray:
     return grid.reshape(rows * height, columns * width)
 
 
-def _data_url(grey: np.ndarray, quality: int | None = None) -> str:
+def data_url(grey: np.ndarray, quality: int | None = None) -> str:
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cad.errors import CadError
+from cad.imaging.modality import short_name
+from cad.reports.alignment import AlignmentView, alignments
 from cad.reports.images import (
-    AlignmentView,
     KeyImage,
     StudyImages,
-    alignments,
     key_images,
     key_slice,
     read_images,
@@ -46,7 +46,6 @@ NOT_BENIGN = (
     "below the site's lower threshold, but unlike the regions that the model learned from: benign "
     "is not stated, have it read again"
 )
-MODALITIES = {"t2w": "T2", "adc": "ADC", "dce": "DCE"}
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def study_views(results: Results, patient: Patient) -> list[StudyView]:
             views.append(StudyView(name, [_region_view(results, r, None) for r in own], None, 0,
                                    [], [shown] if own else [], failures))  # fmt: skip
             continue
-        missing = [MODALITIES.get(m, m) for m in shown.meta.get("missing", [])]
+        missing = [short_name(m) for m in shown.meta.get("missing", [])]
         patient.missing.update(missing)
         views.append(
             StudyView(
@@ -278,7 +277,7 @@ def _measured(known: dict[str, Any], key: str, unit: str = "") -> str:
 def _display_warnings(known: dict[str, Any], images: StudyImages | None) -> list[str]:
     said = []
     for modality in images.meta.get("missing", []) if images else []:
-        said.append(f"{MODALITIES.get(modality, modality)} missing: nothing was measured on it")
+        said.append(f"{short_name(modality)} missing: nothing was measured on it")
     fit = known.get("fit_r2")
     if fit is not None and fit < POOR_FIT_R2:
         said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import pandas as pd
 
+from cad.errors import CadError
 from cad.files import parquet_bytes, write_atomic, write_csv
 from cad.run_folder.folder import RunFolder
 
@@ -71,7 +72,15 @@ def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
 
 
 def read_probabilities(folder: RunFolder) -> pd.DataFrame:
-    """Read ``probabilities.csv``; identifiers stay text."""
+    """Read ``probabilities.csv``; identifiers stay text.
+
+    Raises
+    ------
+    CadError
+        Where there is none.
+    """
+    if not folder.probabilities.is_file():
+        raise CadError("the run has no probabilities.csv", file=folder.probabilities)
     return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
 
 

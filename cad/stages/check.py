@@ -61,3 +61,12 @@ def _to_learn_from(cohort: Cohort) -> list[str]:
     if (cohort.scores["scale"] == "pirads").any():
         said.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")
     return said
+
+
+def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]) -> str:
+    """Return what :func:`check` found as lines for a terminal."""
+    lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
+    for note, studies in notes.items():
+        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
+        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
+    return "\n".join(lines)

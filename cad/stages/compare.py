@@ -1,12 +1,20 @@
-"""Compare: two models on one cohort, region by region."""
+"""Compare: two models, or several pipelines on the same folds, region by region."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
+from cad.errors import CadError
+from cad.evaluation.rivals import compare_probabilities
+from cad.evaluation.tables import to_markdown
+from cad.files import json_safe
 from cad.model.comparison import compare_runs
 from cad.run_folder import RunFolder
 from cad.run_folder.records import write_comparison
+from cad.run_folder.tables import KEYS
 from cad.stages.judge import Judged
 
 
@@ -15,3 +23,60 @@ def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> 
     result = compare_runs(a.results, b.results, names)
     write_comparison(folder, result)
     return result
+
+
+def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> dict[str, Any]:
+    """Compare what pipelines say of the same regions, all with the first, and write it as JSON.
+
+    Parameters
+    ----------
+    runs : mapping of str to Judged
+        Validated on one cohort, by the pipeline's name.
+    folder : RunFolder
+        Takes ``comparison.json``.
+
+    Returns
+    -------
+    dict
+        ``reference``; ``sentence``; ``regions`` that all have measured; ``table``: value and
+        paired difference with its patient-clustered interval by truth, measure and pipeline.
+
+    Raises
+    ------
+    CadError
+        When no region was measured by all, or nothing is known to compare with.
+    """
+    known = ["truth", "p"]
+    tables = {name: run.results.set_index(KEYS) for name, run in runs.items()}
+    reference = next(iter(tables))
+    common = tables[reference].index
+    for table in tables.values():
+        common = common.intersection(table.index)
+    if not len(common):
+        raise CadError(f"no region was measured by all of {', '.join(tables)}")
+    base = tables[reference].loc[common, known]
+    found = compare_probabilities(
+        {name: table.loc[common, "probability"].to_numpy(float) for name, table in tables.items()},
+        common.get_level_values("participant_id").to_numpy(str),
+        reference=reference,
+        target=base["p"].to_numpy(float),
+        truth=base["truth"].to_numpy(float),
+    )
+    result: dict[str, Any] = json_safe(
+        {
+            "reference": reference,
+            "sentence": found.sentence,
+            "regions": len(common),
+            "table": found.table.to_dict("records"),
+        }
+    )
+    write_comparison(folder, result)
+    return result
+
+
+def comparison_table(result: dict[str, Any]) -> str:
+    """Return the comparison of pipelines as lines for a terminal."""
+    columns = ["against", "measure", "learner", "value", "difference", "lower", "upper"]
+    table = pd.DataFrame(result["table"])[columns].rename(columns={"learner": "pipeline"})
+    regions = f"{result['regions']} regions measured by all; differences to {result['reference']}"
+    return "\n".join([regions, to_markdown(table), result["sentence"]])

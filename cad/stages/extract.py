@@ -28,7 +28,7 @@ from cad.run_folder.study_file import (
 )
 from cad.run_folder.tables import KEYS, Failure, write_features
 from cad.settings import PipelineSettings
-from cad.stages.load import Loaded, failure_of, read_study_of
+from cad.stages.load import Loaded, failure_of, read_study_of, require_t1_of_the_field
 
 if TYPE_CHECKING:
     from cad.features.table import StudyFeatures
@@ -143,6 +143,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if not task.resume:
             why = "asked for"
         study = read_study_of(ref)
+        require_t1_of_the_field(study, task.settings)
         stage = "measure"
         write, failures = _measure(task, study, key)
         stage = "write"

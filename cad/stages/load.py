@@ -117,6 +117,24 @@ def read_study_of(ref: StudyRef) -> Study:
     return study
 
 
+def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
+    """Refuse a study whose field strength the assumed T1 does not hold at.
+
+    Raises
+    ------
+    CadError
+        Where the dynamic series is measured; see
+        :func:`cad.imaging.plausibility.t1_default_problem`.
+    """
+    from cad.imaging.plausibility import t1_default_problem
+
+    if "dce" in settings.features.modalities:
+        perfusion = settings.features.perfusion
+        problem = t1_default_problem(study, perfusion.t1_tissue, perfusion.t1_blood)
+        if problem is not None:
+            raise problem
+
+
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
     """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
     where = f"{Path(error.file).name}: " if error.file else ""

@@ -16,6 +16,7 @@ from cad.evaluation.crossval import decision_value, positive_probability
 from cad.evaluation.operating import OperatingChoice, choose_operating_point
 from cad.features.provenance import differences
 from cad.features.typicality import Typicality
+from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle
@@ -62,7 +63,7 @@ def shared_settings(
                 hint="models that stand in for each other share images and features settings",
             )
     wanted = {modality for settings in parsed for modality in settings.features.modalities}
-    modalities = tuple(m for m in ("t2w", "adc", "dce") if m in wanted)
+    modalities = tuple(m.name for m in MODALITIES if m.name in wanted)
     features = first.features.model_copy(update={"modalities": modalities})
     return first.model_copy(update={"features": features, "decision": decision or first.decision})
 

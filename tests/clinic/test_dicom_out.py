@@ -105,15 +105,18 @@ def test_results_of_an_enhanced_source(tmp_path: Path):
             [pydicom.dcmread(p) for p in paths], series_instance_uid=uid("e"), series_number=1,
             sop_instance_uid=uid("object"), instance_number=1,
         )  # fmt: skip
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
+    assert import_source(source, tmp_path / "classic", rules).failures == []
     shutil.rmtree(source / "t2")
     made.SeriesDescription = "t2_tse_tra"
     made.save_as(source / "t2.dcm")
     labels = np.zeros(SHAPE, np.uint8)
     labels[1:4, 5:11, 3:8] = 1
     write_volume(source / "rois.nii.gz", Volume(labels, SPACING, (-31.25, 12.5, 40.0), TILT))
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
     assert import_source(source, tmp_path / "cohort", rules).failures == []
+    images = [next((tmp_path / n).rglob("*_T2w.nii.gz")) for n in ("classic", "cohort")]
+    assert images[0].read_bytes() == images[1].read_bytes()  # the same study, byte for byte
     (study,) = read_cohort(tmp_path / "cohort").studies()
     run = write_run(tmp_path / "run", study.participant_id, {"1": 0.4})
     result = write_sr_and_seg(run, tmp_path / "cohort", tmp_path / "dicom")
@@ -282,7 +285,7 @@ def test_studies_without_a_dicom_source(cohort, participant, tmp_path):
 
 
 def test_folders_that_are_no_run(cohort, tmp_path):
-    with pytest.raises(CadError, match=r"run\.json is missing"):
+    with pytest.raises(CadError, match=r"no run\.json: this is not a finished run"):
         write_sr_and_seg(tmp_path, cohort, tmp_path / "out")
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(CadError, match=r"no probabilities\.csv"):

@@ -12,11 +12,12 @@ import pytest
 from dicom_files import IDENTIFYING, edit, write_series
 from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
 
-from cad.clinic.import_rules import ImportRules
+from cad.clinic.import_rules import DynamicRule, FilesRule, ImportRules, Match
 from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.imaging.nifti import read_dynamic, read_volume
+from cad.imaging.plausibility import RANGES
 from cad.settings import read_settings
 
 
@@ -233,3 +234,16 @@ def test_directions_become_their_trace(tmp_path, rules):
     found = read_volume(tmp_path / "out/sub-P001/dwi/sub-P001_acq-b800_dwi.nii.gz")
     np.testing.assert_allclose(found.array[1:], 200, rtol=1e-6)
     assert any("geometric mean of 3 images of one series (trace)" in n for n in summary.notes)
+
+
+def test_every_key_stands_on_its_page(repository):
+    """Rules in docs/import.md, those of cohorts of files in the shipped rules."""
+    page = (repository / "docs/import.md").read_text(encoding="utf-8")
+    keys = [*(set(ImportRules.model_fields) - {"dce"}), *Match.model_fields]
+    keys += [f"dce.{key}" for key in DynamicRule.model_fields]
+    assert [key for key in keys if f"`{key}`" not in page] == []
+    assert [name for name in RANGES if f"`{name}`" not in page] == []
+    shipped = "".join(p.read_text() for p in (repository / "configs/import").glob("*.yaml"))
+    shipped += (repository / "docs/public-data.md").read_text(encoding="utf-8")
+    unsaid = {"patient_column", "study_column", "grade_column"}  # their defaults are PI-CAI's
+    assert [k for k in FilesRule.model_fields if k not in unsaid and k not in shipped] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cad.cohort import check_cohort, read_cohort, write_tables
+from cad.cohort import read_cohort, write_tables
 from cad.errors import CadError
 
 
@@ -50,7 +50,7 @@ def _replace(path: Path, old: str, new: str) -> None:
 
 
 def test_a_good_cohort_has_no_problem_and_round_trips(cohort: Path) -> None:
-    assert check_cohort(cohort) == []
+    assert read_cohort(cohort).problems == []
     read = read_cohort(cohort)
     assert [ref.study_id for ref in read.studies()] == ["sub-A1", "sub-B2"]
     assert read.readers["expert"].tolist() == [True, False]
@@ -124,7 +124,8 @@ def test_a_problem_of_the_whole_is_raised(
 
 def test_a_missing_table_is_named(cohort: Path) -> None:
     (cohort / "scores.tsv").unlink()
-    assert ["scores.tsv" in str(p) for p in check_cohort(cohort)] == [True]
+    with pytest.raises(CadError, match=r"scores\.tsv"):
+        read_cohort(cohort)
     with pytest.raises(CadError, match="no such cohort folder"):
         read_cohort(cohort / "absent")
 

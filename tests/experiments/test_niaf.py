@@ -148,6 +148,9 @@ def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
     measured, widths, published = result.tables.values()
     assert set(published["table"]) == set(measured["table"]) == {"III", "IV", "V", "VI"}
     assert (measured["table"].value_counts() == 8).all()
+    papers = measured.filter(like="paper's p")
+    assert (papers[measured["method"] == "P-SVM"] == 1).all().all()  # never better than itself
+    assert papers.shape[1] == 3
     assert widths["η"].tolist() == ["adaptive", "0.125", "0.05", "0.02"]
     # The first row is Table V's P-SVM again; a narrow tube draws probabilities less towards 1/2.
     own = measured.set_index(["table", "method"]).loc[("V", "P-SVM")]

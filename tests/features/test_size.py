@@ -65,7 +65,7 @@ def test_size_is_measured_where_it_is_asked_for(study: Study) -> None:
     assert not [c for c in rows if c.startswith("position_")]
     assert rows["size_volume"].iloc[0] == pytest.approx(3 * 15 * 15 * 0.6 * 0.6 * 3.0 / 1000)
     assert counts_voxels("adc_intensity_energy")
-    assert not counts_voxels("adc_haralick_energy")
+    assert not counts_voxels("adc_haralick_contrast")
     assert not [c for c in rows if counts_voxels(c)]
 
 

@@ -17,7 +17,8 @@ from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.registration import Registration
 from cad.imaging.registration_view import registration_view
 from cad.imaging.volume import Volume
-from cad.reports.images import alignments, read_images
+from cad.reports.alignment import alignments
+from cad.reports.images import read_images
 from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings
 

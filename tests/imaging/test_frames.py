@@ -306,3 +306,22 @@ def test_equal_instance_numbers_are_a_duplicate(tmp_path):
     write_series(tmp_path, voxels(seed=1), prefix="b-")
     with pytest.raises(CadError, match="neither a clock nor the instance numbers"):
         stacks(tmp_path)
+
+
+@pytest.mark.parametrize("creator", ["Image Private Header", "UIH"])
+def test_a_grid_of_another_maker_is_refused_whoever_reserved_its_block(tmp_path, creator):
+    (path,) = write_series(tmp_path, voxels((1, 8, 8)))
+    dataset = pydicom.dcmread(path)
+    dataset.private_block(0x65, creator, create=True).add_new(0x50, "DS", "36")
+    dataset.save_as(path)
+    ((error,),) = (series.values() for series in listed(tmp_path).unusable.values())
+    assert "a grid of slices in one image" in error.problem
+
+
+def test_a_mosaic_that_lost_its_image_type_is_still_a_mosaic(tmp_path):
+    (path,) = write_series(tmp_path, voxels((1, 8, 8)))
+    dataset = pydicom.dcmread(path)
+    dataset.private_block(0x19, "SIEMENS MR HEADER", create=True).add_new(0x0A, "US", 4)
+    dataset.save_as(path)
+    ((error,),) = (series.values() for series in listed(tmp_path).unusable.values())
+    assert "SliceNormalVector" in error.problem

@@ -244,7 +244,7 @@ def test_regions_that_cannot_be_measured(study, folder):
     found = check_study(read(folder, [*ROIS, Roi("speck", 3)]))
     assert [p.roi for p in found] == ["lesion2", "speck"]
     assert "the ROI is empty" in found[0].problem
-    assert "T2w: it fills 4.0 voxels" in found[1].problem
+    assert "T2: it fills 4.0 voxels" in found[1].problem
     assert "ADC: " in found[1].problem
     assert all(p.patient == "sub-01" for p in found)
 

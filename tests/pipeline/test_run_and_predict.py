@@ -292,7 +292,7 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     for patient in sorted(p.name for p in root.glob("sub-*"))[:2]:
         path = image_path(root / patient, patient, "adc")
         adc = read_volume(path)
-        write_volume(path, adc.with_array(adc.array * np.float32(2.5)))
+        write_volume(path, adc.with_array(adc.array * np.float32(1.6)))
     costs = tmp_path / "costs.yaml"  # benign below .45: far from all training regions P is .4
     costs.write_text(
         "{false_positive: 1, false_negative: 1, refer_negative: 0.45, refer_positive: 0.45}"
@@ -301,9 +301,9 @@ def test_benign_is_not_stated_outside_the_training_distribution(
         [str(model)], root, tmp_path / "out", ExecutionOptions(), decision=str(costs)
     )
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
-    outside = table["warnings"].fillna("").str.contains("unlike the training cohort")
+    outside = table["warnings"].astype(str).str.contains("unlike the training cohort")
     assert (outside & (table["probability"] < 0.45)).any()
-    assert not table["warnings"].fillna("").str.contains(";").any()  # which parts warnings
+    assert not table["warnings"].astype(str).str.contains(";").any()  # which parts warnings
     assert not (outside & (table["decision"] == "benign")).any()
     # What is counted is what was said.
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
@@ -313,3 +313,28 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     numbers = summary.as_dict()["metrics"]
     assert numbers["histology"]["auc"]["value"] != numbers["consensus"]["auc"]["value"]
     json.dumps(numbers, allow_nan=False)
+
+
+def test_a_reading_of_a_new_case_is_joined_to_the_tool(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    scores = pd.read_csv(cohort / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
+    first = scores.iloc[0]
+    reading = f"{first['participant_id']}/{first['roi_id']}/newcomer=5"
+    options = ExecutionOptions()
+    out = tmp_path / "out"
+    predict_cohort([str(model)], cohort, out, options, readings=[reading])
+    table = pd.read_csv(out / "probabilities.csv", dtype={"roi_id": str})
+    keys = (table["participant_id"] == first["participant_id"]) & (
+        table["roi_id"] == first["roi_id"]
+    )
+    assert "newcomer=" in table.loc[keys, "with_tool"].item()
+    assert not table.loc[~keys, "with_tool"].str.contains("newcomer").any()
+    for wrong, words in (
+        ("sub-0001/1", "sub-XXX/ROI/READER=SCORE"),
+        (reading.replace("=5", "=9"), "9"),
+        (f"{first['participant_id']}/nope/r1=3", "not in the cohort"),
+        (f"{first['participant_id']}/{first['roi_id']}/{first['reader_id']}=3", "already"),
+    ):
+        with pytest.raises(CadError, match=words):
+            predict_cohort([str(model)], cohort, tmp_path / "x", options, readings=[wrong])

@@ -16,6 +16,7 @@ import pytest
 
 from cad.evaluation.summary import evaluate, json_safe
 from cad.reports import write_report
+from cad.stages.outcome import take_out_of_fold
 
 THRESHOLDS = (0.1, 0.6)
 SCRIPT = "<script>window.stolen=1</script>\"'&"
@@ -52,10 +53,12 @@ def make_run(folder: Path, patients: tuple[Patient, ...] = PATIENTS, seed: int =
     frame = pd.DataFrame(rows)
     hostile = frame.index[0]
     frame.loc[hostile, "warnings"] = f"outside the training distribution: 3.1, limit 2.2; {SCRIPT}"
+    first, metrics = take_out_of_fold(frame.head(400), _metrics(frame.head(400), rng), 400)
+    frame = pd.concat([first, frame.iloc[400:]], ignore_index=True)
     frame.drop(columns=["truth", "readers"]).to_csv(folder / "probabilities.csv", index=False)
     _failures(folder)
     _explanations(folder, frame, rng)
-    _json(folder / "metrics.json", _metrics(frame.head(400), rng))
+    _json(folder / "metrics.json", metrics)
     _json(folder / "run.json", _record(len(patients), len(frame)))
     (folder / "studies").mkdir(exist_ok=True)
     for patient in patients:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from cad.cli.model import model_app
+from cad.cli.shared import (
+    Cohort,
+    Jobs,
+    Json,
+    MemoryLimit,
+    Model,
+    NoResume,
+    Out,
+    RetryFailed,
+    Scheduler,
+    TimeLimit,
+    execution,
+    finish,
+    show,
+)
 from cad.errors import CadError
-
-if TYPE_CHECKING:
-    from cad.execution.options import ExecutionOptions
-    from cad.stages.emit import Emitted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,62 +34,18 @@ app = typer.Typer(
     help="Probability of malignancy for regions of interest in prostate multiparametric MRI. "
     "For research use only.",
 )
-model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trained models.")
 app.add_typer(model_app, name="model")
-
-Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
-Model = Annotated[str, typer.Option("--model", help="Model folder, or a released model's name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")]
-Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", help="Dask scheduler, tcp://HOST:PORT.")
-]
-NoResume = Annotated[bool, typer.Option("--no-resume", help="Recompute every study.")]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed studies again.")]
-TimeLimit = Annotated[
-    float, typer.Option("--time-limit", min=1, help="Seconds allowed for one study.")
-]
-MemoryLimit = Annotated[
-    float, typer.Option("--memory-limit", min=0.5, help="Gigabytes that one study may ask for.")
-]
 
 
 def main() -> None:
     """Entry point: 0 all done, 1 some studies failed, 2 unusable arguments or settings."""
     try:
         app(standalone_mode=True)
-    except CadError as error:
-        typer.echo(f"cad: {error}", err=True)
+    except (CadError, OSError) as error:
+        # After a full disk or a refused permission what was whole still is.
+        way_out = " (put it right and run again: what is done is kept)"
+        typer.echo(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
-    except OSError as error:  # a full disk, a refused permission: what was whole still is
-        typer.echo(f"cad: {error} (put it right and run again: what is done is kept)", err=True)
-        sys.exit(2)
-
-
-def _options(
-    jobs: int,
-    scheduler: str | None = None,
-    no_resume: bool = False,
-    retry_failed: bool = False,
-    time_limit: float = 600.0,
-    memory_limit: float = 8.0,
-) -> ExecutionOptions:
-    from cad.execution.options import ExecutionOptions
-
-    return ExecutionOptions(
-        jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, True
-    )
-
-
-def _finish(summary: Emitted, as_json: bool) -> None:
-    typer.echo(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
-    if summary.failures:
-        raise typer.Exit(1)
-
-
-def _print(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:
-    typer.echo(json.dumps(result, indent=1) if as_json else text(result))
 
 
 @app.command()
@@ -87,12 +54,11 @@ def demo(
     jobs: Jobs = 2,
     as_json: Json = False,
 ) -> None:
-    """The main job on the simulated sample cohort: probabilities, reports and a table."""
+    """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
     from cad.pipeline import run_pipeline
     from cad.share import shared
 
-    options = _options(jobs)
-    _finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
+    finish(run_pipeline("demo", shared("sample_data"), out, execution(jobs)), as_json)
     if not as_json:
         typer.echo(f"Open {out / 'report' / 'index.html'}")
 
@@ -122,14 +88,10 @@ def check_command(
 ) -> None:
     """Validate a cohort and name every problem."""
     from cad.pipeline import check
+    from cad.stages.check import check_text
 
-    found, notes = check(cohort)
-    problems = [str(problem) for problem in found]
-    lines = [*problems] or [f"{cohort}: no problem found"]
-    for note, studies in notes.items():
-        more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""
-        lines.append(f"note: {note}: {', '.join(studies[:5])}{more}")
-    _print(problems, as_json, lambda _: "\n".join(lines))
+    problems, notes = check(cohort)
+    show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)
 
@@ -150,8 +112,8 @@ def run(
     """A whole pipeline: features, labels, learner, validation, report."""
     from cad.pipeline import run_pipeline
 
-    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    _finish(run_pipeline(pipeline, cohort, out, options), as_json)
+    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    finish(run_pipeline(pipeline, cohort, out, options), as_json)
 
 
 @app.command()
@@ -173,8 +135,8 @@ def train(
     """Fit on all patients and write a model bundle with its validation."""
     from cad.pipeline import train_model
 
-    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    _finish(train_model(pipeline, cohort, out, options, extends=extend), as_json)
+    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    finish(train_model(pipeline, cohort, out, options, extends=extend), as_json)
 
 
 @app.command()
@@ -191,6 +153,10 @@ def predict(
     probability_map: Annotated[
         bool, typer.Option("--map", help="Also map the probability over the gland.")
     ] = False,
+    reader_score: Annotated[
+        list[str] | None,
+        typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
+    ] = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
     no_resume: NoResume = False,
@@ -202,11 +168,17 @@ def predict(
     """Probabilities per region and reports per patient for new studies."""
     from cad.pipeline import predict_cohort
 
-    options = _options(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     summary = predict_cohort(
-        model, cohort, out, options, decision=decision, probability_map=probability_map
+        model,
+        cohort,
+        out,
+        options,
+        decision=decision,
+        probability_map=probability_map,
+        readings=reader_score or (),
     )
-    _finish(summary, as_json)
+    finish(summary, as_json)
 
 
 @app.command()
@@ -225,23 +197,38 @@ def report(
     from cad.reports import write_report
 
     typer.echo(f"wrote {write_report(out)}")
-    if not dicom and send is None:
-        return
-    if cohort is None:
-        raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    from cad.clinic.archive import connect
-    from cad.clinic.dicom_out import write_sr_and_seg
-    from cad.clinic.patients import patient_proof
+    if dicom or send is not None:
+        from cad.clinic.delivery import deliver
 
-    made = write_sr_and_seg(out, cohort, out / "dicom")
-    typer.echo(f"wrote {len(made.files)} DICOM objects to {out / 'dicom'}")
-    if send is not None and made.files:
-        connect(send, aet).store(made.files, patient_proof(cohort))
-        typer.echo(f"stored them in {send}")
-    for failure in made.failures:
-        typer.echo(f"failed: {failure}")
-    if made.failures:
-        raise typer.Exit(1)
+        delivery = deliver(out, cohort, send, aet)
+        typer.echo("\n".join(delivery.lines))
+        if delivery.failures:
+            raise typer.Exit(1)
+
+
+@app.command("compare")
+def compare_command(
+    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files, or names.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare pipelines on the same folds, with paired differences."""
+    from cad.pipeline import compare_pipelines
+    from cad.stages.compare import comparison_table
+
+    result = compare_pipelines(pipelines, cohort, out, execution(jobs))
+    show(result, as_json, comparison_table)
+
+
+@app.command()
+def warm() -> None:
+    """Fill the compile cache, so that no later command compiles."""
+    from cad.pipeline import warm_up
+
+    warm_up()
+    typer.echo("every kernel is compiled")
 
 
 @app.command("suggest")
@@ -256,11 +243,11 @@ def suggest_command(
     """Rank the regions by what another reading of them is worth."""
     from cad.pipeline import suggest_next
 
-    options = _options(jobs, None, False, False, 600.0)
+    options = execution(jobs)
     table, failures = suggest_next(model, cohort, out, options, count)
     nothing = "every region has two readings or more"
     text = table.to_string(index=False) if len(table) else nothing
-    _print(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
+    show(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
     for failure in failures:
         typer.echo(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
     if failures:
@@ -296,7 +283,7 @@ def import_command(
         from cad.clinic.explain import explain_source
 
         found = explain_source(Path(source), file)
-        _print(found.as_dict(), as_json, lambda _: found.as_text())
+        show(found.as_dict(), as_json, lambda _: found.as_text())
         return
     if out is None or file is None:
         raise CadError(
@@ -311,7 +298,7 @@ def import_command(
         from cad.clinic.importer import import_source
 
         summary = import_source(Path(source), out, file)
-    _print(summary.as_dict(), as_json, lambda _: summary.as_text())
+    show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
 
@@ -339,55 +326,4 @@ def experiment(
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
-    page = run_experiment(name, Options(out, data, repeats, names, jobs))
-    typer.echo(f"wrote {page}")
-
-
-@model_app.command("verify")
-def model_verify(
-    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
-) -> None:
-    """Check hashes and schema, and reproduce the reference predictions."""
-    from cad.model.bundle import verify_bundle
-    from cad.share import find
-
-    gap = verify_bundle(find("models", model))
-    _print(
-        {"model": model, "largest_difference": gap},
-        as_json,
-        lambda _: f"{model}: verified, predictions reproduce within {gap:.1g}",
-    )
-
-
-@model_app.command("show")
-def model_show(
-    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
-) -> None:
-    """Print a model's card."""
-    from cad.model.bundle import load_bundle
-    from cad.share import find
-
-    folder = find("models", model)
-    metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
-    _print(metadata, as_json, lambda _: (folder / "README.md").read_text(encoding="utf-8"))
-
-
-@model_app.command("compare")
-def model_compare(
-    a: Annotated[str, typer.Argument(help="Model folder or name.")],
-    b: Annotated[str, typer.Argument(help="Model folder or name.")],
-    cohort: Cohort,
-    out: Out,
-    jobs: Jobs = 1,
-    as_json: Json = False,
-) -> None:
-    """Compare two models on one cohort: paired differences, calibration, changed decisions."""
-    from cad.model.comparison import comparison_text
-    from cad.pipeline import compare_models
-
-    options = _options(jobs, None, False, False, 600.0)
-    _print(compare_models(a, b, cohort, out, options), as_json, comparison_text)
-
-
-if __name__ == "__main__":
-    main()
+    typer.echo(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")

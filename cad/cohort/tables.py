@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from cad.cohort.rules import check_participants, check_rois, check_scores
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.labels.scales import check_score
 
-ZONES = ("PZ", "TZ", "CZ", "AFS")
-HISTOLOGY = ("malignant", "benign")
 MISSING = "n/a"
 SIMULATOR = "cad simulate"
 
@@ -33,11 +32,9 @@ _COLUMNS = {
     "rois.tsv": _ROI_COLUMNS,
     "scores.tsv": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
-_PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
-_SESSION = re.compile(r"ses-[A-Za-z0-9]+")
+_READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
 # BIDS has no datatype for dynamic MRI and no region tables; its validator must skip them.
-_Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 _BIDSIGNORE = (
     "*/perf/\n*/masks/\n*/ses-*/perf/\n*/ses-*/masks/\nrois.tsv\nscores.tsv\nreaders.tsv\n"
 )
@@ -167,20 +164,53 @@ def read_cohort(root: Path) -> Cohort:
     problems: list[CadError] = []
     rois = _typed_rois(root, _read(root, "rois.tsv"), problems)
     scores = _typed_scores(root, _read(root, "scores.tsv"), problems)
-    _check_participants(root, participants, problems)
+    check_participants(root, participants, problems)
     known = set(participants["participant_id"])
-    _check_rois(root, rois, known, problems)
-    _check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
+    check_rois(root, rois, known, problems)
+    check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
     scores = scores.dropna(subset=["score"]).reset_index(drop=True)
     return Cohort(root, participants, readers, rois, scores, problems, simulated)
 
 
-def check_cohort(root: Path) -> list[CadError]:
-    """Every problem of the tables; images are checked where they are read."""
-    try:
-        return read_cohort(root).problems
-    except CadError as error:
-        return [error]
+def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
+    """Return the cohort with readings that its tables do not hold.
+
+    Parameters
+    ----------
+    readings : sequence of str
+        ``sub-XXX/ROI/READER=SCORE``, the score on ``likert5``. The reader need not be listed.
+
+    Raises
+    ------
+    CadError
+        For another form, a region that is not in the cohort, a score off its scale, or a region
+        that the reader has scored.
+    """
+    rows = []
+    for text in readings:
+        found = _READING.fullmatch(text)
+        if found is None:
+            raise CadError(
+                f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}",
+                hint="for example sub-0001/1/r1=4",
+            )
+        patient, roi, reader, score = found.groups()
+        check_score("likert5", float(score))
+        known = (cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)
+        if not known.any():
+            raise CadError("the region is not in the cohort", patient=patient, roi=roi)
+        rows.append((patient, roi, reader, "likert5", float(score)))
+    new = pd.DataFrame(rows, columns=_COLUMNS["scores.tsv"])
+    scores = pd.concat([cohort.scores, new], ignore_index=True) if rows else cohort.scores
+    twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
+    if len(twice):
+        row = twice.iloc[0]
+        raise CadError(
+            f"reader {row['reader_id']} scored this ROI already",
+            patient=row["participant_id"],
+            roi=row["roi_id"],
+        )
+    return replace(cohort, scores=scores)
 
 
 def write_tables(
@@ -306,111 +336,3 @@ def _typed_rois(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd
 
 def _typed_scores(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
     return table.assign(score=_number(table, "score", root / "scores.tsv", problems, "a number"))
-
-
-def _check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
-    path = root / "participants.tsv"
-    for patient in table["participant_id"]:
-        if not _PARTICIPANT.fullmatch(patient):
-            raise CadError(
-                f"participant_id {patient!r} is not sub- and letters or digits", file=path
-            )
-        if not (root / patient).is_dir():
-            problems.append(
-                CadError("the patient has no image folder", file=root / patient, patient=patient)
-            )
-    for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
-        problems.append(CadError("the patient is listed twice", file=path, patient=patient))
-
-
-def _check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
-    session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
-    session = session.fillna("")
-    label = rois["label"]
-    same_id = rois.duplicated(["participant_id", "roi_id"])
-    same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
-    rules: list[_Rule] = [
-        (~rois["participant_id"].isin(known), lambda row: "the patient is not in participants.tsv"),
-        (same_id, lambda row: "the ROI is listed twice"),
-        (
-            same_label & ~same_id,
-            lambda row: f"label {row['label']:g} is used by two ROIs of this study",
-        ),
-        (
-            ~((label >= 1) & (label == label.round())),
-            lambda row: f"label must be a positive integer, found {row['label']}",
-        ),
-        (
-            rois["zone"].notna() & ~rois["zone"].isin(ZONES),
-            lambda row: f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a",
-        ),
-        (
-            rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),
-            lambda row: f"histology {row['histology']!r} is none of malignant benign n/a",
-        ),
-        (
-            rois["isup"].notna() & ~rois["isup"].isin(range(6)),
-            lambda row: f"isup must be 0 to 5, found {row['isup']:g}",
-        ),
-        (
-            (rois["isup"] >= 1) & (rois["histology"] == "benign"),
-            lambda row: f"histology benign contradicts isup {row['isup']:g}",
-        ),
-        (
-            (session != "") & ~session.str.fullmatch(_SESSION.pattern),
-            lambda row: f"session_id {row['session_id']!r} is not ses- and letters or digits",
-        ),
-    ]
-    _apply(rules, rois, root / "rois.tsv", problems)
-
-
-def _check_scores(
-    root: Path,
-    scores: pd.DataFrame,
-    rois: pd.DataFrame,
-    known: set[str],
-    readers: set[str],
-    problems: list[CadError],
-) -> None:
-    distinct = scores[["scale", "score"]].drop_duplicates()
-    wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]
-    scores = scores.merge(distinct.assign(wrong=wrong), how="left")
-    roi_of = pd.MultiIndex.from_frame(scores[["participant_id", "roi_id"]])
-    regions = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
-    patient_known = scores["participant_id"].isin(known)
-    rules: list[_Rule] = [
-        (~patient_known, lambda row: "the patient is not in participants.tsv"),
-        (
-            patient_known & ~roi_of.isin(regions),
-            lambda row: "scores for a ROI that is not in rois.tsv",
-        ),
-        (
-            ~scores["reader_id"].isin(readers),
-            lambda row: f"reader {row['reader_id']} is not in readers.tsv",
-        ),
-        (
-            scores.duplicated(["participant_id", "roi_id", "reader_id"]),
-            lambda row: f"reader {row['reader_id']} scored this ROI twice",
-        ),
-        (scores["wrong"] != "", lambda row: row["wrong"]),
-    ]
-    _apply(rules, scores, root / "scores.tsv", problems)
-
-
-def _score_problem(scale: object, score: float) -> str:
-    if pd.isna(score):
-        return ""
-    try:
-        check_score(str(scale), score)
-    except CadError as error:
-        return str(error)
-    return ""
-
-
-def _apply(rules: list[_Rule], table: pd.DataFrame, path: Path, problems: list[CadError]) -> None:
-    """Add one problem per row that breaks a rule; only those rows are visited."""
-    for broken, text in rules:
-        for _, row in table[broken].iterrows():
-            problems.append(
-                CadError(text(row), file=path, patient=row["participant_id"], roi=row["roi_id"])
-            )

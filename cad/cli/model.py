@@ -1,0 +1,56 @@
+"""The commands on trained models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cad.cli.shared import Cohort, Jobs, Json, Out, execution, show
+
+model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trained models.")
+
+
+@model_app.command("verify")
+def model_verify(
+    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
+) -> None:
+    """Check hashes and schema, and reproduce the reference predictions."""
+    from cad.model.bundle import verify_bundle
+    from cad.share import find
+
+    gap = verify_bundle(find("models", model))
+    show(
+        {"model": model, "largest_difference": gap},
+        as_json,
+        lambda _: f"{model}: verified, predictions reproduce within {gap:.1g}",
+    )
+
+
+@model_app.command("show")
+def model_show(
+    model: Annotated[str, typer.Argument(help="Model folder or name.")], as_json: Json = False
+) -> None:
+    """Print a model's card."""
+    from cad.model.bundle import load_bundle
+    from cad.share import find
+
+    folder = find("models", model)
+    metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
+    show(metadata, as_json, lambda _: (folder / "README.md").read_text(encoding="utf-8"))
+
+
+@model_app.command("compare")
+def model_compare(
+    a: Annotated[str, typer.Argument(help="Model folder or name.")],
+    b: Annotated[str, typer.Argument(help="Model folder or name.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare two models on one cohort: paired differences, calibration, changed decisions."""
+    from cad.model.comparison import comparison_text
+    from cad.pipeline import compare_models
+
+    show(compare_models(a, b, cohort, out, execution(jobs)), as_json, comparison_text)

@@ -1,0 +1,47 @@
+"""Write a run's DICOM results and send them to an archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cad.clinic.archive import connect
+from cad.clinic.dicom_out import write_sr_and_seg
+from cad.errors import CadError
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Hold what was written and sent, line by line, and what could not be written."""
+
+    lines: list[str] = field(default_factory=list)
+    failures: list[CadError] = field(default_factory=list)
+
+
+def deliver(run: Path, cohort: Path | None, send: str | None, aet: str) -> Delivery:
+    """Write SR and SEG of every study of a run and, where asked, store them in an archive.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder; the objects go to ``dicom/`` in it.
+    cohort : Path or None
+        Cohort of the run: the objects refer to its source images.
+    send : str or None
+        Archive: HOST:PORT, or a DICOMweb URL.
+    aet : str
+        The archive's AE title.
+
+    Raises
+    ------
+    CadError
+        Without a cohort, or when the archive did not store everything.
+    """
+    if cohort is None:
+        raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
+    made = write_sr_and_seg(run, cohort, run / "dicom")
+    lines = [f"wrote {len(made.files)} DICOM objects to {run / 'dicom'}"]
+    if send is not None and made.files:
+        connect(send, aet).store(made.files)
+        lines.append(f"stored them in {send}")
+    return Delivery([*lines, *(f"failed: {failure}" for failure in made.failures)], made.failures)

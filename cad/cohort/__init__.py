@@ -1,0 +1,23 @@
+"""A cohort folder: its tables, read, checked and written."""
+
+from cad.cohort.tables import (
+    MISSING,
+    SIMULATOR,
+    Cohort,
+    StudyRef,
+    is_simulated,
+    read_cohort,
+    with_readings,
+    write_tables,
+)
+
+__all__ = [
+    "MISSING",
+    "SIMULATOR",
+    "Cohort",
+    "StudyRef",
+    "is_simulated",
+    "read_cohort",
+    "with_readings",
+    "write_tables",
+]

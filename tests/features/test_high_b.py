@@ -1,0 +1,50 @@
+"""The high-b image is measured like any other: a row of two tables, and these features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cad.cohort import read_cohort
+from cad.features.table import extract
+from cad.imaging.study import Study
+from cad.phantom import simulate
+from cad.settings import PipelineSettings, parse_settings
+from cad.stages.load import read_study_of
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """One simulated patient; the high-b image is what a decay with their ADC leaves."""
+    root = tmp_path_factory.mktemp("high-b") / "cohort"
+    simulate(root, patients=1, seed=2, light=True)
+    found = read_study_of(read_cohort(root).studies()[0])
+    assert found.adc is not None
+    signal = 800.0 * np.exp(-1400.0 * found.adc.array.astype(float) * 1e-6)
+    return replace(found, hbv=found.adc.with_array(signal))
+
+
+def test_intensity_follows_the_decay(study: Study) -> None:
+    settings = parse_settings(
+        PipelineSettings,
+        {"name": "b", "features": {"modalities": ["adc", "hbv"], "families": ["intensity"]}},
+    )
+    rows = extract(study, settings).rows
+    assert {"hbv_intensity_mean", "hbv_intensity_p10"} <= set(rows.columns)
+    # A monotone map turns the order of values around: its median is that of the median ADC.
+    expected = 800.0 * np.exp(-1400.0 * rows["adc_intensity_median"].to_numpy() * 1e-6)
+    np.testing.assert_allclose(rows["hbv_intensity_median"], expected, rtol=0.02)
+    assert (rows["hbv_intensity_maximum"] > rows["hbv_intensity_minimum"]).all()
+
+
+def test_a_study_without_it_lacks_only_its_columns(study: Study, tmp_path: Path) -> None:
+    settings = parse_settings(
+        PipelineSettings,
+        {"name": "b", "features": {"modalities": ["adc", "hbv"], "families": ["intensity"]}},
+    )
+    found = extract(replace(study, hbv=None), settings)
+    assert any("high-b" in note for note in found.notes)
+    assert not [c for c in found.rows.columns if c.startswith("hbv_")]
