@@ -241,11 +241,18 @@ def _fit_fold(
         len(train),
         probability,
         decision,
-        selected=_plain(getattr(fitted, "best_params_", {})),
+        selected=_plain(_selected(fitted)),
         features=_kept_features(fitted),
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
     )
+
+
+def _selected(fitted: Any) -> dict[str, Any]:
+    """Return what a search, or a learner that searches by itself, chose."""
+    last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
+    chosen: dict[str, Any] = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
+    return chosen
 
 
 def _takes(estimator: Any, name: str) -> bool:

@@ -112,6 +112,7 @@ def _findings(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ("rivals", "Rivals"),
         ("assisted", "Readers with the tool"),
         ("ceiling", "What the readers allow"),
+        ("reader_skill", "Readers"),
     )
     found = [(title, (metrics.get(name) or {}).get("sentence")) for name, title in parts]
     return [(title, sentence) for title, sentence in found if sentence]
