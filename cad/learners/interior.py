@@ -21,7 +21,7 @@ _SHORTEST = 1e-10
 
 
 class Rows(NamedTuple):
-    """What stays the same while a pairwise problem is solved.
+    """Hold what stays the same while a pairwise problem is solved.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class State:
-    """The interior point: weights w, soft labels d, slacks s and xi, and multipliers.
+    """Hold the interior point: weights w, soft labels d, slacks s and xi, and multipliers.
 
     gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
     xi = gamma / (2 cost), and nu is not used.
