@@ -83,7 +83,7 @@ class Table:
 
 @dataclass(frozen=True)
 class PooledLabels:
-    """Labels of all rows as the training rows' readers and histology make them.
+    """Make the labels of all rows from the training rows' readers and histology.
 
     Parameters
     ----------
