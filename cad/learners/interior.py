@@ -125,7 +125,7 @@ def reach(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 
 
 def _soonest(value: Array, change: Array) -> float:
-    """Return 1 / t, t the least step along ``change`` that brings a value to zero; 0 if none does."""
+    """Return 1 / t, t the least step along ``change`` that brings a value to zero; 0 if none."""
     return -float(np.min(change / value, initial=0.0))
 
 
