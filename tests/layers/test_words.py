@@ -91,6 +91,19 @@ def test_every_cited_section_of_the_methods_is_there() -> None:
     assert {(path, number) for path, number in wanted if number not in there} == set()
 
 
+def test_every_file_that_a_text_names_is_there() -> None:
+    """A page in docs/ and a module in cad/, wherever they are named in full."""
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in text_files()
+        for name in re.findall(
+            r"(?<![\w/.-])(?:docs/[\w-]+\.md|cad/[\w/]+\.py)\b", path.read_text(encoding="utf-8")
+        )
+        if not (ROOT / name).exists()
+    }
+    assert wrong == set()
+
+
 def test_no_text_cites_a_document_outside_the_project() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {word}"
