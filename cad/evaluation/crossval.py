@@ -27,7 +27,7 @@ from cad.errors import CadError
 
 @dataclass(frozen=True)
 class Fold:
-    """What one fold gave.
+    """Hold what one fold gave.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Predictions for every row by the fold that did not see its patient.
+    """Hold the predictions for every row by the fold that did not see its patient.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Shape:
-    """A wavy super-ellipsoid.
+    """Describe a wavy super-ellipsoid.
 
     Parameters
     ----------

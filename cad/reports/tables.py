@@ -13,7 +13,7 @@ RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 @dataclass(frozen=True)
 class MetricTable:
-    """A captioned table of text."""
+    """Hold a captioned table of text."""
 
     title: str
     note: str
@@ -22,7 +22,7 @@ class MetricTable:
 
 
 def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
-    """Every table that the metrics have something for, in reading order."""
+    """List every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
         _rivals(metrics.get("rivals") or {}),
