@@ -55,6 +55,18 @@ def draw_outlines(
     return maps
 
 
+def true_labels(view: View, regions: list[TrueRegion]) -> np.ndarray:
+    """Return the label map of the regions as they are, shape of the grid, uint8.
+
+    Nobody draws so: it is what measurements are checked against.
+    """
+    labels = np.zeros(view.grid.shape, np.uint8)
+    for label, region in enumerate(regions, start=1):
+        window, share = _share(view, region.shapes[-1])
+        labels[window][(share >= 0.5) & (labels[window] == 0)] = label
+    return labels
+
+
 def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
     """Return the region as a reader with this error sees it."""
     dx, dy = rng.normal(0, OUTLINE_SHIFT_MM * error, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
 from cad.phantom.anatomy import Anatomy, build_anatomy
 from cad.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
-from cad.phantom.outlines import draw_outlines
+from cad.phantom.outlines import draw_outlines, true_labels
 from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
@@ -46,6 +46,8 @@ class Patient:
         Every reader's label map on the T2 grid; the study's own is the first reader's.
     zones : Volume
         1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
+    truth : Volume
+        The regions as they are, labelled like the outlines; on the T2 grid.
     """
 
     study: Study
@@ -54,6 +56,7 @@ class Patient:
     scores: pd.DataFrame
     outlines: dict[str, Volume]
     zones: Volume
+    truth: Volume
 
 
 T = TypeVar("T")
@@ -145,14 +148,28 @@ def latent_auc(cohort: Path) -> float:
     return float(wins)
 
 
-def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Patient:
-    """Make one patient in memory."""
+def make_patient(
+    seed: int, index: int, protocols: tuple[Protocol, ...], *, even: bool = False
+) -> Patient:
+    """Make one patient in memory.
+
+    Parameters
+    ----------
+    seed, index : int
+        Of the cohort, and of the patient in it.
+    protocols : tuple of Protocol
+        The sites' scanners.
+    even : bool
+        Make every tissue the same throughout, for a measurement to be checked against it.
+    """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
     body, finding, reading, scene_rng, noise, plan, hand = map(np.random.default_rng, streams)
     protocol = protocols[int(body.integers(len(protocols)))]
     anatomy = build_anatomy(body)
     regions = draw_regions(finding, anatomy, draw_cloud(finding, anatomy), *case_mix(seed, index))
     scene = _scene(scene_rng, anatomy, regions, protocol)
+    if even:
+        scene = replace(scene, fields=np.zeros_like(scene.fields))
     views = _views(plan, scene, protocol)
     zones = _zones(views[0])
     gland = zones.with_array(zones.array > 0)
@@ -178,7 +195,8 @@ def make_patient(seed: int, index: int, protocols: tuple[Protocol, ...]) -> Pati
         vessel=_vessel(views[2]),
     )
     scores = score(reading, regions)
-    return Patient(study, protocol.site, regions, scores, outlines, zones)
+    truth = views[0].volume(true_labels(views[0], regions))
+    return Patient(study, protocol.site, regions, scores, outlines, zones, truth)
 
 
 def _scene(
