@@ -62,7 +62,8 @@ class Loaded:
         if "site" not in people:
             return np.full(len(patients), "")
         site = people.drop_duplicates("participant_id").set_index("participant_id")["site"]
-        return patients.map(site).fillna("").to_numpy(str)
+        sites: np.ndarray = patients.map(site).fillna("").to_numpy(str)
+        return sites
 
 
 def load(
