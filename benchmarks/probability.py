@@ -221,7 +221,7 @@ def readers(options: argparse.Namespace) -> None:
     """Print consensus rules against histology of the regions without it in training."""
     rows = []
     for index in range(1, options.count + 1):
-        regions, scores = draw_readings(9000 + index, PATIENTS)
+        regions, scores = draw_readings(7700 + index, PATIENTS)
         for isup_min in (1, 2):
             for noisy in ("", "r1", "r4"):
                 part = _rules(regions, scores, index, isup_min, noisy)
