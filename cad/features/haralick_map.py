@@ -6,6 +6,7 @@ is a box of voxels cut at the mask's border: voxels outside do not count.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -128,14 +129,19 @@ def haralick_windows(
     def work(part: slice) -> None:
         _windows(padded, at[part], window, offsets, by_direction, n_levels, table, out[part])
 
-    step = -(-len(levels) // max(jobs, 1))
-    parts = [slice(first, first + step) for first in range(0, len(levels), step)]
+    _in_threads(work, len(levels), jobs)
+    return out
+
+
+def _in_threads(work: Callable[[slice], None], count: int, jobs: int) -> None:
+    """Do the work on ``count`` rows in as many equal parts as there are jobs."""
+    step = -(-count // max(jobs, 1))
+    parts = [slice(first, first + step) for first in range(0, count, step)]
     if len(parts) == 1:
         work(parts[0])
     else:
         with ThreadPoolExecutor(len(parts)) as pool:
             list(pool.map(work, parts))
-    return out
 
 
 @njit(cache=True, nogil=True)

@@ -137,18 +137,10 @@ def sliding_rows(
     CadError
         For an empty mask, pyradiomics classes (too slow), or no usable modality.
     """
-    if settings.features.radiomics:
-        raise CadError(
-            f"a map cannot be made with pyradiomics classes "
-            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
-            hint="train a model without features.radiomics for maps",
-        )
-    if not radius_mm > 0 or step < 1:
-        raise CadError(f"radius must be > 0 mm and step >= 1, found {radius_mm:g} and {step}")
+    _check_can_slide(settings, radius_mm, step)
     grid = _map_grid(study)
     inside = where_to_slide(study) if mask is None else mask
-    chosen: np.ndarray = np.argwhere(inside.array)
-    chosen = chosen[(chosen[:, 1] % step == 0) & (chosen[:, 2] % step == 0)]
+    chosen = _chosen(inside, step)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     points = inside.index_to_patient(chosen[:, ::-1])
@@ -169,6 +161,24 @@ def sliding_rows(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
         )
     return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
+
+
+def _check_can_slide(settings: PipelineSettings, radius_mm: float, step: int) -> None:
+    if settings.features.radiomics:
+        raise CadError(
+            f"a map cannot be made with pyradiomics classes "
+            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
+            hint="train a model without features.radiomics for maps",
+        )
+    if not radius_mm > 0 or step < 1:
+        raise CadError(f"radius must be > 0 mm and step >= 1, found {radius_mm:g} and {step}")
+
+
+def _chosen(inside: Volume, step: int) -> np.ndarray:
+    """Return the voxels of the mask on every ``step``-th row and column, shape (n, 3)."""
+    voxels = np.argwhere(inside.array)
+    chosen: np.ndarray = voxels[(voxels[:, 1] % step == 0) & (voxels[:, 2] % step == 0)]
+    return chosen
 
 
 def _map_grid(study: Study) -> Volume:
