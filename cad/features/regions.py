@@ -48,7 +48,7 @@ class Regions:
         parts = [np.flatnonzero(mask) for mask in masks]
         start = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=start[1:])
-        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)  # type: ignore[arg-type]
+        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)
 
     @classmethod
     def from_shares(cls, shares: Sequence[np.ndarray]) -> Regions:
@@ -128,7 +128,8 @@ class Regions:
 
     def values(self, image: np.ndarray) -> np.ndarray:
         """Return the values of an image (z, y, x) at every voxel of every region, float64."""
-        return image.reshape(-1)[self.index].astype(float)
+        values: np.ndarray = image.reshape(-1)[self.index].astype(float)
+        return values
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

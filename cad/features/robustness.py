@@ -169,7 +169,8 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
-    return tuple(float((r - 1) / (r + k - 1)) for r in (ratio, low, high))  # type: ignore[return-value]
+    value, low, high = ((r - 1) / (r + k - 1) for r in (ratio, low, high))
+    return float(value), float(low), float(high)
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
@@ -235,7 +236,7 @@ def stable_features(
     if used.empty:
         raise CadError("no perturbed region of these patients")
     found = stability(used)
-    kept = found.loc[found["low"] >= minimum, "feature"].tolist()
+    kept: list[str] = found.loc[found["low"] >= minimum, "feature"].tolist()
     if not kept:
         raise CadError(
             f"no feature is stable: the highest lower bound is {found['low'].max():.3g}, "
@@ -264,8 +265,8 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     box = mask.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
     array = np.pad(box, [(int(b), int(b)) for b in border])
-    origin = mask.index_to_patient((low - border)[::-1].astype(float))
-    return Volume(array, mask.spacing, tuple(map(float, origin)), mask.direction)  # type: ignore[arg-type]
+    x, y, z = mask.index_to_patient((low - border)[::-1].astype(float))
+    return Volume(array, mask.spacing, (float(x), float(y), float(z)), mask.direction)
 
 
 def _measure_copies(

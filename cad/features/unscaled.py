@@ -87,7 +87,7 @@ class UnscaledT2:
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
         shares = weight if len(weight) else None
-        return cls(volume, own, Regions(index, start, image.shape, shares))  # type: ignore[arg-type]
+        return cls(volume, own, Regions(index, start, image.shape, shares))
 
 
 def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:

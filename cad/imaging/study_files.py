@@ -185,9 +185,9 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
             study.protocols[modality.name] = _protocol(path)
     _read_vfa(study, folder)
     study.diffusion = [
-        (float(_DIFFUSION.search(path.name).group(1).replace("p", ".")), _required_image(path))  # type: ignore[union-attr]
+        (float(found.group(1).replace("p", ".")), _required_image(path))
         for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-        if _DIFFUSION.search(path.name)
+        if (found := _DIFFUSION.search(path.name)) is not None
     ]
     study.diffusion.sort(key=lambda pair: pair[0])
     study.roi_map = _labels(image_path(folder, study_id, "rois"))
