@@ -19,7 +19,16 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.features.images import Prepared, available, compact, crop, grid_of, prepare, roi_union
+from cad.features.images import (
+    Prepared,
+    absence_notes,
+    available,
+    compact,
+    crop,
+    grid_of,
+    prepare,
+    roi_union,
+)
 from cad.features.measure import measure
 from cad.features.regions import Regions
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
@@ -144,7 +153,8 @@ def sliding_rows(
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     points = inside.index_to_patient(chosen[:, ::-1])
-    names, notes = available(study, settings)
+    names, absent = available(study, settings)
+    notes = absence_notes(absent)
     study = at_spacing(study, settings.images)
     work = compact(study)
     columns: dict[str, np.ndarray] = {}

@@ -11,6 +11,7 @@ import pandas as pd
 from cad.errors import CadError
 from cad.features.images import (
     Prepared,
+    absence_notes,
     available,
     box_around,
     compact,
@@ -127,7 +128,7 @@ def extract(
         absent.
     """
     check_radiomics(settings.features.radiomics)
-    names, notes = available(study, settings)
+    names, absent = available(study, settings)
     if not names:
         raise CadError(
             f"the study has none of the images {', '.join(settings.features.modalities)}",
@@ -135,7 +136,10 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = compact(at_spacing(study, settings.images))
-    result = StudyFeatures(_keys(study, []), notes)
+    # The others are missing from the study itself, which its page says.
+    result = StudyFeatures(
+        _keys(study, []), absence_notes([name for name in absent if modality(name).optional])
+    )
     drawn = _drawn(work, names, result.failures)
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)

@@ -119,7 +119,7 @@ class Patient:
         Not the cohort's ``complete``, which says that every study has regions.
         """
         if self.top is None:
-            awaiting = any(f["reason"].startswith("awaiting ROI") for f in self.failures)
+            awaiting = any(f.get("status") == "awaiting ROI" for f in self.failures)
             return "awaiting ROI" if awaiting else "failed"
         if self.failures or any(r.probability is None for r in self.regions):
             return "scored in part"
@@ -167,17 +167,12 @@ def study_views(results: Results, patient: Patient) -> list[StudyView]:
                 viewer=_with_regions(viewers.pop(0), own),
                 n_slices=len(shown.z_mm),
                 missing=missing,
-                notes=[n for n in map(str, shown.meta.get("notes", [])) if not _said(n)],
+                notes=list(map(str, shown.meta.get("notes", []))),
                 failures=failures,
                 alignments=alignments(shown),
             )
         )
     return views
-
-
-def _said(note: str) -> bool:
-    """Whether a note repeats that a modality is missing, which its study says in any case."""
-    return note.startswith("missing modality: ") or note.endswith(": its features are missing")
 
 
 def _study_of(failure: dict[str, str]) -> str:

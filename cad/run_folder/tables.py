@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from cad.run_folder.folder import RunFolder
 KEYS = ["participant_id", "study_id", "roi_id"]
 """What names a region."""
 
-FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint")
+FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
 PROBABILITY_COLUMNS = (
     *KEYS,
     "label",
@@ -49,6 +50,7 @@ class Failure:
     stage: str
     reason: str
     hint: str = ""
+    status: Literal["failed", "awaiting ROI"] = "failed"
 
 
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -96,8 +98,9 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 def read_failures(folder: RunFolder) -> list[Failure]:
     """Read the rows of ``failures.csv``."""
-    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False)
-    return [Failure(*row) for row in table[list(FAILURE_COLUMNS)].itertuples(index=False)]
+    columns = list(FAILURE_COLUMNS)
+    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False, usecols=columns)
+    return [Failure(*row) for row in table[columns].itertuples(index=False)]
 
 
 def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
