@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CadError(Exception):
-    """A problem with an input, a setting or a result that the user can act on.
+    """Report a problem with an input, a setting or a result that the user can act on.
 
     Parameters
     ----------

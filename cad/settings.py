@@ -19,7 +19,7 @@ from cad.errors import CadError
 
 
 class Section(BaseModel):
-    """Base of all settings: unknown keys are refused, values do not change after reading."""
+    """Share what all settings do: unknown keys are refused, values do not change after reading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Section)
 
 
 class ImageSettings(Section):
-    """How images are prepared before anything is measured on them."""
+    """Say how images are prepared before anything is measured on them."""
 
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = Field(
         "zscore", description="T2 intensity scale: per-patient z-score, reference tissue, or Nyul"
@@ -49,7 +49,7 @@ class ImageSettings(Section):
 
 
 class PerfusionSettings(Section):
-    """From dynamic signal to kinetic parameters."""
+    """Set the way from dynamic signal to kinetic parameters."""
 
     t1: Literal["vfa", "fixed", "auto"] = Field(
         "auto", description="tissue T1 from flip angles, fixed, or flip angles where there are any"
@@ -68,7 +68,7 @@ class PerfusionSettings(Section):
 
 
 class TextureSettings(Section):
-    """Grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``)."""
+    """Set grey levels and co-occurrence of T2 (``texture``) and ADC (``texture_adc``)."""
 
     bins: int | None = Field(16, ge=2, description="fixed bin number; null to use bin_width")
     bin_width: float | None = Field(None, gt=0, description="fixed bin width, image units")
@@ -85,7 +85,7 @@ class TextureSettings(Section):
 
 
 class RobustnessSettings(Section):
-    """Features that survive a slightly different drawing of the region."""
+    """Select features that survive a slightly different drawing of the region."""
 
     stable_only: bool = Field(
         False,
@@ -96,7 +96,7 @@ class RobustnessSettings(Section):
 
 
 class FeatureSettings(Section):
-    """Which features are measured."""
+    """Say which features are measured."""
 
     modalities: tuple[Literal["t2w", "adc", "dce", "hbv"], ...] = Field(
         ("t2w", "adc", "dce"), description="images that features are taken from"
@@ -132,7 +132,7 @@ class FeatureSettings(Section):
 
 
 class LabelSettings(Section):
-    """From readers' scores and histology to what the learner is told (METHODS 1)."""
+    """Set how readers' scores and histology become labels (docs/methods.md 1)."""
 
     readers: Literal["all", "expert"] | tuple[str, ...] = Field(
         "all", description="whose scores count: all, the declared expert, or named readers"
@@ -173,7 +173,7 @@ class LabelSettings(Section):
 
 
 class LearnerSettings(Section):
-    """The learner and everything fitted in front of it."""
+    """Choose the learner and everything fitted in front of it."""
 
     name: str = Field("ProbabilisticSVC", description="class in cad.learners")
     params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
@@ -197,7 +197,7 @@ class LearnerSettings(Section):
 
 
 class ValidationSettings(Section):
-    """How the numbers are made."""
+    """Say how the numbers are made."""
 
     scheme: Literal["leave-one-patient-out", "leave-one-site-out", "none"] = Field(
         "leave-one-patient-out", description="outer folds"
@@ -208,7 +208,7 @@ class ValidationSettings(Section):
 
 
 class DecisionSettings(Section):
-    """Costs of errors and of referring (rejecting); METHODS 3. Set by the site."""
+    """Set a site's costs of errors and of referring ([A14]: rejecting; docs/methods.md 3)."""
 
     false_positive: float = Field(1.0, gt=0, description="C_n: a benign region called malignant")
     false_negative: float = Field(4.0, gt=0, description="C_p: a malignant region called benign")
@@ -227,12 +227,12 @@ class DecisionSettings(Section):
 
     @property
     def thresholds(self) -> tuple[float, float]:
-        """P- and P+: below the first benign, above the second malignant, between refer.
+        """Return P- and P+: below the first benign, above the second malignant, between refer.
 
         Raises
         ------
         CadError
-            When the costs make referring useless (METHODS 3).
+            When the costs make referring useless (docs/methods.md 3).
         """
         use = self.refer_positive / self.false_negative + self.refer_negative / self.false_positive
         if use >= 1:
@@ -248,7 +248,7 @@ class DecisionSettings(Section):
 
 
 class PipelineSettings(Section):
-    """One pipeline: images, features, labels, learner, validation, decision."""
+    """Hold one pipeline: images, features, labels, learner, validation, decision."""
 
     name: str = Field(description="short name, shown on every page")
     description: str = Field("", description="one sentence for the reader of a report")
@@ -263,7 +263,7 @@ class PipelineSettings(Section):
 
 
 class _Plain(yaml.SafeLoader):
-    """Safe YAML without aliases: a few nested ones would unfold to a billion values."""
+    """Read safe YAML without aliases: a few nested ones would unfold to a billion values."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -294,7 +294,7 @@ def read_settings(kind: type[T], path: Path) -> T:
 
 
 def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") -> T:
-    """Typed settings from a mapping; errors as in :func:`read_settings`."""
+    """Make typed settings from a mapping; errors as in :func:`read_settings`."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -332,7 +332,7 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Rows of a Markdown table: every key with its path, type, default and meaning."""
+    """Return the rows of a Markdown table: every key with its path, type, default and meaning."""
     rows = []
     for name, field in kind.model_fields.items():
         key = f"{prefix}{field.alias or name}"
@@ -352,7 +352,7 @@ def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
 
 
 def settings_page() -> str:
-    """``docs/settings.md``: every settings key, generated from the types."""
+    """Return ``docs/settings.md``: every settings key, generated from the types."""
     head = "| key | values | default | meaning |\n|---|---|---|---|"
     return "\n".join(
         [

@@ -11,7 +11,7 @@ FOLDERS = ("pipelines", "configs", "models", "sample_data")
 
 
 def shared(*parts: str) -> Path:
-    """Path of something that travels with the project.
+    """Return the path of something that travels with the project.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def shared(*parts: str) -> Path:
 
 
 def find(folder: str, name: str, suffix: str = "") -> Path:
-    """A path the user gave, or the project's own ``folder/name`` when there is no such path.
+    """Return a path the user gave, or the project's own ``folder/name`` when there is no such path.
 
     Raises
     ------

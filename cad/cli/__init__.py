@@ -38,7 +38,7 @@ app.add_typer(model_app, name="model")
 
 
 def main() -> None:
-    """Entry point: 0 all done, 1 some studies failed, 2 unusable arguments or settings."""
+    """Run one command; return 0 all done, 1 some studies failed, 2 bad arguments or settings."""
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
@@ -109,7 +109,7 @@ def run(
     memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
-    """A whole pipeline: features, labels, learner, validation, report."""
+    """Run a whole pipeline: features, labels, learner, validation, report."""
     from cad.pipeline import run_pipeline
 
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
@@ -165,7 +165,7 @@ def predict(
     memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
-    """Probabilities per region and reports per patient for new studies."""
+    """Write probabilities per region and reports per patient for new studies."""
     from cad.pipeline import predict_cohort
 
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
@@ -275,7 +275,7 @@ def import_command(
     aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
     as_json: Json = False,
 ) -> None:
-    """DICOM to a cohort folder; adds what is new, leaves what is there."""
+    """Turn DICOM into a cohort folder: add what is new, leave what is there."""
     from cad.share import find
 
     file = find("configs/import", rules, ".yaml") if rules else None
@@ -322,7 +322,7 @@ def experiment(
     ] = "",
     jobs: Jobs = 1,
 ) -> None:
-    """One table or figure of the papers, beside the published numbers."""
+    """Reproduce one table or figure of the papers, beside the published numbers."""
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())

@@ -97,7 +97,7 @@ class DimseArchive:
         return found
 
     def fetch(self, series: FoundSeries, into: Path) -> int:
-        """C-GET a series into a folder."""
+        """Fetch a series into a folder by C-GET."""
         arrived: set[str] = set()
         refused: list[CadError] = []
 
@@ -131,7 +131,7 @@ class DimseArchive:
         return len(arrived)
 
     def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
-        """C-STORE objects under the archive's own patient of their study."""
+        """Store objects by C-STORE under the archive's own patient of their study."""
         classes = [*_STORED, FIND]
         wanted, sent = list(paths), list[Path]()
         known: dict[str, list[Dataset]] = {}

@@ -80,7 +80,7 @@ class WebArchive:
         return found
 
     def fetch(self, series: FoundSeries, into: Path) -> int:
-        """WADO-RS a series into a folder."""
+        """Fetch a series into a folder by WADO-RS."""
         arrived = set()
         with self._speaking():
             for dataset in self._client.retrieve_series(series.study_uid, series.series_uid):
@@ -92,7 +92,7 @@ class WebArchive:
         return len(arrived)
 
     def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
-        """STOW-RS objects under the archive's own patient of their study."""
+        """Store objects by STOW-RS under the archive's own patient of their study."""
         wanted, sent = list(paths), list[Path]()
         known: dict[str, list[Dataset]] = {}
         try:

@@ -42,7 +42,7 @@ _BIDSIGNORE = (
 
 @dataclass(frozen=True)
 class StudyRef:
-    """Where one study's images lie and which regions belong to it.
+    """Hold where one study's images lie and which regions belong to it.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class StudyRef:
 
     @property
     def rois(self) -> pd.DataFrame:
-        """The study's regions."""
+        """Return the study's regions."""
         return self.table.iloc[self.rows].reset_index(drop=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class StudyRef:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The tables of a cohort, typed and checked.
+    """Hold the tables of a cohort, typed and checked.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Cohort:
     simulated: bool = False
 
     def studies(self) -> list[StudyRef]:
-        """Studies of the patients without problems, in the order of ``participants.tsv``."""
+        """Return the studies of patients without problems, in the order of ``participants.tsv``."""
         excluded = {problem.patient for problem in self.problems}
         ids = self.participants["participant_id"].drop_duplicates()
         rows = self.rois.groupby("participant_id", sort=False).indices
@@ -143,7 +143,7 @@ def read_cohort(root: Path) -> Cohort:
     Parameters
     ----------
     root : Path
-        Cohort folder (DESIGN 4).
+        Cohort folder (docs/cohort.md).
 
     Returns
     -------
@@ -245,7 +245,7 @@ def write_tables(
 
 
 def is_simulated(root: Path) -> bool:
-    """Whether the cohort's description says that the simulator made its patients.
+    """Return whether the cohort's description says that the simulator made its patients.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
 def _number(
     table: pd.DataFrame, column: str, path: Path, problems: list[CadError], what: str
 ) -> pd.Series:
-    """Column as floats; text that is no number becomes NaN and a problem of its patient."""
+    """Read a column as floats; text that is no number becomes NaN and a problem of its patient."""
     values = pd.to_numeric(table[column], errors="coerce").astype(float)
     for i in table.index[values.isna() & table[column].notna()]:
         problems.append(

@@ -38,7 +38,7 @@ COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
 
 @dataclass(frozen=True)
 class Combination:
-    """Weights that add a reader's score to the classifier's log-odds.
+    """Hold weights that add a reader's score to the classifier's log-odds.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Combinations:
-    """Weights of every reader, and of one who is not known.
+    """Hold the weights of every reader, and of one who is not known.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Combinations:
 
 @dataclass(frozen=True)
 class AssistedReader:
-    """One reader alone and with the tool, on the regions that have all three values."""
+    """Compare one reader alone and with the tool, on the regions that have all three values."""
 
     n: int
     alone: Interval
@@ -109,7 +109,7 @@ class AssistedReader:
 
 @dataclass(frozen=True)
 class Assisted:
-    """What the tool does for readers.
+    """Hold what the tool does for readers.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from cad.evaluation.reader_results import mean_of_known
 
 @dataclass(frozen=True)
 class OneAgainstOthers:
-    """One reader, and the classifier, against the mean of the other readers.
+    """Compare one reader, and the classifier, with the mean of the other readers.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class OneAgainstOthers:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What readers allow.
+    """Hold what readers allow.
 
     Parameters
     ----------

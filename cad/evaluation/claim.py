@@ -136,7 +136,7 @@ def validation_md(run: _Json, metrics: _Json) -> str:
 
 
 class _Facts:
-    """Sentences about one run, each from run.json and metrics.json only."""
+    """Make sentences about one run, each from run.json and metrics.json only."""
 
     def __init__(self, run: _Json, metrics: _Json) -> None:
         self.run, self.metrics = run, metrics

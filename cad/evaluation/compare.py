@@ -23,7 +23,7 @@ from cad.evaluation.measures import MEASURES, Cases, Measure
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """One measure of two learners on the same regions.
+    """Hold one measure of two learners on the same regions.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The two-by-two table at one threshold, and its rates with intervals."""
+    """Hold the two-by-two table at one threshold, and its rates with intervals."""
 
     threshold: float
     tp: int
@@ -32,7 +32,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class ROC:
-    """The ROC curve of :func:`cad.evaluation.metrics.roc_curve`."""
+    """Hold the ROC curve of :func:`cad.evaluation.metrics.roc_curve`."""
 
     fpr: np.ndarray
     tpr: np.ndarray
@@ -41,7 +41,7 @@ class ROC:
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """The curve of :func:`cad.evaluation.metrics.precision_recall_curve`."""
+    """Hold the curve of :func:`cad.evaluation.metrics.precision_recall_curve`."""
 
     precision: np.ndarray
     recall: np.ndarray
@@ -49,7 +49,7 @@ class PrecisionRecall:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is measured against one truth, on the regions where truth and score are known.
+    """Hold what is measured against one truth, on regions whose truth and score are known.
 
     Parameters
     ----------

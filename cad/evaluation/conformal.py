@@ -74,7 +74,7 @@ def leave_patient_out_p_values(
 
 @dataclass(frozen=True)
 class ConformalLevel:
-    """Coverage and size of the sets at one error level.
+    """Hold coverage and size of the sets at one error level.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class ConformalLevel:
 
 @dataclass(frozen=True)
 class ConformalSummary:
-    """Conformal sets of a run's own regions.
+    """Hold conformal sets of a run's own regions.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from cad.errors import CadError
 
 @dataclass(frozen=True)
 class Fold:
-    """What one fold gave.
+    """Hold what one fold gave.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Predictions for every row by the fold that did not see its patient.
+    """Hold the predictions for every row by the fold that did not see its patient.
 
     Parameters
     ----------
@@ -241,11 +241,18 @@ def _fit_fold(
         len(train),
         probability,
         decision,
-        selected=_plain(getattr(fitted, "best_params_", {})),
+        selected=_plain(_selected(fitted)),
         features=_kept_features(fitted),
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
     )
+
+
+def _selected(fitted: Any) -> dict[str, Any]:
+    """Return what a search, or a learner that searches by itself, chose."""
+    last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
+    chosen: dict[str, Any] = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
+    return chosen
 
 
 def _takes(estimator: Any, name: str) -> bool:

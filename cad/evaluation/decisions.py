@@ -17,7 +17,7 @@ DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 
 @dataclass(frozen=True)
 class Thresholds:
-    """P- and P+: benign below the first, malignant above the second."""
+    """Hold P- and P+: benign below the first, malignant above the second."""
 
     lower: float
     upper: float
@@ -25,7 +25,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class DecisionCount:
-    """Regions of one decision, by histology."""
+    """Hold the number of regions of one decision, by histology."""
 
     n: int
     malignant: int
@@ -35,7 +35,7 @@ class DecisionCount:
 
 @dataclass(frozen=True)
 class Reject:
-    """Errors and cost of referring.
+    """Hold the errors and the cost of referring.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from cad.evaluation.metrics import auc
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval.
+    """Hold an estimate with its confidence interval.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from cad.evaluation import metrics
 
 @dataclass(frozen=True)
 class Cases:
-    """Regions whose truth and score are both known, one value each.
+    """Hold the regions whose truth and score are both known, one value each.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def _times_before(rows: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure of predictions.
+    """Define one measure of predictions.
 
     Parameters
     ----------

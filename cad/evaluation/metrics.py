@@ -121,7 +121,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
 
 @dataclass(frozen=True)
 class Counts:
-    """A two-by-two table and the rates it gives; a rate without cases is NaN."""
+    """Hold a two-by-two table and the rates it gives; a rate without cases is NaN."""
 
     tp: int
     fp: int
@@ -207,7 +207,7 @@ def brier(target: ArrayLike, probability: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Weak calibration: logit P(malignant) = intercept + slope * logit Q.
+    """Hold weak calibration: logit P(malignant) = intercept + slope * logit Q.
 
     Parameters
     ----------

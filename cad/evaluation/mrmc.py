@@ -19,7 +19,7 @@ from cad.evaluation.metrics import auc
 
 @dataclass(frozen=True)
 class MRMC:
-    """Treatments (with and without CAD, say) read by the same readers on the same cases.
+    """Compare treatments (with and without CAD, say) read by the same readers on the same cases.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class MRMC:
 
 @dataclass(frozen=True)
 class AgainstReaders:
-    """One CAD system beside several readers of the same cases.
+    """Compare one CAD system with several readers of the same cases.
 
     Parameters
     ----------

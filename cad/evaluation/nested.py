@@ -35,7 +35,7 @@ CRITERIA: dict[str, _Loss] = {
 
 
 class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Grid search whose folds leave out whole patients and whose criterion suits probabilities.
+    """Search a grid with folds that leave out whole patients and a criterion for probabilities.
 
     Parameters
     ----------

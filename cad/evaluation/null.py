@@ -56,7 +56,7 @@ _PERMUTE: dict[str, Callable[[ArrayLike, np.random.Generator], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class NullScheme:
-    """What permuted labels gave under one scheme.
+    """Hold what permuted labels gave under one scheme.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class NullScheme:
 
 @dataclass(frozen=True)
 class PermutationNull:
-    """AUC of the whole validation loop, observed and under permuted labels.
+    """Hold the AUC of the whole validation loop, observed and under permuted labels.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def permutation_null(
 
 @dataclass(frozen=True)
 class _Loop:
-    """The leave-one-out loop with everything but the order of the labels."""
+    """Run the leave-one-out loop with everything fixed but the order of the labels."""
 
     estimator: Any
     X: Any

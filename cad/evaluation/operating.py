@@ -22,7 +22,7 @@ from cad.settings import DecisionSettings
 
 @dataclass(frozen=True)
 class Side:
-    """One kind of decision, benign or malignant.
+    """Hold one kind of decision, benign or malignant.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Side:
 
 @dataclass(frozen=True)
 class OperatingChoice:
-    """Two thresholds, what they were chosen for and what can be promised of them.
+    """Hold two thresholds, what they were chosen for and what can be promised of them.
 
     Parameters
     ----------

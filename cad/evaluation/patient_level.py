@@ -28,7 +28,7 @@ SLOPE_SD = 0.35  # of the prior of b around 1
 
 @dataclass(frozen=True)
 class PatientModel:
-    """From the largest region probability to the patient's.
+    """Turn the largest region probability into the patient's.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class PatientModel:
 
 @dataclass(frozen=True)
 class PatientTable:
-    """One value per patient.
+    """Hold one value per patient.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class PatientTable:
 
 @dataclass(frozen=True)
 class PatientLevel:
-    """What predictions are worth per patient.
+    """Hold what predictions are worth per patient.
 
     Parameters
     ----------

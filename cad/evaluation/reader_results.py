@@ -17,7 +17,7 @@ from cad.evaluation.readers import Agreement, agreement
 
 @dataclass(frozen=True)
 class AgainstOthers:
-    """One reader against the mean of the others, thresholded at .5.
+    """Compare one reader with the mean of the others, thresholded at .5.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class AgainstOthers:
 
 @dataclass(frozen=True)
 class ReaderResult:
-    """One reader against histology.
+    """Compare one reader with histology.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class ReaderResult:
 
 @dataclass(frozen=True)
 class ReaderResults:
-    """All readers of a run.
+    """Hold the results of all readers of a run.
 
     Parameters
     ----------

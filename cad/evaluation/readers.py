@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class Kappa:
-    """Quadratic weighted kappa of readers ``a`` and ``b`` on the ``n`` regions both scored."""
+    """Hold quadratic weighted kappa of readers ``a`` and ``b`` on the ``n`` regions both scored."""
 
     a: str
     b: str
@@ -21,7 +21,7 @@ class Kappa:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Intraclass correlations (:class:`Intraclass`) on the ``n`` regions that all scored."""
+    """Hold intraclass correlations (:class:`Intraclass`) on the ``n`` regions that all scored."""
 
     n: int
     single: float
@@ -31,7 +31,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Alpha:
-    """Krippendorff's alpha on the ``n`` regions with two scores or more, by scale level."""
+    """Hold Krippendorff's alpha on the ``n`` regions with two scores or more, by scale level."""
 
     n: int
     interval: float
@@ -40,7 +40,7 @@ class Alpha:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Every agreement measure of a set of readers; NaN where one cannot be had."""
+    """Hold every agreement measure of a set of readers; NaN where one cannot be had."""
 
     kappa: list[Kappa]
     icc: Correlation
@@ -93,7 +93,7 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Intraclass:
-    """Intraclass correlations of Shrout & Fleiss (1979).
+    """Hold the intraclass correlations of Shrout & Fleiss (1979).
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from cad.settings import DecisionSettings
 
 @dataclass(frozen=True)
 class RejectPoint:
-    """What one rule gives, every rate over all n ROIs.
+    """Hold what one rule gives, every rate over all n ROIs.
 
     Parameters
     ----------
@@ -93,8 +93,9 @@ def reject_curve(
 ) -> dict[str, list[float]]:
     """Return error and cost over reject rate, from referring much to referring nothing.
 
-    The reject costs are scaled together from near 0 to where referring stops to pay; thresholds
-    follow from the scaled costs, the cost is counted at the costs given.
+    The costs of referring are scaled together, from near 0 up to the scale at which referring
+    no longer lowers the cost. The thresholds follow from the scaled costs; the cost itself is
+    counted at the costs given.
 
     Returns
     -------
@@ -109,7 +110,7 @@ def reject_curve(
     curve: dict[str, list[float]] = {
         k: [] for k in ("scale", "lower", "upper", *names, "error_reject_ratio")
     }
-    # Where referring stops to pay both thresholds meet at C_n / (C_n + C_p).
+    # At the scale where referring no longer lowers the cost, both thresholds are C_n / (C_n + C_p).
     single = costs.false_positive / (costs.false_positive + costs.false_negative)
     q = np.asarray(probability, dtype=float)
     base = reject_point(truth, (q > single).astype(float), costs)

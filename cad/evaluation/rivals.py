@@ -35,7 +35,7 @@ _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 @dataclass(frozen=True)
 class Rivals:
-    """Learners side by side.
+    """Hold the comparison of learners side by side.
 
     Parameters
     ----------

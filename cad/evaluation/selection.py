@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 
 class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
-    """Keeps the ``n_features`` best columns; ties go to the column that comes first.
+    """Keep the ``n_features`` best columns; ties go to the column that comes first.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class TTestSelector(_Selector):
-    """Largest absolute Welch t between the classes."""
+    """Keep the columns of largest absolute Welch t between the classes."""
 
     def _scores(self, X: np.ndarray, positive: np.ndarray) -> np.ndarray:
         return welch_t(X, positive)
 
 
 class MutualInformationSelector(_Selector):
-    """Largest mutual information between the class and the feature in groups of equal size.
+    """Keep the columns that share most information with the class, in groups of equal size.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class MutualInformationSelector(_Selector):
 
 
 class MRMRSelector(MutualInformationSelector):
-    """Greedy maximum relevance, minimum redundancy (difference form; Peng et al. 2005).
+    """Keep columns by greedy maximum relevance, minimum redundancy (difference; Peng et al. 2005).
 
     Each next column has the largest mutual information with the class less its mean mutual
     information with the columns already kept.
@@ -120,7 +120,7 @@ class MRMRSelector(MutualInformationSelector):
 
 
 class StabilitySelector(_Selector):
-    """Columns that a t-test keeps most often over half-samples of patients.
+    """Keep the columns that a t-test keeps most often over half-samples of patients.
 
     After Meinshausen & Buhlmann (2010) with a ranking in place of the lasso; equal frequencies
     are ordered by the t-test on all rows.

@@ -36,7 +36,7 @@ DEFAULT_DECISION = DecisionSettings()
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many regions and patients there are, and what is known of them."""
+    """Count the regions and the patients, and what is known of them."""
 
     rois: int
     patients: int
@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What one fold selected, warned about, or why it failed."""
+    """Hold what one fold selected, its warnings, or why it failed."""
 
     name: str
     n_train: int
@@ -61,7 +61,7 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Summary:
-    """Content of ``metrics.json``, key by key.
+    """Hold the content of ``metrics.json``, key by key.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def json_safe(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a frame as arrays of shape (n,), NaN where unknown."""
+    """Hold the columns of a frame as arrays of shape (n,), NaN where unknown."""
 
     truth: np.ndarray
     consensus: np.ndarray

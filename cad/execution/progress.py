@@ -16,7 +16,7 @@ _PLAIN_SECONDS = 10.0
 
 @contextmanager
 def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tell]:
-    """A bar on a terminal, a line now and then elsewhere, nothing when not asked for."""
+    """Show a bar on a terminal, a line now and then elsewhere, nothing when not asked for."""
     if not options.progress:
         yield lambda outcome: None
         return
@@ -46,14 +46,14 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
 
 
 class _Rate:
-    """Studies a second since the first came: the start of the workers is not part of the rest."""
+    """Count studies a second since the first came, so that starting the workers is left out."""
 
     def __init__(self) -> None:
         self.start = self.first = time.monotonic()
         self.count = 0
 
     def after_one_more(self) -> tuple[int, float, float]:
-        """Studies so far, their rate, and the time now."""
+        """Return the studies so far, their rate, and the time now."""
         now = time.monotonic()
         self.count += 1
         if self.count == 1:

@@ -33,7 +33,7 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True)
 class Options:
-    """How large an experiment is and where its data lie.
+    """Say how large an experiment is and where its data lie.
 
     Parameters
     ----------

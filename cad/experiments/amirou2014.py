@@ -43,7 +43,7 @@ _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 @dataclass(frozen=True)
 class Problem:
-    """A data set of this paper with its set-up.
+    """Hold a data set of this paper with its set-up.
 
     Parameters
     ----------

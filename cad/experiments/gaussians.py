@@ -10,7 +10,7 @@ from scipy.special import expit
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Two isotropic Gaussian classes of equal prior.
+    """Draw from two isotropic Gaussian classes of equal prior.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float, scale: object = "
 
 @dataclass(frozen=True)
 class _Ridge:
-    """Kernel ridge regression on p - 1/2, read as a probability."""
+    """Learn p - 1/2 by kernel ridge regression, read as a probability."""
 
     model: KernelRidge
 

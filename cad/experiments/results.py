@@ -23,7 +23,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Result:
-    """Tables, figures and remarks of one experiment.
+    """Hold the tables, figures and remarks of one experiment.
 
     Parameters
     ----------

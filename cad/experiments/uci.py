@@ -17,7 +17,7 @@ LEAKING = {"Cardio": ("survival", "still_alive"), "Bupaliver": ("selector",)}
 
 @dataclass(frozen=True)
 class DataSet:
-    """One set: raw attributes and a 0/1 label.
+    """Hold one set: raw attributes and a 0/1 label.
 
     Parameters
     ----------

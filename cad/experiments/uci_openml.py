@@ -30,7 +30,7 @@ WAY_OUT = (
 
 @dataclass(frozen=True)
 class Source:
-    """Where a set is on OpenML, and what must arrive.
+    """Say where a set is on OpenML, and what must arrive.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ Measured = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Flaws:
-    """What the paper or its authors' code did and a reviewer would not accept.
+    """Choose which flaws of the paper or its authors' code to repeat.
 
     Parameters
     ----------

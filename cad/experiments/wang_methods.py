@@ -20,7 +20,7 @@ Rows = np.ndarray
 
 @dataclass(frozen=True)
 class Split:
-    """Training rows, their labels, and test rows; kernels are made once for all grid points.
+    """Hold training rows, their labels and test rows; kernels are made once for all grid points.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ Point = dict[str, float]
 
 @dataclass(frozen=True)
 class Method:
-    """One method: its grid and how it scores.
+    """Hold one method: its grid and how it scores.
 
     Parameters
     ----------

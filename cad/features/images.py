@@ -26,7 +26,7 @@ _MARGIN = 2
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One modality, ready to be measured.
+    """Hold one modality, ready to be measured.
 
     Parameters
     ----------

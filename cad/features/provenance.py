@@ -38,7 +38,7 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class CohortFacts:
-    """What the studies of a cohort have.
+    """Hold what the studies of a cohort have.
 
     Parameters
     ----------

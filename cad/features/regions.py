@@ -23,7 +23,7 @@ from cad.imaging.geometry import MIN_VOXELS
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Voxels of several regions of one grid.
+    """Hold the voxels of several regions of one grid.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from cad.features.perfusion.definitions import MAPS
 
 @dataclass(frozen=True)
 class FeatureDefinition:
-    """What a column of the feature table holds.
+    """Define what a column of the feature table holds.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ MIN_LOWER_BOUND = 0.75
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How a region is redrawn; every value is a standard deviation in mm.
+    """Say how a region is redrawn; every value is a standard deviation in mm.
 
     Parameters
     ----------

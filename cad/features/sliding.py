@@ -47,7 +47,7 @@ _CHUNK = 4096
 
 @dataclass
 class SlidingFeatures:
-    """Features around voxels.
+    """Measure features around voxels.
 
     Parameters
     ----------

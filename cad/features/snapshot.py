@@ -27,7 +27,7 @@ MIN_WINDOW_VOXELS = 50
 def snapshot(
     study: Study, features: StudyFeatures, registrations: Sequence[Registration] = ()
 ) -> dict[str, np.ndarray]:
-    """Arrays for the patient's page, ready for ``numpy.savez``.
+    """Return the arrays for the patient's page, ready for ``numpy.savez``.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def snapshot(
 
 
 def display_grid(study: Study) -> Volume:
-    """The anatomical slices cropped around gland and regions."""
+    """Return the anatomical slices cropped around gland and regions."""
     image = study.t2w or study.adc or (study.dce.grid if study.dce else None)
     if image is None:
         raise ValueError("a study that was read has at least one image")
@@ -159,14 +159,14 @@ def _describe(
 
 
 def _slice_numbers(study: Study, grid: Volume) -> list[int]:
-    """Numbers (from 1) of the shown slices in the whole series, last the series' length."""
+    """Number the shown slices (from 1) in the whole series; the series' length comes last."""
     whole = study.t2w or study.adc or (study.dce.grid if study.dce else grid)
     first = round(float(whole.patient_to_index(np.array(grid.origin))[2]))
     return [*range(first + 1, first + 1 + grid.shape[0]), whole.shape[0]]
 
 
 def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
-    """Grey-level window that shows the gland; bladder and vessels would flatten it."""
+    """Return the grey-level window that shows the gland; bladder and vessels would flatten it."""
     values = array[inside & np.isfinite(array)]
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]

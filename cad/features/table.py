@@ -43,7 +43,7 @@ _ROUNDING = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Mean dynamic curve of a region, each shape (n_times,).
+    """Hold the mean dynamic curve of a region, each shape (n_times,).
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Curve:
 
 @dataclass
 class StudyFeatures:
-    """What was measured of one study.
+    """Hold what was measured of one study.
 
     Parameters
     ----------

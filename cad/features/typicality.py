@@ -48,7 +48,7 @@ _LEVEL = ("mean", "median", "minimum", "p10", "p25", "p75", "p90", "maximum", "r
 
 @dataclass(frozen=True)
 class Deviation:
-    """How one group of features departs from training.
+    """Say how one group of features departs from training.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is unusual about one region.
+    """Say what is unusual about one region.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Judgement:
 
 @dataclass(frozen=True, eq=False)
 class Typicality:
-    """Limits of the training regions.
+    """Hold the limits of the training regions.
 
     Parameters
     ----------

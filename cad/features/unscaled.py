@@ -28,7 +28,7 @@ _PREFIX = "unscaled_"
 
 @dataclass(frozen=True, eq=False)
 class UnscaledT2:
-    """A study's T2 image around its regions, before standardisation.
+    """Hold a study's T2 image around its regions, before standardisation.
 
     Parameters
     ----------

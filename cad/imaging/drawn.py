@@ -28,7 +28,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One region on one grid.
+    """Hold one region on one grid.
 
     Parameters
     ----------

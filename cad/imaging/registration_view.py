@@ -19,7 +19,7 @@ EDGE_SHARE = (0.80, 0.93)
 def registration_view(
     found: Registration, fixed: Volume, z: int
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Numbers and pictures of one alignment.
+    """Return numbers and pictures of one alignment.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _window(array: np.ndarray) -> tuple[float, float]:
 
 
 def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
-    """0 to 255; black where the image does not reach."""
+    """Scale to 0..255; black where the image does not reach."""
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
     grey: np.ndarray = np.nan_to_num(np.rint(255 * share)).astype(np.uint8)
     return grey

@@ -34,7 +34,7 @@ _CLEAR_MAXIMUM = 0.25
 
 @dataclass(frozen=True, eq=False)
 class NyulScale:
-    """Standard histogram of a set of training patients.
+    """Hold the standard histogram of a set of training patients.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ _STEPS = 100
 
 @dataclass(frozen=True)
 class Belief:
-    """What the readers of every region make probable.
+    """Hold what the readers of every region make probable.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Consensus(Protocol):
 
 
 class MeanReaders:
-    """The mean of the readers' probabilities, its uncertainty their standard deviation (ddof 1).
+    """Take the readers' mean probability, and their standard deviation (ddof 1) as its uncertainty.
 
     One reader alone has no spread; ``single`` stands for it, half a step of the five-point scale.
     """
@@ -78,7 +78,7 @@ class MeanReaders:
 
 
 class PooledReaders:
-    """Readers pooled by a logistic model with partial pooling, fitted on histology.
+    """Pool readers by a logistic model with partial pooling, fitted on histology.
 
     Attributes
     ----------

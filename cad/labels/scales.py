@@ -19,7 +19,7 @@ SCALES = (*_LEVELS, "percent")
 
 @dataclass(frozen=True)
 class PiradsTable:
-    """How often each PI-RADS category was cancer in a published series.
+    """Say how often each PI-RADS category was cancer in a published series.
 
     Parameters
     ----------

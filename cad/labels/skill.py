@@ -18,7 +18,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class ReaderSkill:
-    """What is known of each reader.
+    """Hold what is known of each reader.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _ANY_ORDER = {"reassoc", "nsz", "contract"}
 
 @dataclass
 class _Free:
-    """Free rows, one a point, and the Cholesky factor of their kernel block.
+    """Hold the free rows, one a point, and the Cholesky factor of their kernel block.
 
     Parameters
     ----------

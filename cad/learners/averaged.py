@@ -34,7 +34,7 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of the P-SVM.
+    """Hold one setting of the P-SVM.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Point:
 
 
 class AveragedProbabilisticSVC(KernelMachine):
-    """P-SVMs of fixed scale, averaged over their settings by what they predict on inner folds.
+    """Average P-SVMs of fixed scale over their settings, by what each predicts on inner folds.
 
     P(y = 1 | x) = 1 / (1 + exp(-sum_k w_k (f_k(x) + b_k) / s_k)), s_k = 1 / ln(1/eta0_k - 1).
 

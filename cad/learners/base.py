@@ -18,16 +18,16 @@ from cad.learners.problem import Array, Solution
 
 
 class LearnerError(CadError, ValueError):
-    """An input that a learner refuses: the value, the rule it broke, the way out."""
+    """Refuse an input of a learner: name the value, the rule it broke and the way out."""
 
 
 class LearnerWarning(UserWarning):
-    """A fit that is right but of little use."""
+    """Warn of a fit that is right but of little use."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels of a fit.
+    """Hold the labels of a fit.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Targets:
 
 
 def read_targets(y: ArrayLike) -> Targets:
-    """Two classes of any kind, or probabilities in [0, 1].
+    """Read two classes of any kind, or probabilities in [0, 1].
 
     Raises
     ------
@@ -86,7 +86,7 @@ def read_targets(y: ArrayLike) -> Targets:
 
 
 def check_cost(name: str, value: Any) -> float:
-    """A cost as a float.
+    """Return a cost as a float.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def check_cost(name: str, value: Any) -> float:
 
 
 def warn_unless_converged(solution: Solution, name: str) -> None:
-    """Never silent about a solution that missed its tolerance."""
+    """Warn of a solution that missed its tolerance."""
     if not solution.converged:
         warnings.warn(
             f"{name}: {solution}; try larger tol, smaller C, or scaled features",
@@ -109,7 +109,7 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
 
 
 class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the kernel estimators; subclasses declare their parameters and ``fit``.
+    """Share what kernel estimators have in common; subclasses declare parameters and ``fit``.
 
     Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
     after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
@@ -132,7 +132,7 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[Array, Targets, Array]:
-        """Features, labels and weights; rows of weight zero are kept and given no cost."""
+        """Read features, labels and weights; rows of weight zero are kept and given no cost."""
         if y is None:
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
@@ -158,7 +158,7 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return make_gram(kernel, X, self.cache_size)
 
     def _keep(self, gram: Gram, solution: Solution) -> None:
-        """Fitted attributes from a solution; coefficients beyond rounding are support."""
+        """Keep the fitted attributes of a solution; coefficients beyond rounding are support."""
         # Adding 0.0 turns -0.0 into 0.0.
         beta = solution.beta + 0.0
         self.support_ = np.flatnonzero(beta)
@@ -172,7 +172,7 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.solution_ = solution
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Decision values f + b.
+        """Return the decision values f + b.
 
         Parameters
         ----------
@@ -193,12 +193,12 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return shifted
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probabilities of the negative and the positive class, shape (n, 2)."""
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
         positive = self._probability(self.decision_function(X))
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class whose side of the decision surface a sample is on, shape (n,)."""
+        """Return the class whose side of the decision surface a sample is on, shape (n,)."""
         values = self.decision_function(X)
         chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
         return chosen

@@ -22,7 +22,7 @@ _RANK_TOL = 1e-12
 
 
 class _Baseline(KernelMachine):
-    """Kernel machine whose decision value is a logit."""
+    """Share what kernel machines have in common whose decision value is a logit."""
 
     C: float
 
@@ -51,7 +51,7 @@ class _Baseline(KernelMachine):
 
 
 class KernelLogistic(_Baseline):
-    """Kernel logistic regression on soft labels: 1/2 |f|^2 + C sum of cross-entropies.
+    """Learn kernel logistic regression on soft labels: 1/2 |f|^2 + C sum of cross-entropies.
 
     A soft label p is a positive of weight p and a negative of weight 1 - p. The kernel enters as
     its exact feature map (eigenvectors of K), the solver is scikit-learn's LogisticRegression by
@@ -119,7 +119,7 @@ class KernelLogistic(_Baseline):
 
 
 class LogitSVR(_Baseline):
-    """Support vector regression on logit(p), p clipped to [clip, 1 - clip].
+    """Learn logit(p) by support vector regression, p clipped to [clip, 1 - clip].
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def solve_cvxopt(
 
 
 class _Quadratic(NamedTuple):
-    """min 1/2 x'Px + q'x with Gx <= h and Ax = 0."""
+    """Hold the problem min 1/2 x'Px + q'x with Gx <= h and Ax = 0."""
 
     P: Array
     q: Array

@@ -21,7 +21,7 @@ _SHORTEST = 1e-10
 
 
 class Rows(NamedTuple):
-    """What stays the same while a pairwise problem is solved.
+    """Hold what stays the same while a pairwise problem is solved.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class State:
-    """The interior point: weights w, soft labels d, slacks s and xi, and multipliers.
+    """Hold the interior point: weights w, soft labels d, slacks s and xi, and multipliers.
 
     gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
     xi = gamma / (2 cost), and nu is not used.
@@ -125,7 +125,7 @@ def reach(f, d, p, q, margin):  # type: ignore[no-untyped-def]
 
 
 def _soonest(value: Array, change: Array) -> float:
-    """Return 1 over the way along ``change`` on which a positive value meets zero, or less."""
+    """Return 1 / t, t the least step along ``change`` that brings a value to zero; 0 if none."""
     return -float(np.min(change / value, initial=0.0))
 
 
@@ -251,9 +251,9 @@ def step(rows: Rows, at: State) -> float:
 
 
 def _residual(rows: Rows, at: State) -> tuple[Array, Array, float, float]:
-    """Return what rows give way by, what they ask for, and the mean complementarity and its count.
+    """Return the rows' compliance and residual, and the mean complementarity and its count.
 
-    Eliminating slacks leaves a row the equation (s / gamma + give) dgamma = asked - reach(df, dd).
+    Without its slacks each row is (s / gamma + give) dgamma = asked - reach(df, dd).
     """
     asked = rows.target - reach(rows.factor @ at.w, at.d, rows.p, rows.q, rows.margin)
     count = len(at.s) + 2 * len(at.d)

@@ -33,7 +33,7 @@ _BLOCK = 128
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel with its numbers settled.
+    """Hold one kernel with its numbers settled.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
 
 @dataclass(frozen=True)
 class Gram:
-    """The kernel matrix of the training points: held whole, or made on demand.
+    """Give the kernel matrix of the training points: held whole, or made on demand.
 
     Parameters
     ----------

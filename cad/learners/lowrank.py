@@ -83,7 +83,7 @@ def solve_low_rank(
 
 @dataclass
 class _State:
-    """Weights and scalars x; duals gamma and c - gamma, surplus v and shortfall xi, all > 0.
+    """Hold weights and scalars x; duals gamma and c - gamma, surplus v and shortfall xi, all > 0.
 
     c - gamma is a variable of its own: near the bound the difference would be rounding. ``price``
     is the multiplier of s >= 0, None without s. ``left`` is the complementarity relative to the
@@ -117,7 +117,7 @@ def _start(Z: Array, problem: Problem) -> _State:
 
 @dataclass
 class _Change:
-    """A step of the state, and what scales it."""
+    """Hold a step of the state, and what scales it."""
 
     x: Array
     gamma: Array

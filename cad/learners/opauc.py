@@ -16,7 +16,7 @@ from cad.learners.ranking import (
 
 
 class OPAUC(Ranker):
-    """One-pass optimisation of the area under the ROC curve by the square loss.
+    """Learn the area under the ROC curve in one pass over the data, by the square loss.
 
     Row t makes one gradient step on
     lambda/2 |w|^2 + mean over earlier rows i of the other class of (1 - y_t w'(x_t - x_i))^2 / 2,

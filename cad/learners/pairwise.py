@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PairwiseProblem:
-    """One SVMROC or SSLROC problem; points in the order positives, negatives, unlabelled.
+    """Hold one SVMROC or SSLROC problem; points in the order positives, negatives, unlabelled.
 
     Attributes
     ----------

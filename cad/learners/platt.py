@@ -13,7 +13,7 @@ _RIDGE = 1e-12
 
 
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
-    """Regularised targets: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives.
+    """Regularise targets: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array
 def fit_sigmoid(
     values: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None
 ) -> tuple[float, float]:
-    """Slope and offset of P = 1 / (1 + exp(-(slope v + offset))) of least cross-entropy.
+    """Fit slope and offset of P = 1 / (1 + exp(-(slope v + offset))) by least cross-entropy.
 
     Parameters
     ----------

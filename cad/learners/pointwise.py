@@ -102,7 +102,7 @@ def solve_hybrid(
 
 @dataclass
 class _Work:
-    """One solve: what it is given, and where it stands."""
+    """Hold the work of one solve: what it is given, and where it stands."""
 
     gram: Gram
     problem: Problem

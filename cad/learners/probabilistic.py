@@ -73,7 +73,7 @@ def probabilistic_problem(
 
 
 class ProbabilisticSVC(KernelMachine):
-    """Probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
+    """Learn a probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
 
     P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)).
 

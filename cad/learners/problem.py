@@ -29,7 +29,7 @@ _FLOOR = 1e-9
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows, margins, costs and boxes; the kernel matrix is handed to the solver beside it.
+    """Hold rows, margins, costs and boxes; the kernel matrix is handed to the solver beside it.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """A solution and its own verdict on itself.
+    """Hold a solution and its own verdict on itself.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
 
 
 class StumpRanker(Ranker):
-    """What RankBoost and SSRankBoost share: a sum of stumps."""
+    """Rank by a sum of stumps: what RankBoost and SSRankBoost share."""
 
     n_rounds: int
 
@@ -51,7 +51,7 @@ class StumpRanker(Ranker):
 
 
 class RankBoost(StumpRanker):
-    """Boosting that orders positives above negatives.
+    """Rank positives above negatives by boosting.
 
     Each round takes the stump 1[x_j > theta] of largest abs(r), r being its weighted advantage
     over all pairs of a positive and a negative, with weight alpha = 1/2 ln((1 + r) / (1 - r))

@@ -54,7 +54,7 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
 
 
 class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators that order regions; probabilities follow from the order.
+    """Share what estimators that order regions have in common; probabilities follow the order.
 
     A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
     for unlabelled. Probabilities are Platt's sigmoid of scores that were predicted out of fold

@@ -16,7 +16,7 @@ from cad.learners.solvers import solve_pointwise
 
 @dataclass(frozen=True)
 class RejectRule:
-    """The double hinge of one set of costs, and its decision thresholds.
+    """Hold the double hinge of one set of costs, and its decision thresholds.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class RejectRule:
     costs : tuple
         Costs of those rows per unit of C.
     lower, upper : float
-        Decide negative below, positive above, reject between (decision values).
+        Decide negative below, positive above, refer between (decision values).
     slope : float
         P(y = 1 | x) = 1 / (1 + exp(-slope f)).
     """
@@ -45,12 +45,12 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
     Parameters
     ----------
     costs : (C_n, C_p, R_n, R_p)
-        Of a false positive, a false negative, and of rejecting a negative, a positive.
+        Of a false positive, a false negative, and of referring a negative, a positive.
 
     Raises
     ------
     LearnerError
-        For costs that are not > 0, or make rejecting useless.
+        For costs that are not > 0, or make referring useless.
     """
     if len(costs) != 4:
         raise LearnerError(f"costs = {costs!r}, must be (C_n, C_p, R_n, R_p)")
@@ -118,17 +118,17 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
 
 
 class RejectSVC(KernelMachine):
-    """SVM that may decline to decide ([A14]).
+    """Separate two classes, and refer what lies too close to call ([A14]).
 
     Parameters
     ----------
     C : float
         C_0, weight of the loss against the margin.
     costs : (C_n, C_p, R_n, R_p)
-        Of a false positive, a false negative, and of rejecting a negative, a positive. The default
+        Of a false positive, a false negative, and of referring a negative, a positive. The default
         is illustrative; a site sets its own.
     symmetric : float, optional
-        r: use the symmetric psi_r, rejecting costs r of an error, instead of ``costs``.
+        r: use the symmetric psi_r, referring costs r of an error, instead of ``costs``.
     delta0 : float
         Threshold of the symmetric rule, in [r, 1 - r].
     reject_label : int or str

@@ -1,4 +1,4 @@
-"""What else learns a probability from soft labels: the learners every validation is beside.
+"""Other learners of a probability from soft labels, beside which every validation sets its own.
 
 Each chooses its own strength by inner folds of whole patients (``groups``), once its features are
 scaled, so that a row of the table costs seconds. None is tuned by hand.
@@ -63,7 +63,7 @@ class _Rival(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class SoftLogistic(_Rival):
-    """Logistic regression on soft labels: |w|^2 / (2 C) + sum of cross-entropies.
+    """Learn logistic regression on soft labels: |w|^2 / (2 C) + sum of cross-entropies.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class SoftLogistic(_Rival):
 
 
 class RidgeProbability(_Rival):
-    """Kernel ridge regression on p, clipped inside (0, 1) so that cross-entropy is finite.
+    """Learn p by kernel ridge, clipped inside (0, 1) so that cross-entropy is finite.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class RidgeProbability(_Rival):
 
 
 class SoftBoosting(_Rival):
-    """Gradient boosting on soft labels: scikit-learn's, p a positive of weight p and a negative.
+    """Boost trees on soft labels: scikit-learn's, p a positive of weight p and a negative.
 
     Parameters
     ----------

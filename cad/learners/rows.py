@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Rows of a pointwise problem.
+    """Hold the rows of a pointwise problem.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """A point on the way to the solution; the kernels move it in place.
+    """Hold a point on the way to the solution; the kernels move it in place.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Iterate(NamedTuple):
 
 
 class KernelRows(NamedTuple):
-    """Rows of the kernel matrix that are at hand.
+    """Hold the rows of the kernel matrix that are at hand.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def read_rows(problem: Problem) -> Rows:
 
 
 class RowStore:
-    """Rows of the training kernel: the whole matrix, or those asked for while they fit.
+    """Serve rows of the training kernel: the whole matrix, or those asked for while they fit.
 
     Few rows of a large kernel matrix matter, those of the support vectors; each is made once, when
     the solver first asks for it.

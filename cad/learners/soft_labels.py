@@ -26,7 +26,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """What every sample tells the learner.
+    """Hold what every sample tells the learner.
 
     Parameters
     ----------
@@ -43,11 +43,11 @@ class SoftLabels:
 
     @property
     def certain(self) -> NDArray[np.bool_]:
-        """Samples with a certain label."""
+        """Mark the samples with a certain label."""
         return self.kinds <= CERTAIN_POSITIVE
 
     def counts(self) -> dict[str, int]:
-        """Number of samples of every kind."""
+        """Count the samples of every kind."""
         return {name: int(np.sum(self.kinds == code)) for code, name in enumerate(KIND_NAMES)}
 
 
@@ -69,7 +69,7 @@ def half_widths(spread: ArrayLike, eta0: float, kappa: float) -> Array:
 def constraint_kinds(
     p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
 ) -> NDArray[np.int64]:
-    """Kind of every label, an index into :data:`KIND_NAMES`.
+    """Return the kind of every label, an index into :data:`KIND_NAMES`.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def constraint_kinds(
 def soft_labels(
     p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
 ) -> SoftLabels:
-    """Kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
+    """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
     p, eta = check_soft(p, eta)
     kinds = constraint_kinds(p, eta, rule, eta0)
     certain = kinds <= CERTAIN_POSITIVE
@@ -122,7 +122,7 @@ def soft_labels(
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
-    """Probabilities and half-widths as equally long float arrays.
+    """Return probabilities and half-widths as equally long float arrays.
 
     Raises
     ------

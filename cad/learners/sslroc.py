@@ -8,7 +8,7 @@ from cad.learners.svmroc import PairwiseKernelRanker
 
 
 class SSLROC(PairwiseKernelRanker):
-    """Semi-supervised learning for the area under the ROC curve [W14 (3), (5)], C1 = C2 = C.
+    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], C1 = C2 = C.
 
     Minimises over f and soft labels d in [0, 1]
 

@@ -17,7 +17,7 @@ from cad.learners.ranking import Floats, require, require_count
 
 
 class SSRankBoost(StumpRanker):
-    """Semi-supervised RankBoost.
+    """Rank by semi-supervised RankBoost.
 
     The ``k`` unlabelled rows nearest to a labelled row take its rank (where two
     classes claim a row, the nearer labelled row wins); their pairs add ``discount`` times their

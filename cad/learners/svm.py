@@ -37,7 +37,7 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 
 
 class _PlattMachine(KernelMachine):
-    """SVM whose costs come from the labels, with Platt's sigmoid on its decision values."""
+    """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
 
     C: float
     calibration_folds: int | None
@@ -147,7 +147,7 @@ class _PlattMachine(KernelMachine):
 
 
 class PlattSVC(_PlattMachine):
-    """Support vector machine with Platt's probabilities ([N14] (2); Platt 2000).
+    """Separate two classes by an SVM with Platt's probabilities ([N14] (2); Platt 2000).
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class PlattSVC(_PlattMachine):
 
 
 class FuzzySVC(_PlattMachine):
-    """Fuzzy SVM: a label p costs C abs(2p - 1) to miss ([N14] (10)); Platt's probabilities.
+    """Learn a fuzzy SVM: a label p costs C abs(2p - 1) to miss ([N14] (10)); Platt's probabilities.
 
     Parameters and attributes as :class:`PlattSVC`. Hard labels have membership 1, so it is then
     the SVM.
@@ -189,7 +189,7 @@ class FuzzySVC(_PlattMachine):
 
 
 class SoftPlattSVC(_PlattMachine):
-    """Baseline: the SVM on y > .5, its sigmoid fitted to the soft labels themselves.
+    """Fit the baseline: the SVM on y > .5, its sigmoid fitted to the soft labels themselves.
 
     Parameters and attributes as :class:`PlattSVC`.
     """

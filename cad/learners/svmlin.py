@@ -22,7 +22,7 @@ from cad.learners.transductive import Annealing, HalfLabelled, anneal, multi_swi
 
 
 class SVMLin(Ranker):
-    """Linear SVM with squared hinge, supervised or transductive.
+    """Separate by a linear SVM with squared hinge, supervised or transductive.
 
     supervised: lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, scikit-learn's
     ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``;

@@ -29,7 +29,7 @@ _ZERO = 1e-8
 
 
 class PairwiseKernelRanker(Ranker):
-    """What SVMROC and SSLROC share: kernel, pairwise solve, support points."""
+    """Share what SVMROC and SSLROC have in common: kernel, pairwise solve, support points."""
 
     C: float
     norm: int
@@ -119,7 +119,7 @@ class PairwiseKernelRanker(Ranker):
 
 
 class SVMROC(PairwiseKernelRanker):
-    """Support vector machine for the area under the ROC curve [W14 (2)].
+    """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
     Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm.
 

@@ -24,7 +24,7 @@ _MAX_INNER = 100
 
 @dataclass(frozen=True)
 class HalfLabelled:
-    """Labelled and unlabelled rows of one problem.
+    """Hold the labelled and unlabelled rows of one problem.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class HalfLabelled:
 
 @dataclass(frozen=True)
 class Annealing:
-    """One annealing step: weight or temperature, and the objective after every inner step."""
+    """Hold one annealing step: weight or temperature, and the objective after every inner step."""
 
     level: float
     objectives: Floats

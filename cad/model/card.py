@@ -19,7 +19,18 @@ INTENDED_USE = (
     "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
     "device, not for diagnosis or for finding lesions."
 )
-_KEPT = ("n", "histology", "consensus", "null", "rivals", "patient_level", "ceiling")
+_KEPT = (
+    "n",
+    "histology",
+    "consensus",
+    "null",
+    "rivals",
+    "patient_level",
+    "operating_point",
+    "assisted",
+    "ceiling",
+)
+_SENTENCES = ("operating_point", "rivals", "assisted", "ceiling")
 LIMITS = (
     "Valid for regions drawn and scored as in the training cohort, for scanners and protocols like "
     "those of its sites, and for the regions that readers chose to draw."
@@ -160,6 +171,22 @@ def card(meta: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _rivals(found: dict[str, Any]) -> list[str]:
+    """Return what else learned from the same labels on the same folds."""
+    rows = [
+        {
+            "learner": row["learner"],
+            "against": row["against"],
+            "measure": MEASURES[row["measure"]].title,
+            "value": interval_text(row["value"], MEASURES[row["measure"]].digits),
+            "difference": interval_text({**row, "value": row["difference"]}),
+        }
+        for row in found.get("table") or []
+        if row["measure"] in ("kl", "brier")
+    ]
+    return to_markdown(pd.DataFrame(rows)).splitlines() if rows else []
+
+
 def _told(counts: dict[str, int] | None) -> list[str]:
     """Return the line on certain and soft labels, of a learner that tells them apart."""
     return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
@@ -198,7 +225,8 @@ def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
     ]
     if rows:
         lines += to_markdown(pd.DataFrame(rows)).splitlines()
-    for name in ("rivals", "ceiling"):
+    lines += ["", *_rivals(validation.get("rivals") or {})]
+    for name in _SENTENCES:
         sentence = (validation.get(name) or {}).get("sentence")
         lines += ["", sentence] if sentence else []
     return lines

@@ -69,7 +69,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> di
 
 
 def comparison_text(result: dict[str, Any]) -> str:
-    """Lines for a terminal."""
+    """Return the comparison as lines for a terminal."""
     lines = [
         *result["models"],
         f"{result['regions']} regions scored by both, {result['with_histology']} with histology",

@@ -36,7 +36,7 @@ NYUL_NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """What one set of training patients decided about the features.
+    """Hold what one set of training patients decided about the features.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Preparation:
     medians: np.ndarray | None = None
 
     def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Rows as a learner sees them, T2 already on the scale.
+        """Return rows as a learner sees them, T2 already on the scale.
 
         Parameters
         ----------
@@ -82,13 +82,13 @@ class Preparation:
         return values
 
     def unseen(self, sites: Sequence[str] | np.ndarray) -> list[str]:
-        """Sites whose features stay as they are, sorted; empty without harmonisation."""
+        """List the sites whose features stay as they are, sorted; empty without harmonisation."""
         if self.harmoniser is None:
             return []
         return sorted(set(map(str, sites)) - set(self.harmoniser.sites_))
 
     def as_text(self) -> list[str]:
-        """One sentence for each thing that was fitted, for the model's card."""
+        """Say each thing that was fitted in one sentence, for the model's card."""
         said = []
         if self.scale is not None:
             said.append("T2 is put on the Nyul scale of the training patients")
@@ -99,7 +99,7 @@ class Preparation:
         return said
 
     def as_dict(self) -> dict[str, Any]:
-        """Content for a model's metadata; :meth:`from_dict` gives the same numbers back."""
+        """Return a model's metadata; :meth:`from_dict` gives the same numbers back."""
         site: dict[str, Any] | None = None
         if self.harmoniser is not None and self.medians is not None:
             h = self.harmoniser
@@ -114,12 +114,12 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: dict[str, Any]) -> Preparation:
-        """The preparation that a model's metadata holds; none for a model without one."""
+        """Return the preparation that a model's metadata holds; none for a model without one."""
         return cls.from_dict(metadata.get("preparation"))
 
     @classmethod
     def from_dict(cls, content: dict[str, Any] | None) -> Preparation:
-        """What a model's metadata says; nothing is prepared where it says nothing."""
+        """Read what a model's metadata says; nothing is prepared where it says nothing."""
         if content is None:
             return cls()
         landmarks, site = content["nyul_landmarks"], content["combat"]
@@ -136,14 +136,14 @@ class Preparation:
 
 
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
-    """Settings for new patients: which features are stable was decided by the training patients."""
+    """Return settings for new patients: the training patients decided which features are stable."""
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
     return settings.model_copy(update={"features": features})
 
 
 class FoldFeatures:
-    """Features of all rows of a table, as a set of training rows makes them.
+    """Make the features of all rows of a table as a set of training rows determines them.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class FoldFeatures:
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of a run has to know."""
+        """Say what the reader of a run has to know."""
         said = [NYUL_NOTE] if self._nyul else []
         if self._stable:
             kept = set(stable_features(self._copies)) & set(self.X.columns)
@@ -208,7 +208,7 @@ class FoldFeatures:
         return said
 
     def fit(self, rows: np.ndarray) -> Preparation:
-        """What the patients of these rows decide.
+        """Fit what the patients of these rows decide.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """The table with T2 features on a scale; as it is where there is none."""
+        """Return the table with T2 features on a scale; as it is where there is none."""
         if scale is None:
             return self.X
         names = [name for name in self.X.columns if name.startswith("t2w_")]
@@ -240,15 +240,15 @@ class FoldFeatures:
         return out
 
     def complete(self) -> pd.DataFrame:
-        """The table to be stored: where a scale is fitted, on all patients."""
+        """Return the table to be stored: where a scale is fitted, on all patients."""
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
     def apply(self, preparation: Preparation) -> np.ndarray:
-        """All rows, shape (n, n_features), as a learner sees them."""
+        """Return all rows, shape (n, n_features), as a learner sees them."""
         return preparation.adjust(self.measured(preparation.scale), self.sites)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """All rows as the training rows make them: the callable of ``out_of_fold``."""
+        """Make all rows as the training rows determine them: the callable of ``out_of_fold``."""
         return self.apply(self.fit(rows))
 
     def _with_harmoniser(self, made: Preparation, rows: np.ndarray) -> Preparation:
@@ -278,7 +278,7 @@ class FoldFeatures:
         return NyulScale.fit(np.array(own))
 
     def _read(self) -> None:
-        """Landmarks and redrawn regions of every study."""
+        """Read the landmarks and the redrawn regions of every study."""
         digest, copies, n_rows = hashlib.sha256(), [], 0
         for path in self.results:
             with open_study(path) as archive:
@@ -306,7 +306,7 @@ class FoldFeatures:
             raise CadError("no region could be redrawn: nothing is known about stability")
 
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
-        """T2 columns of all rows on a scale; from the cache where studies and scale are known."""
+        """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         if path.exists():

@@ -24,7 +24,7 @@ _LEFT_OUT = ("solution_",)
 
 
 def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Structure (JSON-serialisable) and arrays of a fitted estimator.
+    """Return structure (JSON-serialisable) and arrays of a fitted estimator.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """The estimator that :func:`dump_state` took apart.
+    """Rebuild the estimator that :func:`dump_state` took apart.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _public_module(cls: type, name: str) -> str:
-    """Module under which the list knows a class (scikit-learn defines them in private ones)."""
+    """Name the public module of a class (scikit-learn defines its classes in private ones)."""
     return (
         _KNOWN[name] if name in _KNOWN and cls.__module__.startswith("sklearn.") else cls.__module__
     )

@@ -22,7 +22,7 @@ _OUTSIDE = "fat"
 
 @dataclass(frozen=True)
 class Anatomy:
-    """What lies where before any region of interest is added.
+    """Say what lies where before any region of interest is added.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _DATE = "20200101"
 
 @dataclass(frozen=True)
 class Series:
-    """One series: a volume and how it was made.
+    """Hold one series: a volume and how it was made.
 
     Parameters
     ----------

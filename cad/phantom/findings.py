@@ -41,7 +41,7 @@ _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1],
 
 @dataclass(frozen=True)
 class TrueRegion:
-    """One region of interest as it is in the phantom.
+    """Hold one region of interest as it is in the phantom.
 
     Parameters
     ----------

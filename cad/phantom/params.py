@@ -48,7 +48,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tissue:
-    """Mean parameters of one tissue.
+    """Hold the mean parameters of one tissue.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ TISSUES: dict[str, Tissue] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What a region of interest may be.
+    """Describe what a region of interest may be.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grid:
-    """Voxels of one acquisition.
+    """Hold the voxels of one acquisition.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Protocol:
-    """One site's examination.
+    """Hold one site's examination.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ NORMAL_LATENT = -1.65
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader.
+    """Hold one reader.
 
     Parameters
     ----------

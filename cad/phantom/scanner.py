@@ -42,7 +42,7 @@ VENOUS_SPREAD = 6.0
 
 @dataclass(frozen=True)
 class Injection:
-    """Contrast agent as it passes.
+    """Hold when the contrast agent passes, and how much of it.
 
     Parameters
     ----------

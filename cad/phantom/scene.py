@@ -34,7 +34,7 @@ BACKGROUND = "fat"
 
 @dataclass(frozen=True)
 class Placement:
-    """How the gland's frame lies in the patient: a tilted axial stack.
+    """Say how the gland's frame lies in the patient: a tilted axial stack.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Scene:
-    """All that the scanners look at.
+    """Hold all that the scanners look at.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
 
 
 class View:
-    """One grid looking at a scene: where its voxels are and which tissues they hold.
+    """Look at a scene on one grid: where its voxels are and which tissues they hold.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ Wave = tuple[float, tuple[float, float, float], float]
 
 @dataclass(frozen=True)
 class Shape:
-    """A wavy super-ellipsoid.
+    """Describe a wavy super-ellipsoid.
 
     Parameters
     ----------

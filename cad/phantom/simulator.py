@@ -30,7 +30,7 @@ LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 
 @dataclass(frozen=True)
 class Patient:
-    """One simulated patient.
+    """Hold one simulated patient.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from cad.reports.images import StudyImages, data_url
 
 @dataclass(frozen=True)
 class AlignmentView:
-    """An image that was aligned to T2: what was found, and pictures before and after."""
+    """Hold an image that was aligned to T2: what was found, and pictures before and after."""
 
     title: str
     text: str
@@ -55,7 +55,7 @@ def alignments(images: StudyImages) -> list[AlignmentView]:
 
 
 def _with_edges(grey: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """RGB at three times the size, so that an edge hides a third of a voxel only."""
+    """Return RGB at three times the size, so that an edge hides a third of a voxel only."""
     large = np.repeat(np.repeat(np.stack([grey] * 3, axis=-1), 3, axis=0), 3, axis=1)
     marked = np.zeros(large.shape[:2], bool)
     marked[1::3, 1::3] = edges > 0

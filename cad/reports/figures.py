@@ -30,7 +30,7 @@ _MARKERS = "osD^vPX<>*"
 
 @dataclass(frozen=True)
 class FigureFile:
-    """One drawn figure: a title, what it shows, and its SVG text."""
+    """Hold one drawn figure: a title, what it shows, and its SVG text."""
 
     title: str
     caption: str
@@ -40,7 +40,7 @@ class FigureFile:
 def draw_figures(
     metrics: dict[str, Any], thresholds: tuple[float, float] | None
 ) -> dict[str, FigureFile]:
-    """Every figure that the metrics hold the arrays of.
+    """Draw every figure that the metrics hold the arrays of.
 
     Parameters
     ----------
@@ -72,13 +72,13 @@ _ARRAYS = {
 
 
 def _part(metrics: dict[str, Any], figure: str) -> dict[str, Any]:
-    """The comparison with histology; that with the readers where it has too few regions."""
+    """Return the comparison with histology; that with the readers where it has too few regions."""
     parts = [metrics.get(name) or {} for name in ("histology", "consensus")]
     return next((part for part in parts if part.get(_ARRAYS[figure])), {})
 
 
 def _against(metrics: dict[str, Any], figure: str) -> str:
-    """What the figure's truth is, as the end of its caption."""
+    """Name the figure's truth, as the end of its caption."""
     if figure == "reject":
         readers = (metrics.get("reject") or {}).get("against") == "readers"
     elif figure in _ARRAYS:
@@ -89,7 +89,7 @@ def _against(metrics: dict[str, Any], figure: str) -> str:
 
 
 def inline(name: str, svg: str) -> str:
-    """The SVG for use inside a page: the page's colours, ids of its own, no prologue."""
+    """Return the SVG for use inside a page: the page's colours, its own ids, no prologue."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r'\bid="', f'id="{name}-', body)
@@ -138,7 +138,7 @@ def _svg(draw: Draw, metrics: dict[str, Any], thresholds: tuple[float, float] | 
 
 
 def _arrays(part: dict[str, Any] | None, *names: str) -> list[np.ndarray] | None:
-    """Arrays of equal length, rows with a gap dropped, thinned; None where there are none."""
+    """Return arrays of equal length, rows with a gap dropped, thinned; None if there are none."""
     if not part or any(not part.get(name) for name in names):
         return None
     rows = np.array([part[name] for name in names], dtype=float)

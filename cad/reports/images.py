@@ -23,7 +23,7 @@ NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
 @dataclass(frozen=True)
 class Layer:
-    """What one array of a study is called on a page, with its unit."""
+    """Say what one array of a study is called on a page, with its unit."""
 
     key: str
     title: str
@@ -42,7 +42,7 @@ LAYERS = (
 
 @dataclass(frozen=True)
 class StudyImages:
-    """One ``studies/<study_id>.npz``, turned so that rows run to posterior, columns to the left.
+    """Hold ``studies/<study_id>.npz``, turned so that rows run to posterior, columns to the left.
 
     Parameters
     ----------
@@ -75,22 +75,22 @@ class StudyImages:
 
     @property
     def slice_numbers(self) -> list[int]:
-        """Number of every shown slice in the whole series, from 1."""
+        """Number every shown slice in the whole series, from 1."""
         shown = range(1, len(self.z_mm) + 1)
         return [int(n) for n in self.meta.get("slice_numbers", [*shown, 0])[:-1]]
 
     @property
     def n_slices(self) -> int:
-        """Slices of the whole series."""
+        """Count the slices of the whole series."""
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
     def rois(self) -> dict[str, dict[str, Any]]:
-        """Measurements of every region by its id."""
+        """Return the measurements of every region by its id."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
-        """Times and this region's curves; empty where there is no dynamic series."""
+        """Return times and this region's curves; empty where there is no dynamic series."""
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
             return {}
@@ -167,14 +167,14 @@ def _oriented(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> StudyImage
 
 
 def key_slice(images: StudyImages, label: int) -> int | None:
-    """The slice on which a region is largest; None where the region is not on the grid."""
+    """Find the slice on which a region is largest; None where the region is not on the grid."""
     area = (images.roi_map == min(label, 255)).sum(axis=(1, 2))
     return int(area.argmax()) if area.any() else None
 
 
 @dataclass(frozen=True)
 class KeyImage:
-    """A key slice for an SVG in mm: image, outline, extent and scale bar."""
+    """Hold a key slice for an SVG in mm: image, outline, extent and scale bar."""
 
     title: str
     unit: str
@@ -189,7 +189,7 @@ class KeyImage:
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """The same field of view of several layers around one region, on its key slice."""
+    """Show the same field of view of several layers around one region, on its key slice."""
     z = key_slice(images, label)
     if z is None:
         return []
@@ -221,7 +221,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
-    """Grey window of a layer: as stated with the study, else its 1st and 99.5th percentile."""
+    """Return a layer's grey window: the study's own, else its 1st and 99.5th percentile."""
     stated = (images.meta.get("window") or {}).get(key)
     if key == "probability":
         return 0.0, 1.0
@@ -235,7 +235,7 @@ def window(images: StudyImages, key: str) -> tuple[float, float]:
 
 
 def outline(mask: np.ndarray) -> str:
-    """SVG path along the voxel edges of a mask, in voxels.
+    """Return an SVG path along the voxel edges of a mask, in voxels.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def outline(mask: np.ndarray) -> str:
 
 
 def _runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
-    """Line, start and length of every run of True in each row."""
+    """Return line, start and length of every run of True in each row."""
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
     ends = np.nonzero(steps == -1)[1]
@@ -276,7 +276,7 @@ def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]
 
 
 def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, Any]:
-    """What the scroller's script needs: geometry, sprites and where the regions are.
+    """Return what the scroller's script needs: geometry, sprites and where the regions are.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None
 
 
 def _range(array: np.ndarray) -> tuple[float, float]:
-    """Values kept apart by the sprite's 255 grey levels; the rarest extremes are clipped."""
+    """Return the values kept apart by the sprite's 255 grey levels; rare extremes are clipped."""
     finite = array[np.isfinite(array)].astype(float)
     if not finite.size:
         return 0.0, 1.0
@@ -326,7 +326,7 @@ def _range(array: np.ndarray) -> tuple[float, float]:
 
 
 def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
-    """8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
+    """Scale to 8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
     scaled = (np.clip(array, low, high) - low) / max(high - low, 1e-12)
     grey = np.nan_to_num(np.rint(first + scaled * (255 - first)), nan=NO_VALUE)
     shown: np.ndarray = grey.astype(np.uint8)

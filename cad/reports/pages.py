@@ -112,6 +112,7 @@ def _findings(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ("rivals", "Rivals"),
         ("assisted", "Readers with the tool"),
         ("ceiling", "What the readers allow"),
+        ("reader_skill", "Readers"),
     )
     found = [(title, (metrics.get(name) or {}).get("sentence")) for name, title in parts]
     return [(title, sentence) for title, sentence in found if sentence]
@@ -132,7 +133,7 @@ def _common(results: Results) -> dict[str, Any]:
 
 
 def _models(results: Results, regions: Iterable[Region]) -> list[dict[str, Any]]:
-    """Those of the run's models that scored these regions, with their training."""
+    """List the run's models that scored these regions, with their training."""
     said = results.run.get("model") or {}
     known = said.get("models") or {said.get("name"): said}
     names = dict.fromkeys(region.model for region in regions if region.model)
@@ -140,7 +141,7 @@ def _models(results: Results, regions: Iterable[Region]) -> list[dict[str, Any]]
 
 
 def _record(run: dict[str, Any]) -> list[tuple[str, str]]:
-    """The run's own record, for the fold at the foot of the index."""
+    """Return the run's own record, for the fold at the foot of the index."""
     return [
         (key, json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False))
         for key in ("settings", "model", "versions", "timings", "counts")
@@ -149,7 +150,7 @@ def _record(run: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _moment(text: str) -> str:
-    """An ISO time as a person writes it."""
+    """Write an ISO time as a person does."""
     return text.replace("T", " ").replace("+00:00", " UTC")
 
 
@@ -173,12 +174,12 @@ def _template(name: str) -> jinja2.Template:
 
 @cache
 def _asset(name: str) -> Markup:
-    """Our own style or script, put into the page as it is."""
+    """Return our own style or script, put into the page as it is."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # nosec B704  # noqa: S704
 
 
 def _remove_stale(report: Path, pages: Iterable[str]) -> None:
-    """Pages of patients that an earlier run had and this one has not."""
+    """Remove pages of patients that an earlier run had and this one has not."""
     for path in report.glob("sub-*.html"):
         if path.name not in pages:
             path.unlink()

@@ -12,7 +12,7 @@ from cad.run_folder.results import Reason
 
 @dataclass(frozen=True)
 class CurvePlot:
-    """An enhancement curve in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
+    """Hold an enhancement curve in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ WIDTH, HEIGHT = 300.0, 130.0
 
 
 def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
-    """The concentration curve with its fit; the signal where there is no concentration.
+    """Plot the concentration curve with its fit; the signal where there is no concentration.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
 
 
 def _ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers that cover [low, high]."""
+    """Return round numbers that cover [low, high]."""
     span = max(high - low, 1e-9)
     raw = span / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -91,7 +91,7 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 @dataclass(frozen=True)
 class ReasonBar:
-    """A feature that moved the decision, with its bar as a share of the largest one."""
+    """Hold a feature that moved the decision, with its bar as a share of the largest one."""
 
     reason: Reason
     share: float
@@ -99,7 +99,7 @@ class ReasonBar:
 
 
 def reason_bars(reasons: list[Reason]) -> list[ReasonBar]:
-    """Bars from -1 (towards benign) to 1 (towards malignant)."""
+    """Return bars from -1 (towards benign) to 1 (towards malignant)."""
     largest = max((abs(r.delta) for r in reasons), default=0.0) or 1.0
     return [ReasonBar(r, r.delta / largest, measured(r.value, r.unit)) for r in reasons]
 
@@ -108,7 +108,7 @@ _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
 
 
 def measured(value: float | None, unit: str = "") -> str:
-    """Three significant digits with the unit; whole numbers from 1000."""
+    """Write three significant digits with the unit; whole numbers from 1000."""
     if value is None:
         return "not measured"
     if value == 0:
@@ -132,7 +132,7 @@ def _unit(unit: str) -> str:
 
 
 def probability_text(value: float | None) -> str:
-    """Two decimals without the leading zero; never 0 or 1 for what is not certain."""
+    """Write two decimals without the leading zero; never 0 or 1 for what is not certain."""
     if value is None:
         return "–"
     if value < 0.005:

@@ -13,7 +13,7 @@ RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 @dataclass(frozen=True)
 class MetricTable:
-    """A captioned table of text."""
+    """Hold a captioned table of text."""
 
     title: str
     note: str
@@ -22,7 +22,7 @@ class MetricTable:
 
 
 def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
-    """Every table that the metrics have something for, in reading order."""
+    """List every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
         _rivals(metrics.get("rivals") or {}),
@@ -30,6 +30,7 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
         _operating(metrics.get("operating_point") or {}),
         _operating_points(metrics),
         _readers(metrics.get("readers") or {}),
+        _skill(metrics.get("reader_skill") or {}),
         _assisted(metrics.get("assisted") or {}),
         _against_readers(metrics.get("cad_vs_readers") or {}),
         _agreement(metrics.get("agreement") or {}),
@@ -254,3 +255,20 @@ def _assisted(found: dict[str, Any]) -> MetricTable | None:
     ]
     head = ["Reader", "Regions", "AUC alone", "AUC with the tool"]
     return MetricTable("Readers with the tool", found.get("sentence") or "", head, rows)
+
+
+def _skill(found: dict[str, Any]) -> MetricTable | None:
+    """Return each reader's sensitivity, specificity and weight beside the others."""
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        ends = {end: row.get(f"{name}_{end}") for end in ("lower", "upper")}
+        return interval_text({"value": row.get(name), **ends}, 2)
+
+    names = ("sensitivity", "specificity", "weight")
+    rows = [
+        [str(row["reader"]), str(row["n"]), *(cell(row, name) for name in names)]
+        for row in found.get("table") or []
+    ]
+    note = f"Against {found.get('against')}. {found.get('sentence') or ''}"
+    head = ["Reader", "Regions", "Sensitivity", "Specificity", "Weight, log-odds"]
+    return MetricTable("Readers, pooled", note, head, rows)

@@ -50,7 +50,7 @@ NOT_BENIGN = (
 
 @dataclass(frozen=True)
 class RegionView:
-    """A region as its card shows it."""
+    """Hold a region as its card shows it."""
 
     region: Region
     anchor: str
@@ -69,7 +69,7 @@ class RegionView:
 
 @dataclass(frozen=True)
 class StudyView:
-    """A study on its patient's page."""
+    """Hold a study on its patient's page."""
 
     study: str
     regions: list[RegionView]
@@ -83,7 +83,7 @@ class StudyView:
 
 @dataclass
 class Patient:
-    """What the index says of a patient, and what the patient's page is made from."""
+    """Hold what the index says of a patient, and what the patient's page is made from."""
 
     patient: str
     regions: list[Region] = field(default_factory=list)
@@ -92,12 +92,12 @@ class Patient:
 
     @property
     def page(self) -> str:
-        """File name of the patient's page."""
+        """Name the file of the patient's page."""
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
 
     @property
     def ranked(self) -> list[Region]:
-        """Regions, most probable first; those without a probability last."""
+        """Sort the regions, most probable first; those without a probability last."""
         return sorted(self.regions, key=lambda r: -1.0 if r.probability is None else r.probability,
                       reverse=True)  # fmt: skip
 
@@ -109,12 +109,12 @@ class Patient:
 
     @property
     def top(self) -> Region | None:
-        """The region of highest probability."""
+        """Return the region of highest probability."""
         return self.ranked[0] if self.regions and self.ranked[0].probability is not None else None
 
     @property
     def status(self) -> str:
-        """``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI`` or ``failed``.
+        """Say ``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI``, ``failed``.
 
         Not the cohort's ``complete``, which says that every study has regions.
         """
@@ -127,12 +127,12 @@ class Patient:
         return f"scored without {lacking}" if lacking else "scored"
 
     def count(self, decision: str) -> int:
-        """Regions with this decision."""
+        """Count the regions with this decision."""
         return sum(r.decision == decision for r in self.regions)
 
 
 def list_patients(results: Results) -> list[Patient]:
-    """Every patient that the run knows, by falling highest probability."""
+    """List every patient that the run knows, by falling highest probability."""
     found: dict[str, Patient] = {}
     for region in results.regions:
         found.setdefault(region.patient, Patient(region.patient)).regions.append(region)
@@ -191,7 +191,7 @@ def _images(folder: RunFolder, study: str) -> StudyImages | str:
 
 
 def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
-    """Scroller data of a page's studies, as good as the page's weight allows."""
+    """Return the scroller data of a page's studies, as good as the page's weight allows."""
     made: list[dict[str, Any]] = []
     for quality in (None, *LOSSY_QUALITIES):
         made = [viewer_data(images, quality) for images in studies]
@@ -240,13 +240,13 @@ def _region_view(results: Results, region: Region, images: StudyImages | None) -
 
 
 def _no_curve(images: StudyImages | None) -> str:
-    """Why a region may have no enhancement curve."""
+    """Say why a region may have no enhancement curve."""
     absent = images is not None and "dce" in images.meta.get("missing", [])
     return "This study has no dynamic series." if absent else "No curve was measured here."
 
 
 def _action(region: Region, thresholds: tuple[float, float] | None) -> str:
-    """What a decision means for the region; one may be referred although its P is low."""
+    """Say what a decision means for the region; one may be referred although its P is low."""
     low = thresholds and region.probability is not None and region.probability < thresholds[0]
     return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[region.decision]
 

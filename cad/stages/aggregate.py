@@ -12,10 +12,11 @@ from cad.errors import CadError
 from cad.labels.consensus import (
     grade_matrix,
     malignant,
+    notes,
     reader_labels,
     reader_probabilities,
 )
-from cad.labels.pooled import PooledReaders
+from cad.labels.pooled import fold_labels
 from cad.learners.soft_labels import KIND_NAMES, Rule, constraint_kinds, half_widths
 from cad.model.bundle import Bundle
 from cad.model.fold_features import FoldFeatures
@@ -85,17 +86,20 @@ class Table:
 
 
 @dataclass(frozen=True)
-class PooledLabels:
-    """Labels of all rows as the training rows' readers and histology make them.
+class FoldLabels:
+    """Make labels of all rows from the training rows' readers and histology.
 
     Parameters
     ----------
+    rule : str
+        As in ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state; NaN where missing, and on rows of an extended model.
     truth, certain, y, eta : ndarray, shape (n,)
         Histology; labels that histology overrides; what stands where no reader is known.
     """
 
+    rule: str
     grades: np.ndarray
     truth: np.ndarray
     certain: np.ndarray
@@ -103,18 +107,14 @@ class PooledLabels:
     eta: np.ndarray
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return y and eta of all rows, readers' weights learned on the given ones."""
-        belief = self._fitted(rows).predict(self.grades)
-        read = np.isfinite(belief.p)
-        y = np.where(np.isfinite(self.certain), self.certain, np.where(read, belief.p, self.y))
-        return y, np.where(read, belief.eta, self.eta)
+        """Return y and eta of all rows, the consensus learned on the given ones."""
+        y, eta, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
+        return np.where(np.isfinite(y), y, self.y), np.where(np.isfinite(eta), eta, self.eta)
 
-    def note(self, rows: np.ndarray) -> str:
-        """Return why the mean was taken instead, empty where it was not."""
-        return self._fitted(rows).note
-
-    def _fitted(self, rows: np.ndarray) -> PooledReaders:
-        return PooledReaders().fit(self.grades[rows], self.truth[rows])
+    def note(self) -> str:
+        """Return why the mean was taken instead on all rows, empty where it was not."""
+        rows = np.arange(len(self.y))
+        return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Aggregated:
         Whether any row is of a simulated patient.
     parents : tuple of str
         The models whose training rows follow the cohort's.
-    relabel : PooledLabels or None
+    relabel : FoldLabels or None
         Makes the labels anew from training rows, where the consensus learns from histology.
     notes : tuple of str
         What the reader of the run has to know.
@@ -154,7 +154,7 @@ class Aggregated:
     own_rows: int
     simulated: bool
     parents: tuple[str, ...] = ()
-    relabel: PooledLabels | None = None
+    relabel: FoldLabels | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -172,8 +172,8 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     table = join(extracted.features, labels)
     relabel = None
     if settings.consensus == "pooled":
-        relabel = _pooled(reader_probabilities(scores, rois, settings), table)
-    note = relabel.note(np.arange(len(table.y))) if relabel else ""
+        relabel = _fold_labels(loaded, scores, rois, table)
+    note = relabel.note() if relabel else ""
     return Aggregated(
         rois,
         scores,
@@ -184,13 +184,17 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
         len(table.keys),
         cohort.simulated,
         relabel=relabel,
-        notes=(note,) if note else (),
+        notes=(*notes(scores, settings), *([note] if note else [])),
     )
 
 
-def _pooled(probabilities: pd.DataFrame, table: Table) -> PooledLabels:
-    grades, _ = grade_matrix(probabilities, table.keys)
-    return PooledLabels(
+def _fold_labels(
+    loaded: Loaded, scores: pd.DataFrame, rois: pd.DataFrame, table: Table
+) -> FoldLabels:
+    settings = loaded.settings.labels
+    grades, _ = grade_matrix(reader_probabilities(scores, rois, settings), table.keys)
+    return FoldLabels(
+        settings.consensus,
         grades,
         table.labels["truth"].to_numpy(float),
         table.labels["certain"].to_numpy(float),
@@ -223,8 +227,7 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     table = table.with_rows(bundle.training, bundle.features)
     relabel = aggregated.relabel
     if relabel is not None:
-        known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
-        relabel = _pooled(known, table)
+        relabel = _fold_labels(loaded, aggregated.scores, aggregated.rois, table)
     return replace(
         aggregated,
         relabel=relabel,

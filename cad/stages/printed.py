@@ -42,6 +42,7 @@ def printed_table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ("rivals", "rivals"),
         ("assisted", "readers with the tool"),
         ("ceiling", "readers' ceiling"),
+        ("reader_skill", "readers"),
     ):
         sentence = (metrics.get(name) or {}).get("sentence")
         lines += [(title, sentence)] if sentence else []

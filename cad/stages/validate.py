@@ -13,6 +13,8 @@ from cad.evaluation.null import PermutationNull, permutation_null
 from cad.evaluation.operating import OperatingChoice, choose_operating_point
 from cad.evaluation.rivals import compare_with_rivals
 from cad.files import json_safe
+from cad.labels.consensus import grade_matrix, reader_probabilities
+from cad.labels.skill import reader_skill
 from cad.learners.rivals import rival_learners
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
@@ -66,6 +68,7 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         null=_null(loaded, aggregated),
     )
     metrics["rivals"] = _rivals(loaded, aggregated, folds.probability, groups)
+    metrics["reader_skill"] = _reader_skill(loaded, aggregated)
     return Judged(
         results,
         metrics,
@@ -167,6 +170,25 @@ def _explain(
         names, keys = list(table.X.columns), table.keys.iloc[fold.rows]
         explanations += explanation_rows(fold.estimator, X[training], X[fold.rows], names, keys)
     return explanations, failures
+
+
+def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> dict[str, Any] | None:
+    """Say how good each reader is, and who adds nothing; None without readers."""
+    known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
+    if known.empty:
+        return None
+    keys = aggregated.table.keys.iloc[: aggregated.own_rows]
+    grades, readers = grade_matrix(known, keys)
+    truth = aggregated.table.labels["truth"].to_numpy(float)[: aggregated.own_rows]
+    found = reader_skill(grades, readers, truth, keys["participant_id"].to_numpy(str))
+    content: dict[str, Any] = json_safe(
+        {
+            "against": found.against,
+            "sentence": found.sentence,
+            "table": found.table.to_dict("records"),
+        }
+    )
+    return content
 
 
 def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:

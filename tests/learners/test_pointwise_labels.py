@@ -1,4 +1,4 @@
-"""Boundary rules and reject rules against the counts and identities that METHODS states."""
+"""Boundary rules and reject rules against the counts and identities of docs/methods.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def test_drop_rule_on_all_patterns_of_four_readers() -> None:
-    """METHODS 1: 30 certain, 232 one-sided, 357 two-sided, 6 none of 625."""
+    """docs/methods.md 1: 30 certain, 232 one-sided, 357 two-sided, 6 none of 625."""
     scores = np.array(list(product(LEVELS, repeat=4)))
     eta = np.maximum(scores.std(axis=1, ddof=1), 0.0)
     kinds = constraint_kinds(scores.mean(axis=1), eta, "drop", 0.125)
@@ -25,7 +25,7 @@ def test_drop_rule_on_all_patterns_of_four_readers() -> None:
 
 
 def test_paper_rule_makes_disagreement_certain() -> None:
-    """METHODS 1: 14 of the 46 patterns with mean in (.25, .75); (0, 0, .75, 1) is benign."""
+    """docs/methods.md 1: 14 of the 46 patterns, mean in (.25, .75); (0, 0, .75, 1) is benign."""
     scores = np.array(list(combinations_with_replacement(LEVELS, 4)))
     p, eta = scores.mean(axis=1), scores.std(axis=1, ddof=1)
     middle = (p > 0.25) & (p < 0.75)
@@ -44,7 +44,7 @@ def test_a_pattern_that_leaves_both_ends_says_nothing() -> None:
 
 @pytest.mark.parametrize("costs", [(1, 4, 0.4, 0.4), (1, 1, 0.2, 0.3), (3, 10, 1, 0.5)])
 def test_double_hinge_is_tangent_to_the_log_loss(costs: tuple[float, ...]) -> None:
-    """METHODS 3: at both thresholds it has the log-loss's value and slope (up to the constant)."""
+    """docs/methods.md 3: at both thresholds, the log-loss's value and slope up to the constant."""
     rule = asymmetric_rule(costs)  # type: ignore[arg-type]
     for sign, margins, shares in zip((1, -1), rule.margins, rule.costs, strict=True):
 

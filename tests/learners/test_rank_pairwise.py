@@ -71,7 +71,7 @@ def test_the_corrected_semidefinite_program_has_the_same_optimum(norm, counted):
 
 
 def test_without_the_box_unlabelled_coefficients_vanish():
-    # METHODS 2: with d free, every pull on it must balance; then M drops out and f with it.
+    # docs/methods.md 2: with d free, every pull on it must balance; then M drops out and f with it.
     problem, K = make(3, (3, 3, 2), 1)
     general = problem.general()
     free = replace(general, lower=np.full(2, -np.inf), upper=np.full(2, np.inf))

@@ -36,7 +36,7 @@ def test_every_decision_file_is_valid(repository: Path) -> None:
 
 
 def test_default_costs_give_the_published_thresholds() -> None:
-    # METHODS 3: C_n = 1, C_p = 4, R_n = R_p = .4 give P- = .1 and P+ = .6.
+    # docs/methods.md 3: C_n = 1, C_p = 4, R_n = R_p = .4 give P- = .1 and P+ = .6.
     assert DecisionSettings().thresholds == pytest.approx((0.1, 0.6), abs=1e-12)
 
 

@@ -25,7 +25,7 @@ FINE_STEP_S = 1.0
 
 @dataclass(frozen=True, eq=False)
 class InputFunction:
-    """Plasma concentration in the artery, linear between its samples.
+    """Hold plasma concentration in the artery, linear between its samples.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MapDefinition:
-    """What a map holds: one sentence, its unit and its source."""
+    """Say what a map holds: one sentence, its unit and its source."""
 
     definition: str
     unit: str

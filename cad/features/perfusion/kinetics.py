@@ -37,7 +37,7 @@ _MIN_INPUT_PEAK = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Kinetics:
-    """What turns signals of this study into parameters."""
+    """Hold what turns signals of this study into parameters."""
 
     times: np.ndarray
     bolus: Bolus

@@ -34,7 +34,7 @@ _CHUNK = 2048
 
 @dataclass(frozen=True, eq=False)
 class RegionCurve:
-    """Mean curve of one region, its concentration and its fits.
+    """Hold the mean curve of one region, its concentration and its fits.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class RegionCurve:
 
 @dataclass(frozen=True, eq=False)
 class PerfusionMaps:
-    """Parameter maps of one study.
+    """Hold the parameter maps of one study.
 
     Parameters
     ----------

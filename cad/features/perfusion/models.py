@@ -46,7 +46,7 @@ _BRIX_START = (1.0, 0.05)
 
 @dataclass(frozen=True, eq=False)
 class KineticFit:
-    """Parameters of many curves, and how far to believe them.
+    """Hold the parameters of many curves, and how far to believe them.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """What the kernels need of the times: all in minutes."""
+    """Hold what the kernels need of the times: all in minutes."""
 
     times: np.ndarray
     dt: np.ndarray

@@ -20,7 +20,7 @@ _PARTS = 4  # arrival is looked for at quarters of a frame
 
 @dataclass(frozen=True)
 class Bolus:
-    """Where the bolus is in a series.
+    """Say where the bolus is in a series.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ _REWEIGHTINGS = 3
 
 @dataclass(frozen=True, eq=False)
 class T1Fit:
-    """Result of a variable-flip-angle fit.
+    """Hold the result of a variable-flip-angle fit.
 
     Parameters
     ----------
