@@ -17,7 +17,7 @@ from cad.features.cooccurrence import entropy_table, finish, new_counts, row_bit
 from cad.features.haralick import HARALICK, check_aggregation, directions
 from cad.features.histogram import discretise
 from cad.features.measure import aggregation_of
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import TextureSettings
 
@@ -55,7 +55,7 @@ def haralick_map(
     counted = np.isfinite(image.array)
     if texture.range:
         counted &= (image.array >= texture.range[0]) & (image.array <= texture.range[1])
-    region = Regions.from_masks([mask & counted])
+    region = RegionVoxels.from_masks([mask & counted])
     if not len(region.index):
         raise CadError("the mask has no voxel with a value")
     levels, n_levels = discretise(
@@ -79,7 +79,7 @@ def haralick_map(
 def haralick_windows(
     levels: np.ndarray,
     n_levels: int,
-    region: Regions,
+    region: RegionVoxels,
     radius: int = 2,
     distance: int = 1,
     aggregation: str = "3D_comb",
@@ -93,7 +93,7 @@ def haralick_windows(
         Grey levels, 1 to ``n_levels``.
     n_levels : int
         Levels of the whole region.
-    region : Regions
+    region : RegionVoxels
         One region.
     radius, distance : int
         Voxels.

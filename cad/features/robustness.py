@@ -17,14 +17,14 @@ from scipy.stats import f as f_distribution
 from cad.errors import CadError
 from cad.features.images import available, box_around, compact, crop, grid_of, prepare
 from cad.features.measure import measure
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.drawn import fill, shares_on
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
 
-_KEYS = ["participant_id", "roi_id", "repeat"]
+_COPY_KEYS = ["participant_id", "roi_id", "repeat"]
 MIN_LOWER_BOUND = 0.75
 
 
@@ -194,8 +194,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         raise CadError(
             f"every region needs the same number of copies, found {sorted(set(repeats))}"
         )
-    names = [c for c in table.columns if c not in _KEYS]
-    ordered = table.sort_values(_KEYS, kind="stable")
+    names = [c for c in table.columns if c not in _COPY_KEYS]
+    ordered = table.sort_values(_COPY_KEYS, kind="stable")
     k = int(repeats.iloc[0])
     cube = ordered[names].to_numpy(float).reshape(-1, k, len(names))
     rows = []
@@ -286,5 +286,5 @@ def _measure_copies(
     if not needed.any():
         return {}
     prepared = prepare(study, settings, name, part.with_array(needed))
-    regions = Regions.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+    regions = RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
     return measure(prepared, regions, settings.features)

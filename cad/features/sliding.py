@@ -30,7 +30,7 @@ from cad.features.images import (
     roi_union,
 )
 from cad.features.measure import measure
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.modality import MODALITIES
@@ -108,7 +108,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
             hint="add masks/*_gland.nii.gz",
         )
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
-    near = Regions.spheres(centres, grid.shape, grid.spacing, margin_mm)
+    near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
     return grid.with_array(near.voxels())
 
 
@@ -241,7 +241,7 @@ def _slide(
     return columns
 
 
-def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[Regions]:
+def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[RegionVoxels]:
     for first in range(0, len(points), _CHUNK):
         centres = grid.patient_to_index(points[first : first + _CHUNK])
-        yield Regions.spheres(centres, grid.shape, grid.spacing, radius_mm)
+        yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, radius_mm)

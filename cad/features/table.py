@@ -24,7 +24,7 @@ from cad.features.images import (
 from cad.features.measure import UNFIT, measure, resegmented, texture_of
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
@@ -225,7 +225,7 @@ def _modality(
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
         return {}
-    regions = Regions.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
+    regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
@@ -250,7 +250,7 @@ def _unit(name: str) -> str:
 
 
 def _provenance(
-    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: PipelineSettings
+    prepared: Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
@@ -274,7 +274,7 @@ def _provenance(
     return found
 
 
-def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> list[float]:
+def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
     unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
     if unfit is None:
@@ -291,7 +291,7 @@ def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> l
 
 
 def _keep_perfusion(
-    study: Study, prepared: Prepared, regions: Regions, rois: list[Roi], result: StudyFeatures
+    study: Study, prepared: Prepared, regions: RegionVoxels, rois: list[Roi], result: StudyFeatures
 ) -> None:
     made = prepared.perfusion
     if made is None:
@@ -337,7 +337,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
     return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
 
 
-def _unfit_notes(prepared: Prepared, regions: Regions, rois: list[Roi]) -> list[str]:
+def _unfit_notes(prepared: Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
     """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
     for stem, image in prepared.maps.items():
