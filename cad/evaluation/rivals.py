@@ -167,7 +167,7 @@ def compare_probabilities(
         raise CadError(f"no learner {reference!r} to compare with: {', '.join(found)}")
     code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
     goals = {"readers": target, "histology": truth}
-    rows = []
+    rows: list[dict[str, object]] = []
     for against, goal in goals.items():
         if goal is None:
             continue
@@ -198,10 +198,10 @@ def _rows(
     aim: np.ndarray,
     code: np.ndarray,
     reference: str,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     own = np.isfinite(aim) & np.isfinite(q)
     both = own & np.isfinite(base)
-    rows = []
+    rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
             continue  # of a certain truth it is the cross-entropy, whose clip would decide

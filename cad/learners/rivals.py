@@ -27,7 +27,7 @@ _CLIP = 1e-6
 _NEWTON = 50
 
 
-def rival_learners() -> dict[str, Any]:
+def rival_learners() -> dict[str, BaseEstimator]:
     """Return the rivals by the names that tables show, each unfitted."""
     return {
         "logistic on soft labels": SoftLogistic(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 import pandas as pd
 
@@ -38,6 +38,25 @@ PROBABILITY_COLUMNS = (
     "warnings",
 )
 EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
+
+
+class Explanation(TypedDict):
+    """Hold what one feature did to a region's decision value."""
+
+    rank: int
+    feature: str
+    value: float
+    delta: float
+    percentile: float
+
+
+class ExplanationRow(Explanation):
+    """Hold a row of ``explanations.csv``."""
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    unit: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +105,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
 
 
-def write_explanations(folder: RunFolder, rows: Sequence[dict[str, object]]) -> None:
+def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
     """Write ``explanations.csv``."""
     write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
 

@@ -15,7 +15,7 @@ from cad.evaluation.operating import OperatingChoice
 from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
 from cad.labels.consensus import reader_probabilities
-from cad.run_folder.tables import KEYS, Failure, scores_text
+from cad.run_folder.tables import KEYS, ExplanationRow, Failure, scores_text
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
 from cad.stages.outcome import take_out_of_fold
@@ -53,7 +53,7 @@ class Judged:
 
     results: pd.DataFrame
     metrics: dict[str, Any]
-    explanations: list[dict[str, Any]]
+    explanations: list[ExplanationRow]
     failures: list[Failure]
     notes: list[str]
     timings: dict[str, float]

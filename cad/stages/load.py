@@ -94,7 +94,7 @@ def load(
 
 
 class AwaitingRoi(CadError):
-    """A study has no region yet; nothing is wrong with it."""
+    """Say that a study has no region yet; nothing is wrong with it."""
 
 
 def read_study_of(ref: StudyRef) -> Study:
