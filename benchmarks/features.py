@@ -32,7 +32,7 @@ from cad.features.haralick import haralick_features
 from cad.features.haralick_map import haralick_windows
 from cad.features.histogram import discretise
 from cad.features.intensity import statistics
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.features.table import extract
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import read_study
@@ -78,7 +78,7 @@ def region_rows() -> list[Row]:
             measured.execute()
 
     def ours() -> None:
-        region = Regions.from_masks([mask])
+        region = RegionVoxels.from_masks([mask])
         values = region.values(array)
         statistics(values, region.start)
         levels, n_levels = discretise(values, region.start, 32, None)
@@ -112,13 +112,13 @@ def window_rows() -> list[Row]:
         )
         measured.enableAllFeatures()
         slow = best(measured.execute, 1) / mask.sum()
-        region = Regions.from_masks([mask])
+        region = RegionVoxels.from_masks([mask])
         levels, n_levels = discretise(
             region.values(image.array), region.start, 16 if how else None, 25.0
         )
 
         def ours(
-            levels: np.ndarray = levels, n: int = int(n_levels[0]), region: Regions = region
+            levels: np.ndarray = levels, n: int = int(n_levels[0]), region: RegionVoxels = region
         ) -> None:
             haralick_windows(levels, n, region, 2, 1, "3D_avg")
 

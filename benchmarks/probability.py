@@ -45,7 +45,7 @@ from cad.phantom.readings import draw_readings
 from cad.settings import LabelSettings
 
 PATIENTS, SEED = 49, 5000
-KEYS = ["participant_id", "roi_id"]
+REGION = ["participant_id", "roi_id"]
 SHIPPED = "P-SVM (shipped)"
 MEASURE_ONLY = """name: measure
 learner: {name: SoftPlattSVC}
@@ -54,7 +54,7 @@ validate: {scheme: none, bootstraps: 0}
 
 
 @dataclass(frozen=True)
-class Regions:
+class CohortArrays:
     """One cohort as learners see it; shapes (n, d) and (n,)."""
 
     X: np.ndarray
@@ -100,7 +100,7 @@ def cohorts(options: argparse.Namespace) -> None:
             shutil.rmtree(folder)
 
 
-def read_regions(folder: Path, isup_min: int = 2) -> Regions:
+def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
     """Return a measured cohort's regions that somebody scored."""
     text = {"roi_id": str}
     features = pd.read_parquet(folder / "features.parquet").astype(text)
@@ -111,19 +111,19 @@ def read_regions(folder: Path, isup_min: int = 2) -> Regions:
     settings = LabelSettings(isup_min=isup_min)
     labels = reader_labels(scores, rois, known, settings)
     labels = labels.assign(truth=malignant(rois, isup_min))
-    rows = features[KEYS].merge(labels, on=KEYS, how="left")
+    rows = features[REGION].merge(labels, on=REGION, how="left")
     use = rows["p"].notna().to_numpy()
-    X = features.drop(columns=[*KEYS, "study_id"]).to_numpy(float)[use]
+    X = features.drop(columns=[*REGION, "study_id"]).to_numpy(float)[use]
     rows = rows[use]
     columns = (rows[name].to_numpy(float) for name in ("p", "eta", "truth"))
-    return Regions(X, *columns, rows["participant_id"].to_numpy(str))
+    return CohortArrays(X, *columns, rows["participant_id"].to_numpy(str))
 
 
-def read_gastro(folder: Path) -> tuple[Regions, np.ndarray]:
+def read_gastro(folder: Path) -> tuple[CohortArrays, np.ndarray]:
     """Return the lesions (both lights side by side) and the seven readers' votes."""
     X, grades, truth, names = read_lesions(folder)
     belief = MeanReaders().predict(grades)
-    return Regions(X, belief.p, belief.eta, truth, names), grades
+    return CohortArrays(X, belief.p, belief.eta, truth, names), grades
 
 
 def front() -> Pipeline:
@@ -158,7 +158,7 @@ def learners(options: argparse.Namespace) -> None:
     print(to_markdown(summary(everything)))
 
 
-def _compared(regions: Regions, jobs: int) -> pd.DataFrame:
+def _compared(regions: CohortArrays, jobs: int) -> pd.DataFrame:
     shipped = Pipeline([*front().steps, ("learner", AveragedProbabilisticSVC())])
     folds = out_of_fold(
         shipped, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
@@ -240,9 +240,9 @@ def _rules(
     regions: pd.DataFrame, scores: pd.DataFrame, seed: int, isup_min: int, noisy: str
 ) -> dict[str, float]:
     """Return Brier and AUC of every rule, histology known for a random third of the regions."""
-    index = pd.MultiIndex.from_frame(regions[KEYS])
+    index = pd.MultiIndex.from_frame(regions[REGION])
     stated = scores.assign(p=(scores["score"] - 1) / 4)
-    wide = stated.pivot(index=KEYS, columns="reader_id", values="p").reindex(index)
+    wide = stated.pivot(index=REGION, columns="reader_id", values="p").reindex(index)
     rng = np.random.default_rng(seed)
     known = rng.random(len(regions)) < 1 / 3
     if noisy:

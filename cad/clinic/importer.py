@@ -245,7 +245,9 @@ class _Import:
             require_plausible(found, self.rules.ranges)
         except CadError as error:
             raise error.at(file=study.top) from None
-        self.summary.notes += [f"{place.study_id}: {note}" for note in found.notes]
+        self.summary.notes += [
+            f"{place.study_id}: {note}" for note in [*found.missing_notes, *found.notes]
+        ]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, else the one at the top of the source."""

@@ -58,7 +58,8 @@ class Combination:
         """Return P(malignant | score, classifier), shape (n,); NaN where either is."""
         q = np.clip(np.asarray(classifier, dtype=float), CLIP, 1 - CLIP)
         s = np.asarray(score, dtype=float)
-        return expit(self.intercept + self.score * s + self.tool * logit(q))
+        posterior: np.ndarray = expit(self.intercept + self.score * s + self.tool * logit(q))
+        return posterior
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def decided_words(
 ) -> np.ndarray:
     """Return each region's ``decision`` where the frame has it, else by threshold; else empty."""
     if "decision" in frame:
-        return frame["decision"].to_numpy(dtype=str)
+        stored: np.ndarray = frame["decision"].to_numpy(dtype=str)
+        return stored
     words = np.array([DECISIONS[code] for code in decide(score, *thresholds).tolist()], dtype=str)
     return np.where(np.isfinite(score), words, "")
 

@@ -350,4 +350,5 @@ def _cumulative(
 
 
 def _clipped(values: ArrayLike) -> np.ndarray:
-    return np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
+    clipped: np.ndarray = np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
+    return clipped

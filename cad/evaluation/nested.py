@@ -34,7 +34,7 @@ CRITERIA: dict[str, _Loss] = {
 }
 
 
-class PatientGridSearch(ClassifierMixin, BaseEstimator):
+class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Search a grid with folds that leave out whole patients and a criterion for probabilities.
 
     Parameters
@@ -131,22 +131,25 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):
         self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
         return self
 
-    @available_if(lambda self: self._has("predict_proba"))
+    @available_if(lambda self: self._has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's probabilities, shape (n, 2)."""
         check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X)
+        probability: np.ndarray = self.best_estimator_.predict_proba(X)
+        return probability
 
-    @available_if(lambda self: self._has("decision_function"))
+    @available_if(lambda self: self._has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's decision values, shape (n,)."""
         check_is_fitted(self)
-        return self.best_estimator_.decision_function(X)
+        values: np.ndarray = self.best_estimator_.decision_function(X)
+        return values
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's classes, shape (n,)."""
         check_is_fitted(self)
-        return self.best_estimator_.predict(X)
+        labels: np.ndarray = self.best_estimator_.predict(X)
+        return labels
 
     def _has(self, method: str) -> bool:
         return hasattr(getattr(self, "best_estimator_", self.estimator), method)

@@ -46,7 +46,8 @@ class PatientModel:
     def probability(self, largest: np.ndarray) -> np.ndarray:
         """Return P(any malignant region), shape (n,), from largest probabilities; NaN stays NaN."""
         q = np.clip(np.asarray(largest, dtype=float), CLIP, 1 - CLIP)
-        return expit(self.intercept + self.slope * logit(q))
+        mapped: np.ndarray = expit(self.intercept + self.slope * logit(q))
+        return mapped
 
 
 @dataclass(frozen=True)

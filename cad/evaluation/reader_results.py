@@ -148,4 +148,5 @@ def mean_of_known(table: np.ndarray) -> np.ndarray:
     """Return the mean of each row's known values, shape (n,); NaN for a row without any."""
     counted = np.isfinite(table).sum(axis=1)
     total = np.nansum(table, axis=1)
-    return np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
+    mean: np.ndarray = np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
+    return mean

@@ -163,7 +163,8 @@ def _distances(values: np.ndarray, total: np.ndarray, level: str) -> np.ndarray:
     if level == "nominal":
         return 1 - np.eye(len(values))
     if level == "interval":
-        return (values[:, None] - values[None, :]) ** 2
+        squares: np.ndarray = (values[:, None] - values[None, :]) ** 2
+        return squares
     if level == "ordinal":
         # Values that lie between two, the two themselves counted half.
         position = np.cumsum(total) - total / 2

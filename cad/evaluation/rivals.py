@@ -7,8 +7,9 @@ percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
 from cad.evaluation import metrics
-from cad.evaluation.crossval import Relabel, out_of_fold
+from cad.evaluation.crossval import OutOfFold, Relabel, out_of_fold
 from cad.evaluation.intervals import auc_covariance
 
 CONSTANT, READERS = "constant", "readers' mean"
@@ -105,33 +106,31 @@ def compare_with_rivals(
     """
     p = np.asarray(y, dtype=float)
     believed = p if target is None else np.asarray(target, dtype=float)
-    found = {name: np.asarray(probability, dtype=float)}
-    notes: dict[str, str] = {}
-    for rival, estimator in rivals.items():
-        model = clone(estimator)
-        if front is not None:
-            model = Pipeline([*clone(front).steps, ("learner", model)])
-        try:
-            folds = out_of_fold(
-                model,
-                X,
-                p,
-                groups=groups,
-                eta=eta,
-                patients=patients,
-                relabel=relabel,
-                n_jobs=n_jobs,
-            )
-            found[rival], notes[rival] = folds.probability, _fold_note(folds.folds)
-        except CadError as error:
-            found[rival], notes[rival] = np.full(len(p), np.nan), str(error)
+    validate = partial(out_of_fold, X=X, y=p, groups=groups, eta=eta, patients=patients,
+                       relabel=relabel, n_jobs=n_jobs)  # fmt: skip
+    tried = {key: _predicted(rival, front, validate, len(p)) for key, rival in rivals.items()}
+    found = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
     found[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
     if truth is not None:
         found[READERS] = believed
     owner = groups if patients is None else patients
     result = compare_probabilities(found, owner, target=believed, truth=truth, reference=name)
-    noted = result.table.assign(note=[notes.get(rival, "") for rival in result.table["learner"]])
-    return replace(result, table=noted)
+    notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
+    return replace(result, table=result.table.assign(note=notes))
+
+
+def _predicted(
+    estimator: Any, front: Pipeline | None, validate: Callable[[Any], OutOfFold], n: int
+) -> tuple[np.ndarray, str]:
+    """Return a rival's out-of-fold probabilities, NaN where it failed, and a note on its folds."""
+    model = clone(estimator)
+    if front is not None:
+        model = Pipeline([*clone(front).steps, ("learner", model)])
+    try:
+        folds = validate(model)
+    except CadError as error:
+        return np.full(n, np.nan), str(error)
+    return folds.probability, _fold_note(folds.folds)
 
 
 def compare_probabilities(
@@ -168,7 +167,7 @@ def compare_probabilities(
         raise CadError(f"no learner {reference!r} to compare with: {', '.join(found)}")
     code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
     goals = {"readers": target, "histology": truth}
-    rows = []
+    rows: list[dict[str, object]] = []
     for against, goal in goals.items():
         if goal is None:
             continue
@@ -199,10 +198,10 @@ def _rows(
     aim: np.ndarray,
     code: np.ndarray,
     reference: str,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     own = np.isfinite(aim) & np.isfinite(q)
     both = own & np.isfinite(base)
-    rows = []
+    rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
             continue  # of a certain truth it is the cross-entropy, whose clip would decide
@@ -263,9 +262,11 @@ def soft_calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
 def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return one loss per region."""
     if measure == "brier":
-        return (aim - q) ** 2
+        square: np.ndarray = (aim - q) ** 2
+        return square
     p, q = (np.clip(v, metrics.CLIP, 1 - metrics.CLIP) for v in (aim, q))
-    return xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))
+    divergence: np.ndarray = xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))
+    return divergence
 
 
 def _difference(
@@ -332,7 +333,8 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     counts = np.bincount(code, known.astype(float))
     left = counts.sum() - counts
     mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
-    return mean[code]
+    means: np.ndarray = mean[code]
+    return means
 
 
 def _fold_note(folds: list[Any]) -> str:

@@ -14,7 +14,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 
-class _Selector(SelectorMixin, BaseEstimator):
+class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     """Keep the ``n_features`` best columns; ties go to the column that comes first.
 
     Parameters
@@ -178,13 +178,17 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
     difference = np.abs(a.mean(axis=0) - b.mean(axis=0))
     scale = np.abs(X).max(axis=0, initial=0.0)
     usable = np.sqrt(variance) > 1e-12 * scale  # a constant column has rounding noise only
-    return np.divide(difference, np.sqrt(variance), out=np.zeros(X.shape[1]), where=usable)
+    statistic: np.ndarray = np.divide(
+        difference, np.sqrt(variance), out=np.zeros(X.shape[1]), where=usable
+    )
+    return statistic
 
 
 def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
     """Return the group of every value by its column's quantiles, in [0, bins), shape (n, d)."""
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
-    return (X[None, :, :] > edges[:, None, :]).sum(axis=0)
+    codes: np.ndarray = (X[None, :, :] > edges[:, None, :]).sum(axis=0)
+    return codes
 
 
 def mutual_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
@@ -206,4 +210,5 @@ def mutual_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.nd
     p = joint.reshape(bins, d, bins) / n
     expected = p.sum(axis=0, keepdims=True) * p.sum(axis=2, keepdims=True)
     ratio = np.divide(p, expected, out=np.ones_like(p), where=p > 0)
-    return (p * np.log(ratio)).sum(axis=(0, 2))
+    information: np.ndarray = (p * np.log(ratio)).sum(axis=(0, 2))
+    return information

@@ -42,7 +42,7 @@ _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataSet:
     """Hold a data set of this paper with its set-up.
 
     Parameters
@@ -83,7 +83,7 @@ def synthetic(options: Options) -> Result:
     rng = np.random.default_rng(0)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
-    problem = Problem(
+    problem = DataSet(
         "synthetic data", data.draw(n, rng), (np.arange(n) % 2).astype(float), 400, 2000, 0.5,
         (-0.58, -0.15), (0, 1), ("x1", "x2"),
     )  # fmt: skip
@@ -99,7 +99,7 @@ def ecg(options: Options) -> Result:
             "this experiment needs the ECG records", hint="give their folder with --data"
         )
     X, pvc = read_beats(options.data)
-    problem = Problem(
+    problem = DataSet(
         "ECG data", X, pvc.astype(float), 2000, 4000, 1 / X.shape[1], (-0.84, -0.23),
         (2, 6), ("RR before / mean of eight", "correlation with the median beat"),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def covertype(options: Options) -> Result:
     table = pd.read_csv(path)
     X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
     X = X.loc[:, X.nunique() > 1]
-    problem = Problem(
+    problem = DataSet(
         "forest data", X.to_numpy(float), y, 1000, 4000, 1 / X.shape[1], (-0.42, -0.22),
         (0, 3), (str(X.columns[0]), str(X.columns[3])),
     )  # fmt: skip
@@ -138,7 +138,7 @@ def covertype(options: Options) -> Result:
 
 
 def _study(
-    problem: Problem, options: Options, data: str, remarks: list[str] | None = None
+    problem: DataSet, options: Options, data: str, remarks: list[str] | None = None
 ) -> Result:
     seeds = options.repeats or SEEDS
     C = choose_cost(problem)
@@ -173,7 +173,7 @@ def _study(
     )
 
 
-def choose_cost(problem: Problem) -> float:
+def choose_cost(problem: DataSet) -> float:
     """Return the C of lowest cost with rejection, by folds of seed 0's training rows."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
     X, y = problem.X[train], problem.y[train]
@@ -192,7 +192,7 @@ def choose_cost(problem: Problem) -> float:
     return min(total, key=lambda C: total[C])
 
 
-def _one_seed(problem: Problem, C: float, seed: int) -> list[dict[str, object]]:
+def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
     order = np.random.default_rng(seed).permutation(len(problem.y))
     train = order[: problem.n_train]
     test = order[problem.n_train : problem.n_train + problem.n_test]
@@ -260,7 +260,7 @@ def _row(
     }
 
 
-def _regions(problem: Problem, C: float) -> Figure:
+def _regions(problem: DataSet, C: float) -> Figure:
     """Draw where two features alone lead to each decision, on seed 0's training rows."""
     train = np.random.default_rng(0).permutation(len(problem.y))[: min(problem.n_train, 400)]
     X = StandardScaler().fit_transform(problem.X[train][:, list(problem.shown)])
@@ -289,7 +289,7 @@ def _columns(table: pd.DataFrame) -> pd.DataFrame:
     return table[[*names, "positive predictivity"]]
 
 
-def _ratios(rows: pd.DataFrame, problem: Problem) -> pd.DataFrame:
+def _ratios(rows: pd.DataFrame, problem: DataSet) -> pd.DataFrame:
     """Return both readings of the ratio: of rates between two r, and of the rejects themselves.
 
     Rates are averaged over seeds before dividing: with a few rejects per seed a seed's own ratio

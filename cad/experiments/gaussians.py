@@ -33,7 +33,8 @@ class Gaussians:
         """Return P(Y = 1 | x), shape (n,) ([N14] (16))."""
         low, high = np.array(self.negative, float), np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
-        return expit(gap / (2 * self.sigma**2))
+        posterior: np.ndarray = expit(gap / (2 * self.sigma**2))
+        return posterior
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:

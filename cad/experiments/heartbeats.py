@@ -93,4 +93,5 @@ def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
     a = windows - windows.mean(axis=1, keepdims=True)
     b = template - template.mean()
     norm = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
-    return np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0)
+    correlation: np.ndarray = np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0)
+    return correlation

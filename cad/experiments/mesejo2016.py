@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
@@ -35,7 +35,7 @@ SHIPPED = "P-SVM (shipped)"
 RULES = ("mean", "pooled", "Dawid-Skene", "GLAD")
 
 
-def learners() -> dict[str, Any]:
+def learners() -> dict[str, BaseEstimator]:
     """Return the learners, all with one set of parameters or choosing on inner folds."""
     # 1396 features: gamma d = .3, the middle of what the shipped learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}

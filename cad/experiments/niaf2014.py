@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cad.evaluation import metrics
@@ -322,10 +323,10 @@ def _crossing(model: Any, y: float) -> float:
     return float(at[np.abs(at).argmin()]) if len(at) else float("nan")
 
 
-def _field(axes: object, model: object, points: np.ndarray, lines: tuple[float, ...]) -> None:
+def _field(axes: Axes, model: Any, points: np.ndarray, lines: tuple[float, ...]) -> None:
     low, high = points.min(axis=0) - 0.3, points.max(axis=0) + 0.3
     x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    f = model.decision_function(grid).reshape(120, 120)  # type: ignore[attr-defined]
+    f = model.decision_function(grid).reshape(120, 120)
     styles = ["dashed" if line else "solid" for line in lines]
-    axes.contour(x, y, f, levels=lines, colors="k", linestyles=styles)  # type: ignore[attr-defined]
+    axes.contour(x, y, f, levels=lines, colors="k", linestyles=styles)

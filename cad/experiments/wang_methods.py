@@ -61,7 +61,8 @@ class Split:
     def kernel(self, a: Rows, b: Rows) -> Rows:
         """Return the RBF kernel matrix."""
         square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-        return np.exp(-self.gamma * np.maximum(square, 0.0))
+        kernel: np.ndarray = np.exp(-self.gamma * np.maximum(square, 0.0))
+        return kernel
 
 
 Point = dict[str, float]

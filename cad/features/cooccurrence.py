@@ -21,14 +21,16 @@ def entropy_table() -> np.ndarray:
     """Return c log2 c for the counts c = 0, 1, ..., 4095."""
     counts = np.arange(_TABLE, dtype=float)
     counts[0] = 1.0
-    return np.arange(_TABLE) * np.log2(counts)
+    table: np.ndarray = np.arange(_TABLE) * np.log2(counts)
+    return table
 
 
 @njit(cache=True, nogil=True)
 def x_log_x(count: int, table: np.ndarray) -> float:
     """Return the count times its binary logarithm."""
     if count < len(table):
-        return table[count]
+        found: float = table[count]
+        return found
     return float(count * math.log2(count))
 
 

@@ -17,7 +17,7 @@ from numba import njit
 
 from cad.errors import CadError
 from cad.features.cooccurrence import Counts, entropy_table, finish, new_counts, row_bits
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 
 HARALICK = (
     "joint_maximum",
@@ -75,7 +75,7 @@ def directions(three_d: bool, distance: int = 1) -> np.ndarray:
 def haralick_features(
     levels: np.ndarray,
     n_levels: np.ndarray,
-    regions: Regions,
+    regions: RegionVoxels,
     distance: int = 1,
     aggregation: str = "3D_comb",
 ) -> np.ndarray:
@@ -87,7 +87,7 @@ def haralick_features(
         Grey level (1 to ``n_levels``) of every voxel of every region; 0 leaves a voxel out.
     n_levels : ndarray of int64, shape (n_regions,)
         Levels of each region; enters the two normalised inverse differences.
-    regions : Regions
+    regions : RegionVoxels
         Where the voxels are.
     distance : int
         Voxels (Chebyshev).

@@ -6,6 +6,7 @@ is a box of voxels cut at the mask's border: voxels outside do not count.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,7 +17,7 @@ from cad.features.cooccurrence import entropy_table, finish, new_counts, row_bit
 from cad.features.haralick import HARALICK, check_aggregation, directions
 from cad.features.histogram import discretise
 from cad.features.measure import aggregation_of
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import TextureSettings
 
@@ -54,7 +55,7 @@ def haralick_map(
     counted = np.isfinite(image.array)
     if texture.range:
         counted &= (image.array >= texture.range[0]) & (image.array <= texture.range[1])
-    region = Regions.from_masks([mask & counted])
+    region = RegionVoxels.from_masks([mask & counted])
     if not len(region.index):
         raise CadError("the mask has no voxel with a value")
     levels, n_levels = discretise(
@@ -78,7 +79,7 @@ def haralick_map(
 def haralick_windows(
     levels: np.ndarray,
     n_levels: int,
-    region: Regions,
+    region: RegionVoxels,
     radius: int = 2,
     distance: int = 1,
     aggregation: str = "3D_comb",
@@ -92,7 +93,7 @@ def haralick_windows(
         Grey levels, 1 to ``n_levels``.
     n_levels : int
         Levels of the whole region.
-    region : Regions
+    region : RegionVoxels
         One region.
     radius, distance : int
         Voxels.
@@ -128,14 +129,19 @@ def haralick_windows(
     def work(part: slice) -> None:
         _windows(padded, at[part], window, offsets, by_direction, n_levels, table, out[part])
 
-    step = -(-len(levels) // max(jobs, 1))
-    parts = [slice(first, first + step) for first in range(0, len(levels), step)]
+    _in_threads(work, len(levels), jobs)
+    return out
+
+
+def _in_threads(work: Callable[[slice], None], count: int, jobs: int) -> None:
+    """Do the work on ``count`` rows in as many equal parts as there are jobs."""
+    step = -(-count // max(jobs, 1))
+    parts = [slice(first, first + step) for first in range(0, count, step)]
     if len(parts) == 1:
         work(parts[0])
     else:
         with ThreadPoolExecutor(len(parts)) as pool:
             list(pool.map(work, parts))
-    return out
 
 
 @njit(cache=True, nogil=True)

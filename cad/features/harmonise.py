@@ -16,7 +16,7 @@ from cad.errors import CadError
 _MIN_ROWS = 3
 
 
-class CombatHarmoniser(TransformerMixin, BaseEstimator):
+class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Remove each site's shift and scale of every feature by ComBat (empirical Bayes).
 
     Site effects are estimated from the rows given to ``fit`` only; ``transform`` applies them to
@@ -91,7 +91,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
         labels = _labels(site, len(X))
-        out = X.copy()
+        out: np.ndarray = X.copy()
         for name in sorted(set(labels.tolist())):
             rows = labels == name
             if name not in self.sites_:

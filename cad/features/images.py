@@ -53,15 +53,15 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that are wanted and present, and a note for each that is absent."""
-    wanted = settings.features.modalities
-    present: list[str] = [name for name in wanted if getattr(study, name) is not None]
-    notes = [
-        f"no {modality(name).title}: its features are missing"
-        for name in wanted
-        if name not in present
-    ]
-    return present, notes
+    """List the modalities that are wanted and present, and those that are wanted and absent."""
+    wanted: list[str] = list(settings.features.modalities)
+    present = [name for name in wanted if study.image(name) is not None]
+    return present, [name for name in wanted if name not in present]
+
+
+def absence_notes(names: list[str]) -> list[str]:
+    """Return a line for each of the modalities that are absent."""
+    return [f"no {modality(name).title}: its features are missing" for name in names]
 
 
 def grid_of(study: Study, name: str) -> Volume:

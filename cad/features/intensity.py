@@ -85,7 +85,8 @@ def percentile(ordered: np.ndarray, share: float) -> float:
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    value: float = ordered[low] + (at - low) * (ordered[high] - ordered[low])
+    return value
 
 
 @njit(cache=True)
@@ -160,7 +161,8 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     low = max(high - 1, 0)
     gap = place[high] - place[low]
     part = (share - place[low]) / gap if gap > 0 else 0.0
-    return ordered[low] + part * (ordered[high] - ordered[low])
+    value: float = ordered[low] + part * (ordered[high] - ordered[low])
+    return value
 
 
 @njit(cache=True)

@@ -15,7 +15,7 @@ from cad.features.haralick import HARALICK, haralick_features
 from cad.features.histogram import HISTOGRAM, discretise, histogram_features
 from cad.features.images import Prepared
 from cad.features.intensity import STATISTICS, statistics
-from cad.features.regions import Regions, keep_finite
+from cad.features.regions import RegionVoxels, keep_finite
 from cad.features.registry import counts_voxels, statistics_of
 from cad.imaging.geometry import MIN_VOXELS
 from cad.settings import FeatureSettings, TextureSettings
@@ -54,7 +54,7 @@ def resegmented(values: np.ndarray, texture: TextureSettings) -> np.ndarray:
 
 
 def measure(
-    prepared: Prepared, regions: Regions, settings: FeatureSettings
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Measure regions on a modality.
 
@@ -62,7 +62,7 @@ def measure(
     ----------
     prepared : Prepared
         The modality.
-    regions : Regions
+    regions : RegionVoxels
         On ``prepared.grid``.
     settings : FeatureSettings
         Families, texture, names to leave out.
@@ -90,7 +90,7 @@ def measure(
 
 
 def _measure_image(
-    prepared: Prepared, regions: Regions, settings: FeatureSettings
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     name, image, families = prepared.name, prepared.grid.array, settings.families
     columns: dict[str, np.ndarray] = {}
@@ -125,7 +125,7 @@ def _measure_image(
 
 
 def _measure_maps(
-    prepared: Prepared, regions: Regions, settings: FeatureSettings
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
     unfit = {
@@ -147,7 +147,7 @@ def _measure_maps(
     return columns
 
 
-def _fits(unfit: np.ndarray, regions: Regions) -> np.ndarray:
+def _fits(unfit: np.ndarray, regions: RegionVoxels) -> np.ndarray:
     """Return, for every voxel, whether the model fits enough of its region."""
     weight = np.ones(len(unfit)) if regions.weight is None else regions.weight
     limits = list(zip(regions.start[:-1], regions.start[1:], strict=True))
@@ -158,7 +158,7 @@ def _fits(unfit: np.ndarray, regions: Regions) -> np.ndarray:
     return np.repeat(np.array(good, bool), np.diff(regions.start))
 
 
-def _statistics(stem: str, values: np.ndarray, regions: Regions) -> dict[str, np.ndarray]:
+def _statistics(stem: str, values: np.ndarray, regions: RegionVoxels) -> dict[str, np.ndarray]:
     finite, limits, kept = keep_finite(values, regions.start)
     if regions.weight is None:
         found = statistics(finite, limits)

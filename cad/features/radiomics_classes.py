@@ -16,7 +16,7 @@ import numpy as np
 from cad.errors import CadError
 from cad.features.images import Prepared
 from cad.features.measure import texture_of
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings
 
@@ -39,7 +39,7 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
 
 
 def radiomics_features(
-    prepared: Prepared, regions: Regions, settings: FeatureSettings
+    prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
     """Return the features of the classes that the settings name.
 
@@ -47,7 +47,7 @@ def radiomics_features(
     ----------
     prepared : Prepared
         T2 or ADC.
-    regions : Regions
+    regions : RegionVoxels
         On its grid.
     settings : FeatureSettings
         ``radiomics`` and ``texture``.

@@ -22,7 +22,7 @@ from cad.imaging.geometry import MIN_VOXELS
 
 
 @dataclass(frozen=True, eq=False)
-class Regions:
+class RegionVoxels:
     """Hold the voxels of several regions of one grid.
 
     Parameters
@@ -43,15 +43,15 @@ class Regions:
     weight: np.ndarray | None = None
 
     @classmethod
-    def from_masks(cls, masks: Sequence[np.ndarray]) -> Regions:
+    def from_masks(cls, masks: Sequence[np.ndarray]) -> RegionVoxels:
         """Make regions from boolean arrays of one shape (z, y, x); at least one."""
         parts = [np.flatnonzero(mask) for mask in masks]
         start = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=start[1:])
-        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)  # type: ignore[arg-type]
+        return cls(np.concatenate(parts).astype(np.int64), start, masks[0].shape)
 
     @classmethod
-    def from_shares(cls, shares: Sequence[np.ndarray]) -> Regions:
+    def from_shares(cls, shares: Sequence[np.ndarray]) -> RegionVoxels:
         """Make regions from arrays of voxel shares (0 to 1) of one shape; at least one."""
         whole = cls.from_masks([share > 0 for share in shares])
         weight = np.concatenate([share[share > 0] for share in shares]).astype(float)
@@ -64,7 +64,7 @@ class Regions:
         shape: tuple[int, int, int],
         spacing: tuple[float, float, float],
         radius: float,
-    ) -> Regions:
+    ) -> RegionVoxels:
         """Collect the voxels within ``radius`` of each point, cut at the image's border.
 
         Parameters
@@ -107,13 +107,13 @@ class Regions:
             chosen[first + np.argsort(-share, kind="stable")[:count]] = True
         return chosen
 
-    def core(self) -> Regions:
+    def core(self) -> RegionVoxels:
         """Return the cores as regions of whole voxels."""
         if self.weight is None:
             return self
         chosen = self.is_core()
         position = np.concatenate([[0], np.cumsum(chosen)])
-        return Regions(self.index[chosen], position[self.start], self.shape)
+        return RegionVoxels(self.index[chosen], position[self.start], self.shape)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -128,7 +128,8 @@ class Regions:
 
     def values(self, image: np.ndarray) -> np.ndarray:
         """Return the values of an image (z, y, x) at every voxel of every region, float64."""
-        return image.reshape(-1)[self.index].astype(float)
+        values: np.ndarray = image.reshape(-1)[self.index].astype(float)
+        return values
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

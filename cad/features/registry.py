@@ -9,7 +9,7 @@ from cad.features.gradient import GRADIENTS
 from cad.features.haralick import HARALICK
 from cad.features.histogram import HISTOGRAM
 from cad.features.intensity import STATISTICS
-from cad.features.perfusion.maps import MAPS
+from cad.features.perfusion.definitions import MAPS
 
 
 @dataclass(frozen=True)

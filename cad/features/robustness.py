@@ -17,14 +17,14 @@ from scipy.stats import f as f_distribution
 from cad.errors import CadError
 from cad.features.images import available, box_around, compact, crop, grid_of, prepare
 from cad.features.measure import measure
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.drawn import fill, shares_on
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
 
-_KEYS = ["participant_id", "roi_id", "repeat"]
+_COPY_KEYS = ["participant_id", "roi_id", "repeat"]
 MIN_LOWER_BOUND = 0.75
 
 
@@ -169,7 +169,8 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
-    return tuple(float((r - 1) / (r + k - 1)) for r in (ratio, low, high))  # type: ignore[return-value]
+    value, low, high = ((r - 1) / (r + k - 1) for r in (ratio, low, high))
+    return float(value), float(low), float(high)
 
 
 def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
@@ -193,8 +194,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         raise CadError(
             f"every region needs the same number of copies, found {sorted(set(repeats))}"
         )
-    names = [c for c in table.columns if c not in _KEYS]
-    ordered = table.sort_values(_KEYS, kind="stable")
+    names = [c for c in table.columns if c not in _COPY_KEYS]
+    ordered = table.sort_values(_COPY_KEYS, kind="stable")
     k = int(repeats.iloc[0])
     cube = ordered[names].to_numpy(float).reshape(-1, k, len(names))
     rows = []
@@ -235,7 +236,7 @@ def stable_features(
     if used.empty:
         raise CadError("no perturbed region of these patients")
     found = stability(used)
-    kept = found.loc[found["low"] >= minimum, "feature"].tolist()
+    kept: list[str] = found.loc[found["low"] >= minimum, "feature"].tolist()
     if not kept:
         raise CadError(
             f"no feature is stable: the highest lower bound is {found['low'].max():.3g}, "
@@ -264,8 +265,8 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     box = mask.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
     array = np.pad(box, [(int(b), int(b)) for b in border])
-    origin = mask.index_to_patient((low - border)[::-1].astype(float))
-    return Volume(array, mask.spacing, tuple(map(float, origin)), mask.direction)  # type: ignore[arg-type]
+    x, y, z = mask.index_to_patient((low - border)[::-1].astype(float))
+    return Volume(array, mask.spacing, (float(x), float(y), float(z)), mask.direction)
 
 
 def _measure_copies(
@@ -285,5 +286,5 @@ def _measure_copies(
     if not needed.any():
         return {}
     prepared = prepare(study, settings, name, part.with_array(needed))
-    regions = Regions.from_shares([shares_on(s, part, prepared.grid) for s in shares])
+    regions = RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
     return measure(prepared, regions, settings.features)

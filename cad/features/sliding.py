@@ -19,9 +19,18 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.features.images import Prepared, available, compact, crop, grid_of, prepare, roi_union
+from cad.features.images import (
+    Prepared,
+    absence_notes,
+    available,
+    compact,
+    crop,
+    grid_of,
+    prepare,
+    roi_union,
+)
 from cad.features.measure import measure
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.modality import MODALITIES
@@ -99,7 +108,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
             hint="add masks/*_gland.nii.gz",
         )
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
-    near = Regions.spheres(centres, grid.shape, grid.spacing, margin_mm)
+    near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
     return grid.with_array(near.voxels())
 
 
@@ -137,22 +146,15 @@ def sliding_rows(
     CadError
         For an empty mask, pyradiomics classes (too slow), or no usable modality.
     """
-    if settings.features.radiomics:
-        raise CadError(
-            f"a map cannot be made with pyradiomics classes "
-            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
-            hint="train a model without features.radiomics for maps",
-        )
-    if not radius_mm > 0 or step < 1:
-        raise CadError(f"radius must be > 0 mm and step >= 1, found {radius_mm:g} and {step}")
+    _check_can_slide(settings, radius_mm, step)
     grid = _map_grid(study)
     inside = where_to_slide(study) if mask is None else mask
-    chosen: np.ndarray = np.argwhere(inside.array)
-    chosen = chosen[(chosen[:, 1] % step == 0) & (chosen[:, 2] % step == 0)]
+    chosen = _chosen(inside, step)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     points = inside.index_to_patient(chosen[:, ::-1])
-    names, notes = available(study, settings)
+    names, absent = available(study, settings)
+    notes = absence_notes(absent)
     study = at_spacing(study, settings.images)
     work = compact(study)
     columns: dict[str, np.ndarray] = {}
@@ -169,6 +171,24 @@ def sliding_rows(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
         )
     return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
+
+
+def _check_can_slide(settings: PipelineSettings, radius_mm: float, step: int) -> None:
+    if settings.features.radiomics:
+        raise CadError(
+            f"a map cannot be made with pyradiomics classes "
+            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
+            hint="train a model without features.radiomics for maps",
+        )
+    if not radius_mm > 0 or step < 1:
+        raise CadError(f"radius must be > 0 mm and step >= 1, found {radius_mm:g} and {step}")
+
+
+def _chosen(inside: Volume, step: int) -> np.ndarray:
+    """Return the voxels of the mask on every ``step``-th row and column, shape (n, 3)."""
+    voxels = np.argwhere(inside.array)
+    chosen: np.ndarray = voxels[(voxels[:, 1] % step == 0) & (voxels[:, 2] % step == 0)]
+    return chosen
 
 
 def _map_grid(study: Study) -> Volume:
@@ -221,7 +241,7 @@ def _slide(
     return columns
 
 
-def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[Regions]:
+def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[RegionVoxels]:
     for first in range(0, len(points), _CHUNK):
         centres = grid.patient_to_index(points[first : first + _CHUNK])
-        yield Regions.spheres(centres, grid.shape, grid.spacing, radius_mm)
+        yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, radius_mm)

@@ -47,22 +47,8 @@ def snapshot(
         and the edges of T2, on the slice with most of the regions; ``meta``, a JSON text.
     """
     grid = display_grid(study)
-    images = {
-        "t2w": study.t2w,
-        "adc": study.adc,
-        "enhancement": features.maps.get(ENHANCEMENT),
-        "ktrans": features.maps.get(KTRANS),
-    }
-    shown = {
-        name: resample_image(volume, grid).array.astype(np.float16)
-        for name, volume in images.items()
-        if volume is not None
-    }
-    labels = np.zeros(grid.shape, np.uint8)
-    for roi in study.rois:
-        if study.roi_map is not None:
-            mask = study.roi_map.with_array(study.roi_map.array == roi.label)
-            labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    shown = _images(study, features, grid)
+    labels = _labels(study, grid)
     whole = np.ones(grid.shape, bool)
     inside = whole if study.gland is None else resample_mask(study.gland, grid).array
     views = [
@@ -114,6 +100,31 @@ def display_grid(study: Study) -> Volume:
     origin = image.index_to_patient(low[::-1].astype(float))
     x, y, z = map(float, origin)
     return Volume(part, image.spacing, (x, y, z), image.direction)
+
+
+def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:
+    """Return the images and maps that there are on a grid, by the names of :func:`snapshot`."""
+    images = {
+        "t2w": study.t2w,
+        "adc": study.adc,
+        "enhancement": features.maps.get(ENHANCEMENT),
+        "ktrans": features.maps.get(KTRANS),
+    }
+    return {
+        name: resample_image(volume, grid).array.astype(np.float16)
+        for name, volume in images.items()
+        if volume is not None
+    }
+
+
+def _labels(study: Study, grid: Volume) -> np.ndarray:
+    """Return the regions' labels on a grid, 0 elsewhere; those above 255 share that number."""
+    labels = np.zeros(grid.shape, np.uint8)
+    for roi in study.rois:
+        if study.roi_map is not None:
+            mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+            labels[resample_mask(mask, grid).array] = min(roi.label, 255)
+    return labels
 
 
 def _describe(

@@ -11,6 +11,7 @@ import pandas as pd
 from cad.errors import CadError
 from cad.features.images import (
     Prepared,
+    absence_notes,
     available,
     box_around,
     compact,
@@ -23,7 +24,7 @@ from cad.features.images import (
 from cad.features.measure import UNFIT, measure, resegmented, texture_of
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
@@ -127,7 +128,7 @@ def extract(
         absent.
     """
     check_radiomics(settings.features.radiomics)
-    names, notes = available(study, settings)
+    names, absent = available(study, settings)
     if not names:
         raise CadError(
             f"the study has none of the images {', '.join(settings.features.modalities)}",
@@ -135,7 +136,10 @@ def extract(
             hint="add images, or other modalities to the pipeline",
         )
     work = compact(at_spacing(study, settings.images))
-    result = StudyFeatures(_keys(study, []), notes)
+    # The others are missing from the study itself, which its page says.
+    result = StudyFeatures(
+        _keys(study, []), absence_notes([name for name in absent if modality(name).optional])
+    )
     drawn = _drawn(work, names, result.failures)
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
@@ -221,7 +225,7 @@ def _modality(
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
         return {}
-    regions = Regions.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
+    regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
     if waits:
         result.unscaled = replace(unscaled, regions=regions)
@@ -246,7 +250,7 @@ def _unit(name: str) -> str:
 
 
 def _provenance(
-    prepared: Prepared, drawn: list[Drawn], regions: Regions, settings: PipelineSettings
+    prepared: Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
@@ -270,7 +274,7 @@ def _provenance(
     return found
 
 
-def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> list[float]:
+def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
     unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
     if unfit is None:
@@ -287,7 +291,7 @@ def _valid(prepared: Prepared, regions: Regions, settings: FeatureSettings) -> l
 
 
 def _keep_perfusion(
-    study: Study, prepared: Prepared, regions: Regions, rois: list[Roi], result: StudyFeatures
+    study: Study, prepared: Prepared, regions: RegionVoxels, rois: list[Roi], result: StudyFeatures
 ) -> None:
     made = prepared.perfusion
     if made is None:
@@ -333,7 +337,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
     return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
 
 
-def _unfit_notes(prepared: Prepared, regions: Regions, rois: list[Roi]) -> list[str]:
+def _unfit_notes(prepared: Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
     """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
     for stem, image in prepared.maps.items():

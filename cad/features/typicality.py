@@ -158,7 +158,10 @@ class Typicality:
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return signed deviations (SD, clipped), shape (n_regions, n_features)."""
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
-        return np.clip(np.where(gap < 0, gap / self.low, gap / self.high), -_CLIP, _CLIP)
+        clipped: np.ndarray = np.clip(
+            np.where(gap < 0, gap / self.low, gap / self.high), -_CLIP, _CLIP
+        )
+        return clipped
 
     def scores(self, X: pd.DataFrame) -> dict[str, np.ndarray]:
         """Return each group's score of every region; NaN where none of its features is known."""

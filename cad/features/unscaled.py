@@ -16,7 +16,7 @@ from cad.errors import CadError
 from cad.features.images import Prepared, crop_to
 from cad.features.measure import measure
 from cad.features.radiomics_classes import radiomics_features
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.standardise import NyulScale, landmarks, prepared_t2
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -36,13 +36,13 @@ class UnscaledT2:
         float32, bias-corrected where asked for; cut as for :func:`cad.features.images.prepare`.
     landmarks : ndarray, shape (11,)
         Of the whole image.
-    regions : Regions or None
+    regions : RegionVoxels or None
         On ``image``, in the order of the feature rows.
     """
 
     image: Volume
     landmarks: np.ndarray
-    regions: Regions | None = None
+    regions: RegionVoxels | None = None
 
     def prepared(self, scale: NyulScale) -> Prepared:
         """Return the image on a scale, ready to be measured."""
@@ -87,7 +87,7 @@ class UnscaledT2:
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
         shares = weight if len(weight) else None
-        return cls(volume, own, Regions(index, start, image.shape, shares))  # type: ignore[arg-type]
+        return cls(volume, own, RegionVoxels(index, start, image.shape, shares))
 
 
 def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:

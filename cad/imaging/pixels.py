@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pydicom
-from pydicom.pixels import get_decoder
+from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
 from pydicom.uid import UID
 
 from cad.errors import CadError
@@ -21,7 +21,7 @@ class PixelReader:
 
     def __init__(self) -> None:
         self._path = Path()
-        self._array = np.empty(0)
+        self._array: np.ndarray = np.empty(0)
 
     def plane(self, frame: Frame) -> np.ndarray:
         """Return the stored numbers of a frame, shape (rows, columns).

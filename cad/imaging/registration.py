@@ -231,7 +231,7 @@ def _compared(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
     """Return the voxels of the working grid that the moving image covers before it is moved."""
-    covered = np.isfinite(resample_image(moving, target).array)
+    covered: np.ndarray = np.isfinite(resample_image(moving, target).array)
     covered &= np.isfinite(resample_image(fixed, target).array)
     if region is not None:
         covered &= np.asarray(resample_mask(fixed.with_array(region), target).array, bool)

@@ -79,4 +79,5 @@ def _window(array: np.ndarray) -> tuple[float, float]:
 def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
     """Scale to 0..255; black where the image does not reach."""
     share = (np.clip(array.astype(float), low, high) - low) / (high - low)
-    return np.nan_to_num(np.rint(255 * share)).astype(np.uint8)
+    grey: np.ndarray = np.nan_to_num(np.rint(255 * share)).astype(np.uint8)
+    return grey

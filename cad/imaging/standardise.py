@@ -114,7 +114,9 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     ndarray, shape (11,)
         Intensities at ``PERCENTILES``.
     """
-    found = np.percentile(image.array[foreground(image) if mask is None else mask], PERCENTILES)
+    found: np.ndarray = np.percentile(
+        image.array[foreground(image) if mask is None else mask], PERCENTILES
+    )
     _check_landmarks(found)
     return found
 
@@ -261,7 +263,7 @@ def foreground(image: Volume) -> np.ndarray:
     if not finite.any():
         raise CadError("the image holds no number")
     top = float(np.percentile(image.array[finite], 99))
-    inside = finite & (image.array > _FOREGROUND * top)
+    inside: np.ndarray = finite & (image.array > _FOREGROUND * top)
     if not inside.any():
         raise CadError(f"the image has no foreground (99th percentile {top:g})")
     return inside

@@ -66,7 +66,7 @@ class Study:
     protocols : dict of str to Protocol
         How each modality was acquired, by its name.
     notes : list of str
-        What was missing, replaced or assumed; shown on the patient's page.
+        What was replaced or assumed; shown on the patient's page.
     """
 
     study_id: str
@@ -99,3 +99,18 @@ class Study:
     def present(self) -> tuple[str, ...]:
         """Return the names of the modalities that the study has, in the order of the table."""
         return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Return the names of the modalities that a study should have and this one has not.
+
+        An ADC map can be fitted from diffusion images: with those it is not missing.
+        """
+        made = {"adc"} if self.diffusion else set()
+        wanted = {m.name for m in MODALITIES if not m.optional} - made
+        return tuple(m.name for m in MODALITIES if m.name in wanted - set(self.present))
+
+    @property
+    def missing_notes(self) -> list[str]:
+        """Return a line for every modality that is missing."""
+        return [f"missing modality: {m.short}" for m in MODALITIES if m.name in self.missing]

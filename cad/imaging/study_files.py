@@ -81,7 +81,7 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
     Returns
     -------
     Study
-        A modality that is absent is None and named in ``notes``.
+        A modality that is absent is None and named in ``missing``.
 
     Raises
     ------
@@ -185,9 +185,9 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
             study.protocols[modality.name] = _protocol(path)
     _read_vfa(study, folder)
     study.diffusion = [
-        (float(_DIFFUSION.search(path.name).group(1).replace("p", ".")), _required_image(path))  # type: ignore[union-attr]
+        (float(found.group(1).replace("p", ".")), _required_image(path))
         for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-        if _DIFFUSION.search(path.name)
+        if (found := _DIFFUSION.search(path.name)) is not None
     ]
     study.diffusion.sort(key=lambda pair: pair[0])
     study.roi_map = _labels(image_path(folder, study_id, "rois"))
@@ -313,9 +313,6 @@ def _check_complete(study: Study, folder: Path) -> None:
             file=folder,
             hint=f"expected {folder.name}/anat/{study.study_id}_T2w.nii.gz and so on",
         )
-    absent = [m for m in MODALITIES if m.name not in study.present and not m.optional]
-    made = {"adc"} if study.diffusion else set()  # an ADC map is fitted from diffusion images
-    study.notes += [f"missing modality: {m.short}" for m in absent if m.name not in made]
     if study.rois and study.roi_map is None:
         raise CadError(
             f"rois.tsv names {len(study.rois)} ROIs but the study has no label map",

@@ -54,7 +54,7 @@ class Volume:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Return the number of voxels along z, y, x."""
-        return self.array.shape  # type: ignore[return-value]
+        return self.array.shape
 
     @property
     def affine(self) -> np.ndarray:
@@ -80,7 +80,8 @@ class Volume:
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
         """Return the LPS mm of voxel indices, shape (..., 3) in x, y, z order."""
-        return np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
+        points: np.ndarray = np.asarray(index_xyz) @ self.affine[:3, :3].T + self.affine[:3, 3]
+        return points
 
     def patient_to_index(self, point_lps: np.ndarray) -> np.ndarray:
         """Return the continuous voxel indices (x, y, z) of LPS points in mm, shape (..., 3)."""

@@ -89,9 +89,9 @@ def active_set(
     free = _start(store, rows, at.gamma, max_free)
     if free is None:
         return 0, np.inf
-    change = np.zeros(len(at.f))
     steps, violation = 0, np.inf
     while steps < max_iter:
+        change = np.zeros(len(at.f))
         signed = rows.sign * at.gamma
         balance = np.array([signed.sum() + rest[0], rows.q @ signed + rest[1]])
         done, free.size = to_full_step(
@@ -101,7 +101,6 @@ def active_set(
         if done < 0:
             return steps, np.inf
         at.f[:] += store.times(change)
-        change[:] = 0.0
         violation, new = _violations(rows, at, free, tol, add_most)
         if not len(new):
             if violation <= tol:

@@ -121,7 +121,7 @@ def settle_kernel(
 
 def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
     if gamma == "auto":
-        return 1.0 / X.shape[1]
+        return float(1.0 / X.shape[1])
     if gamma == "scale":
         share = np.full(len(X), 1.0 / len(X)) if weight is None else weight / weight.sum()
         mean = share @ X.mean(axis=1)
@@ -172,7 +172,8 @@ class Gram:
         """Return whether the kernel is known to have few dimensions for so many points."""
         d, degree = self.X.shape[1], self.kernel.degree
         dimensions = {"linear": d, "poly": comb(d + degree, d)}.get(self.kernel.name, np.inf)
-        return _POINTS_PER_DIMENSION * dimensions <= self.n_points
+        enough: bool = _POINTS_PER_DIMENSION * dimensions <= self.n_points
+        return enough
 
     def factor(self, most: int) -> Array | None:
         """Return L (n, r) with K = L L', or None where r would exceed ``most``.

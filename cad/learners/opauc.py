@@ -75,7 +75,8 @@ class OPAUC(Ranker):
             )
 
     def _scores(self, X: Floats) -> Floats:
-        return X @ self.coef_[0]
+        values: Floats = X @ self.coef_[0]
+        return values
 
 
 def opauc_path(
@@ -122,7 +123,8 @@ def opauc_gradient(w: Floats, X: Floats, sign: Floats, lambda_: float) -> Floats
     between = up.mean(0) - down.mean(0)
     up, down = up - up.mean(0), down - down.mean(0)
     spread = up.T @ (up @ w) / len(up) + down.T @ (down @ w) / len(down)
-    return lambda_ * w + (float(between @ w) - 1.0) * between + spread
+    gradient: Floats = lambda_ * w + (float(between @ w) - 1.0) * between + spread
+    return gradient
 
 
 @njit(cache=True)

@@ -24,7 +24,8 @@ def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array
     positive = np.asarray(positive, dtype=bool)
     weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
     n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
-    return np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    targets: Array = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    return targets
 
 
 def fit_sigmoid(

@@ -96,11 +96,13 @@ class Problem:
         """Return A' gamma, shape (n,)."""
         if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
             return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
-        return self.A.T @ gamma
+        coefficients: Array = self.A.T @ gamma
+        return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
         """Return t - A f - B u, shape (m,): positive where the margin is missed."""
-        return self.t - self.A @ f - self.B @ u
+        slack: Array = self.t - self.A @ f - self.B @ u
+        return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
         """Return the primal objective at beta, with f = K beta."""

@@ -27,7 +27,7 @@ _CLIP = 1e-6
 _NEWTON = 50
 
 
-def rival_learners() -> dict[str, Any]:
+def rival_learners() -> dict[str, BaseEstimator]:
     """Return the rivals by the names that tables show, each unfitted."""
     return {
         "logistic on soft labels": SoftLogistic(),
@@ -185,7 +185,8 @@ class RidgeProbability(_Rival):
     def _probability(self, X: Array) -> Array:
         check_is_fitted(self)
         K = np.exp(-self.gamma_ * _distances(X, self.rows_) / X.shape[1])
-        return np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
+        probability: Array = np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
+        return probability
 
 
 class SoftBoosting(_Rival):
@@ -284,7 +285,7 @@ def _objective(alpha: Array, f: Array, b: float, p: Array, C: float) -> float:
 
 
 def _distances(X: Array, Y: Array) -> Array:
-    squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * X @ Y.T
+    squares: Array = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * X @ Y.T
     return np.maximum(squares, 0.0)
 
 

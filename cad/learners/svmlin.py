@@ -146,7 +146,8 @@ class SVMLin(Ranker):
         return np.array([self.bias_ - self.threshold_])
 
     def _scores(self, X: Floats) -> Floats:
-        return X @ self.coef_[0] + self.bias_
+        values: Floats = X @ self.coef_[0] + self.bias_
+        return values
 
 
 def rotate_rows(X: Floats) -> tuple[Floats, Floats]:

@@ -109,7 +109,8 @@ class PairwiseKernelRanker(Ranker):
 
     def _scores(self, X: Floats) -> Floats:
         if self.kernel == "precomputed":
-            return X[:, self.support_] @ self.dual_coef_[0]
+            values: Floats = X[:, self.support_] @ self.dual_coef_[0]
+            return values
         if callable(self.kernel):
             kernel = Kernel("callable", function=self.kernel)
         else:

@@ -180,7 +180,8 @@ def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share
             low = nu
         else:
             high = nu
-    return expit(z - 0.5 * (low + high))
+    probability: Floats = expit(z - 0.5 * (low + high))
+    return probability
 
 
 def _objective(rows: Floats, y: Floats, cost: Floats, lambda_: float, w: Floats) -> float:

@@ -78,28 +78,17 @@ def metadata(
     parents : list of str
         Models whose training tables are part of this one's.
     """
-    truth = labels["truth"].to_numpy(float)
-    sites = participants["site"].astype(str).value_counts() if "site" in participants else {}
     return {
         "name": settings.name,
         "description": settings.description,
         "cad_version": __version__,
         "versions": library_versions(),
         "pipeline": settings.model_dump(mode="json", by_alias=True),
-        "features": list(features.columns),
-        "units": {name: units.get(name, "") for name in features.columns},
-        "modalities": sorted({name.split("_", 1)[0] for name in features.columns}),
+        **_columns(list(features.columns), units),
         "training": {
-            "patients": len(participants),
-            "regions": len(labels),
-            "malignant": int((truth == 1).sum()),
-            "benign": int((truth == 0).sum()),
-            "without_histology": int(np.isnan(truth).sum()),
-            "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
+            **_cohort(features, labels, participants),
             "label_kinds": label_counts,
-            "sites": {str(k): int(n) for k, n in dict(sites).items()},
             "simulated": simulated,
-            "cohort_hash": _hash(features, labels),
             "extends": parents,
         },
         "validation": {key: metrics.get(key) for key in _KEPT},
@@ -107,6 +96,31 @@ def metadata(
         "provenance": provenance,
         "intended_use": INTENDED_USE,
         "limits": LIMITS,
+    }
+
+
+def _columns(names: list[str], units: dict[str, str]) -> dict[str, Any]:
+    return {
+        "features": names,
+        "units": {name: units.get(name, "") for name in names},
+        "modalities": sorted({name.split("_", 1)[0] for name in names}),
+    }
+
+
+def _cohort(
+    features: pd.DataFrame, labels: pd.DataFrame, participants: pd.DataFrame
+) -> dict[str, Any]:
+    truth = labels["truth"].to_numpy(float)
+    sites = participants["site"].astype(str).value_counts() if "site" in participants else {}
+    return {
+        "patients": len(participants),
+        "regions": len(labels),
+        "malignant": int((truth == 1).sum()),
+        "benign": int((truth == 0).sum()),
+        "without_histology": int(np.isnan(truth).sum()),
+        "prevalence": float(np.nanmean(truth)) if np.isfinite(truth).any() else None,
+        "sites": {str(k): int(n) for k, n in dict(sites).items()},
+        "cohort_hash": _hash(features, labels),
     }
 
 

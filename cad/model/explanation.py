@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cad.features.registry import feature_units
+from cad.run_folder.tables import Explanation, ExplanationRow
 
 
 def explanation_rows(
@@ -16,21 +17,25 @@ def explanation_rows(
     rows: np.ndarray,
     names: list[str],
     keys: pd.DataFrame,
-) -> list[dict[str, Any]]:
+) -> list[ExplanationRow]:
     """Return rows of ``explanations.csv`` for regions named by ``keys``; see :func:`explain`."""
-    units = feature_units(names)
+    units, explained = feature_units(names), explain(estimator, training, rows, names)
     return [
-        {**key, **entry, "unit": units[entry["feature"]]}
-        for key, entries in zip(
-            keys.to_dict("records"), explain(estimator, training, rows, names), strict=True
-        )
+        {
+            "participant_id": key.participant_id,
+            "study_id": key.study_id,
+            "roi_id": key.roi_id,
+            **entry,
+            "unit": units[entry["feature"]],
+        }
+        for key, entries in zip(keys.itertuples(), explained, strict=True)
         for entry in entries
     ]
 
 
 def explain(
     estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 5
-) -> list[list[dict[str, Any]]]:
+) -> list[list[Explanation]]:
     """Return the features that moved each region's decision value most.
 
     A feature's part is the change of the decision value when it goes from the training median to
@@ -51,12 +56,12 @@ def explain(
 
     Returns
     -------
-    list of list of dict
+    list of list of Explanation
         Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
     """
     with np.errstate(all="ignore"):
         median = np.nan_to_num(np.array([_nanmedian(column) for column in training.T]))
-    explained = []
+    explained: list[list[Explanation]] = []
     for row in rows:
         changed = np.tile(row, (len(row) + 1, 1))
         changed[np.arange(len(row)), np.arange(len(row))] = median

@@ -72,7 +72,7 @@ class Preparation:
             constant features are dropped. Rows of a site without training patients stay as
             they are.
         """
-        values = X.to_numpy(float, copy=True)
+        values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:
             missing = np.isnan(values)
             filled = np.where(missing, self.medians, values)
@@ -310,7 +310,8 @@ class FoldFeatures:
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         if path.exists():
-            return np.load(path, allow_pickle=False)
+            stored: np.ndarray = np.load(path, allow_pickle=False)
+            return stored
         blocks = []
         for result in self.results:
             with open_study(result) as archive:

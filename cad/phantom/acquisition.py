@@ -48,7 +48,8 @@ def acquire(
         space *= _ramp(shape, moved)
     space.real += scale * noise[0]
     space.imag += scale * noise[1]
-    return np.abs(ifft2(space * window, overwrite_x=True))
+    image: np.ndarray = np.abs(ifft2(space * window, overwrite_x=True))
+    return image
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
@@ -62,13 +63,14 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
     part = source - low
     moved = np.take_along_axis(image, low, 1) * (1 - part)
     moved += np.take_along_axis(image, low + 1, 1) * part
-    return moved * (1 - np.gradient(step, axis=1))
+    stretched: np.ndarray = moved * (1 - np.gradient(step, axis=1))
+    return stretched
 
 
 def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
     """Draw where (mm along x, y) the patient lies in each frame: a drift, sometimes a jump."""
     speed = rng.normal(0, DRIFT_MM_MIN)
-    path = speed * times[:, None] / 60.0
+    path: np.ndarray = speed * times[:, None] / 60.0
     jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])
     if rng.random() < JUMP_SHARE:
         path = path + jump * (times[:, None] >= when)

@@ -15,7 +15,7 @@ from cad.phantom.params import (
     TISSUES,
     Tissue,
 )
-from cad.phantom.shapes import Shape, ripples
+from cad.phantom.shapes import Shape, Wave, ripples, triple
 
 _OUTSIDE = "fat"
 
@@ -91,18 +91,8 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     shapes = [*_surroundings(rng, a, b, c), gland, *_zones(rng, a, b, c, volume, gland.waves)]
     shapes += _nodules(rng, tissues, shapes, volume, (a, b, c))
     shapes += _haemorrhage(rng, tissues, (a, b, c))
-    shapes.append(_ellipsoid("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
+    shapes.append(Shape("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
     return Anatomy(shapes, tissues, (a, b, c), gland)
-
-
-def _ellipsoid(
-    tissue: str,
-    centre: tuple[float, float, float],
-    axes: tuple[float, float, float],
-    zone: str = "",
-    **more: object,
-) -> Shape:
-    return Shape(tissue, centre, axes, zone, **more)  # type: ignore[arg-type]
 
 
 def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:
@@ -112,35 +102,35 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
     shapes: list[Shape] = []
     for side in (-1, 1):
         shapes += [
-            _ellipsoid("muscle", (side * (wide + 10), 2, 4), (13, 34, 60), power=2.6),
-            _ellipsoid("cortex", (side * (wide + 31), -6, 16), (16, 30, 40), power=2.4),
-            _ellipsoid("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
-            _ellipsoid("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
-            _ellipsoid("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            _ellipsoid("vein", (side * (wide + 4), -b - 16, 0), (5.5, 5.0, 400)),
-            _ellipsoid("artery", (side * (wide + 15), -b - 18, 0), (4.6, 4.6, 400)),
+            Shape("muscle", (side * (wide + 10), 2, 4), (13, 34, 60), power=2.6),
+            Shape("cortex", (side * (wide + 31), -6, 16), (16, 30, 40), power=2.4),
+            Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
+            Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
+            Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
+            Shape("vein", (side * (wide + 4), -b - 16, 0), (5.5, 5.0, 400)),
+            Shape("artery", (side * (wide + 15), -b - 18, 0), (4.6, 4.6, 400)),
             # Levator ani: a sling beside gland and rectum, thinner towards the head.
-            _ellipsoid("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
+            Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
         ]
     shapes += [
-        _ellipsoid("muscle", (0, back + 40, 0), (40, 14, 80), power=2.4),
-        _ellipsoid("venous plexus", (0, -b - 2.5, -2), (13, 4.0, c), waves=ripples(rng, 0.15, 10)),
-        _ellipsoid("bowel wall", (0, back + 13, 0), (16, 12.5, 90), waves=ripples(rng, 0.06, 25)),
+        Shape("muscle", (0, back + 40, 0), (40, 14, 80), power=2.4),
+        Shape("venous plexus", (0, -b - 2.5, -2), (13, 4.0, c), waves=ripples(rng, 0.15, 10)),
+        Shape("bowel wall", (0, back + 13, 0), (16, 12.5, 90), waves=ripples(rng, 0.06, 25)),
     ]
     filling = str(rng.choice(["gas", "stool", "muscle"], p=[0.45, 0.35, 0.2]))
     full = rng.uniform(0.55, 0.8)
-    shapes.append(_ellipsoid(filling, (0, back + 13, 0), (16 * full, 12.5 * full, 88)))
+    shapes.append(Shape(filling, (0, back + 13, 0), (16 * full, 12.5 * full, 88)))
     bladder = float(rng.uniform(0.8, 1.15))
     centre = (0.0, -0.35 * b, c + 19.0 * bladder)
     shapes += [
-        _ellipsoid("vesicle wall", centre, (37 * bladder, 27 * bladder, 22 * bladder), power=2.2),
-        _ellipsoid("urine", centre, (33.5 * bladder, 23.5 * bladder, 19 * bladder), power=2.2),
+        Shape("vesicle wall", centre, (37 * bladder, 27 * bladder, 22 * bladder), power=2.2),
+        Shape("urine", centre, (33.5 * bladder, 23.5 * bladder, 19 * bladder), power=2.2),
     ]
     for side in (-1, 1):
         place = (side * 14.0, back * 0.75, c + 2.0)
         shapes += [
-            _ellipsoid("vesicle wall", place, (14, 5.2, 7.0), angle=side * 0.25),
-            _ellipsoid(
+            Shape("vesicle wall", place, (14, 5.2, 7.0), angle=side * 0.25),
+            Shape(
                 "seminal vesicle", place, (12.8, 4.2, 6.0), angle=side * 0.25,
                 waves=ripples(rng, 0.2, 6),
             ),
@@ -149,7 +139,7 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
 
 
 def _zones(
-    rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple
+    rng: np.random.Generator, a: float, b: float, c: float, volume: float, waves: tuple[Wave, ...]
 ) -> list[Shape]:
     """Draw the peripheral zone in its capsule, central and transition zone, stroma."""
     rim = 0.9
@@ -159,9 +149,7 @@ def _zones(
     inner = (a - rim, b - rim, c - rim)
     zones = [
         Shape("PZ", (0, 0, 0), inner, "PZ", ("rim",), waves=waves, back=0.86, taper=0.45),
-        _ellipsoid(
-            "CZ", (0, 0.34 * b, 0.62 * c), (0.52 * a, 0.36 * b, 0.42 * c), "CZ", within=("PZ",)
-        ),
+        Shape("CZ", (0, 0.34 * b, 0.62 * c), (0.52 * a, 0.36 * b, 0.42 * c), "CZ", within=("PZ",)),
     ]
     for side in (-1, 1):
         uneven = 1.0 + float(rng.normal(0, 0.06))
@@ -173,11 +161,11 @@ def _zones(
         )
         ripple = ripples(rng, 0.06, 16)
         within = ("PZ", "CZ", "rim TZ", "TZ")
-        zones.append(_ellipsoid("capsule", centre, axes, "rim TZ", within=within[:2], waves=ripple))
+        zones.append(Shape("capsule", centre, axes, "rim TZ", within=within[:2], waves=ripple))
         thin = (axes[0] - 0.8, axes[1] - 0.8, axes[2] - 0.8)
-        zones.append(_ellipsoid("TZ", centre, thin, "TZ", within=within, waves=ripple))
+        zones.append(Shape("TZ", centre, thin, "TZ", within=within, waves=ripple))
     zones.append(
-        _ellipsoid(
+        Shape(
             "AFS", (0, -0.92 * b, 0.02 * c), (0.50 * a, 0.34 * b, 0.85 * c), "AFS",
             within=("PZ", "TZ", "rim TZ"), waves=ripples(rng, 0.1, 14),
         )
@@ -200,7 +188,7 @@ def _nodules(
         lobe = lobes[int(rng.integers(len(lobes)))]
         offset = rng.normal(0, 0.45, 3) * np.array(lobe.axes)
         radius = float(rng.uniform(2.5, 6.5))
-        place = tuple(float(v) for v in np.array(lobe.centre) + offset)
+        place = triple(np.array(lobe.centre) + offset)
         stretch = rng.uniform(0.8, 1.2, 3) * radius
         name = f"nodule {number}"
         stromal = rng.random() < 0.4
@@ -210,12 +198,10 @@ def _nodules(
             "ktrans": float(rng.normal(0.35 if stromal else 0.0, 0.25)),
         }
         tissues[name] = vary(tissues["TZ"], shift)
-        outer = tuple(float(v) for v in stretch)
-        core = tuple(float(v) - 0.7 for v in stretch)
         waves = ripples(rng, 0.06, 8)
         nodules += [
-            Shape("capsule", place, outer, "TZ", ("TZ",), waves=waves),  # type: ignore[arg-type]
-            Shape(name, place, core, "TZ", ("TZ",), waves=waves),  # type: ignore[arg-type]
+            Shape("capsule", place, triple(stretch), "TZ", ("TZ",), waves=waves),
+            Shape(name, place, triple(stretch - 0.7), "TZ", ("TZ",), waves=waves),
         ]
     return nodules
 

@@ -95,7 +95,8 @@ def spoiled_gradient_echo(
     """Return the steady-state signal; T1 and TR in s, flip angle in degrees, no T2* decay."""
     angle = np.radians(flip_angle)
     e1 = np.exp(-repetition_time / t1)
-    return density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
+    signal: np.ndarray = density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
+    return signal
 
 
 def spin_echo(

@@ -215,4 +215,5 @@ def _columns(table: list[Tissue], *names: str) -> list[np.ndarray]:
 
 
 def _stored(signal: np.ndarray) -> np.ndarray:
-    return np.clip(np.rint(signal), 0, 32767).astype(np.uint16)
+    stored: np.ndarray = np.clip(np.rint(signal), 0, 32767).astype(np.uint16)
+    return stored

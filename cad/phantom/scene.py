@@ -111,7 +111,8 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
         """Return the filter of a field of this length that keeps white noise's variance."""
         shape = np.exp(-0.5 * k2 * length**2)
         full = 2 * (shape**2).sum() - (shape[..., 0] ** 2).sum()  # the half that rfftn leaves out
-        return (shape * np.sqrt(np.prod(size) / full)).astype(np.float32)
+        field: np.ndarray = (shape * np.sqrt(np.prod(size) / full)).astype(np.float32)
+        return field
 
     short, long = (kernel(length) for length in TEXTURE_MM)
     uneven = np.sqrt(1 - TEXTURE_LONG) * short + np.sqrt(TEXTURE_LONG) * long
@@ -210,7 +211,7 @@ class View:
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Return the mean over each voxel's points of a value per shape number; float32."""
-        mean = values.astype(np.float32)[self.points].mean(axis=0)
+        mean: np.ndarray = values.astype(np.float32)[self.points].mean(axis=0)
         return mean.reshape(self.grid.shape)
 
     def share(self, numbers: list[int]) -> np.ndarray:
@@ -246,7 +247,8 @@ class View:
         size = sum(step**2 for step in self.grid.spacing)
         wide = np.sqrt(thin**2 + slope**2 * size / 12.0)
         mean = wide / np.sqrt(1.0 + wide**2)
-        return thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean)
+        texture: np.ndarray = thin / wide * (np.exp(-0.5 * (self.field(3) / wide) ** 2) - mean)
+        return texture
 
     def distortion(self) -> np.ndarray | None:
         """Return how far (mm along y) each voxel of a diffusion image is shifted, (z, y, x)."""
@@ -268,7 +270,8 @@ class View:
             + (c[1] * y + c[4] * y**2)[None, :, None]
             + (c[2] * z)[:, None, None]
         )
-        return np.exp(log).astype(np.float32)
+        gain: np.ndarray = np.exp(log).astype(np.float32)
+        return gain
 
 
 def _linear_weights(axis: np.ndarray, origin: float, size: int) -> np.ndarray:

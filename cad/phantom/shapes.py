@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+# Amplitude, wave vector, phase.
+Wave = tuple[float, tuple[float, float, float], float]
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -39,7 +42,7 @@ class Shape:
     zone: str = ""
     within: tuple[str, ...] = ()
     angle: float = 0.0
-    waves: tuple[tuple[float, tuple[float, float, float], float], ...] = field(default=())
+    waves: tuple[Wave, ...] = field(default=())
     power: float = 2.0
     back: float = 1.0
     taper: float = 0.0
@@ -75,7 +78,7 @@ class Shape:
 
 def ripples(
     rng: np.random.Generator, amplitude: float, size: float, count: int = 3
-) -> tuple[tuple[float, tuple[float, float, float], float], ...]:
+) -> tuple[Wave, ...]:
     """Draw random surface waves with lengths of about ``size`` mm and more."""
     waves = []
     for _ in range(count):
@@ -134,3 +137,9 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
             inside &= allowed[part]
         part[inside] = number
     return out
+
+
+def triple(values: np.ndarray) -> tuple[float, float, float]:
+    """Return three numbers as plain floats."""
+    x, y, z = map(float, values)
+    return x, y, z

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cad.evaluation.tables import interval_text
+
 # Colours of the files; on a page each becomes the style sheet's variable of the same role.
 INK, DIM, LINE, PAPER = "#1c2024", "#5a646d", "#c9ced3", "#ffffff"
 MAIN, SECOND, THIRD = "#0b6fb8", "#c2571a", "#8a6d00"
@@ -151,12 +153,7 @@ def _arrays(part: dict[str, Any] | None, *names: str) -> list[np.ndarray] | None
 
 
 def _named(name: str, part: dict[str, Any] | None) -> str:
-    if not part or part.get("value") is None:
-        return name
-    text = f"{name} {part['value']:.3f}"
-    if part.get("lower") is not None and part.get("upper") is not None:
-        text += f" [{part['lower']:.3f}, {part['upper']:.3f}]"
-    return text
+    return name if not part or part.get("value") is None else f"{name} {interval_text(part)}"
 
 
 def _unit_square(axes: Any, x: str, y: str) -> None:

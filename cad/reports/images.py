@@ -329,7 +329,8 @@ def _grey(array: np.ndarray, low: float, high: float, first: int) -> np.ndarray:
     """Scale to 8-bit grey levels ``first``..255 over [low, high]; ``NO_VALUE`` where NaN."""
     scaled = (np.clip(array, low, high) - low) / max(high - low, 1e-12)
     grey = np.nan_to_num(np.rint(first + scaled * (255 - first)), nan=NO_VALUE)
-    return grey.astype(np.uint8)
+    shown: np.ndarray = grey.astype(np.uint8)
+    return shown
 
 
 def _tile(array: np.ndarray, columns: int) -> np.ndarray:

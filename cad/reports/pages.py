@@ -16,8 +16,8 @@ from cad.reports.figures import draw_figures, inline
 from cad.reports.images import SCALE_BAR_MM
 from cad.reports.plots import probability_text
 from cad.reports.tables import metric_tables
-from cad.reports.views import Patient, list_patients, study_views
-from cad.run_folder.results import Region, Results, read_results
+from cad.reports.views import PatientView, list_patients, study_views
+from cad.run_folder.results import RegionResult, Results, read_results
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -59,7 +59,7 @@ def write_report(run: Path) -> Path:
     return index
 
 
-def _patient_page(results: Results, patient: Patient) -> str:
+def _patient_page(results: Results, patient: PatientView) -> str:
     studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
     return _template("patient.html.j2").render(
@@ -78,7 +78,7 @@ def _patient_page(results: Results, patient: Patient) -> str:
     )
 
 
-def _index_page(results: Results, patients: list[Patient], figures: dict[str, Any]) -> str:
+def _index_page(results: Results, patients: list[PatientView], figures: dict[str, Any]) -> str:
     metrics = results.metrics
     return _template("index.html.j2").render(
         **_common(results),
@@ -132,7 +132,7 @@ def _common(results: Results) -> dict[str, Any]:
     }
 
 
-def _models(results: Results, regions: Iterable[Region]) -> list[dict[str, Any]]:
+def _models(results: Results, regions: Iterable[RegionResult]) -> list[dict[str, Any]]:
     """List the run's models that scored these regions, with their training."""
     said = results.run.get("model") or {}
     known = said.get("models") or {said.get("name"): said}

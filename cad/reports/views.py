@@ -26,7 +26,7 @@ from cad.reports.plots import (
     reason_bars,
 )
 from cad.run_folder import RunFolder
-from cad.run_folder.results import Reason, Region, Results
+from cad.run_folder.results import Reason, RegionResult, Results
 
 KEY_LAYERS = ("t2w", "adc", "enhancement")
 # Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
@@ -52,7 +52,7 @@ NOT_BENIGN = (
 class RegionView:
     """Hold a region as its card shows it."""
 
-    region: Region
+    region: RegionResult
     anchor: str
     action: str
     images: list[KeyImage]
@@ -82,11 +82,11 @@ class StudyView:
 
 
 @dataclass
-class Patient:
+class PatientView:
     """Hold what the index says of a patient, and what the patient's page is made from."""
 
     patient: str
-    regions: list[Region] = field(default_factory=list)
+    regions: list[RegionResult] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     missing: set[str] = field(default_factory=set)
 
@@ -96,7 +96,7 @@ class Patient:
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
 
     @property
-    def ranked(self) -> list[Region]:
+    def ranked(self) -> list[RegionResult]:
         """Sort the regions, most probable first; those without a probability last."""
         return sorted(self.regions, key=lambda r: -1.0 if r.probability is None else r.probability,
                       reverse=True)  # fmt: skip
@@ -108,7 +108,7 @@ class Patient:
         return next((value for value in known if value is not None), None)
 
     @property
-    def top(self) -> Region | None:
+    def top(self) -> RegionResult | None:
         """Return the region of highest probability."""
         return self.ranked[0] if self.regions and self.ranked[0].probability is not None else None
 
@@ -119,7 +119,7 @@ class Patient:
         Not the cohort's ``complete``, which says that every study has regions.
         """
         if self.top is None:
-            awaiting = any(f["reason"].startswith("awaiting ROI") for f in self.failures)
+            awaiting = any(f.get("status") == "awaiting ROI" for f in self.failures)
             return "awaiting ROI" if awaiting else "failed"
         if self.failures or any(r.probability is None for r in self.regions):
             return "scored in part"
@@ -131,22 +131,22 @@ class Patient:
         return sum(r.decision == decision for r in self.regions)
 
 
-def list_patients(results: Results) -> list[Patient]:
+def list_patients(results: Results) -> list[PatientView]:
     """List every patient that the run knows, by falling highest probability."""
-    found: dict[str, Patient] = {}
+    found: dict[str, PatientView] = {}
     for region in results.regions:
-        found.setdefault(region.patient, Patient(region.patient)).regions.append(region)
+        found.setdefault(region.patient, PatientView(region.patient)).regions.append(region)
     for failure in results.failures:
         patient = failure.get("participant_id", "")
         if patient:
-            found.setdefault(patient, Patient(patient)).failures.append(failure)
+            found.setdefault(patient, PatientView(patient)).failures.append(failure)
     return sorted(
         found.values(),
         key=lambda p: (-(p.top.probability or 0.0) if p.top else 1.0, p.patient),
     )
 
 
-def study_views(results: Results, patient: Patient) -> list[StudyView]:
+def study_views(results: Results, patient: PatientView) -> list[StudyView]:
     names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
     images = {name: _images(results.folder, name) for name in sorted(names)}
     viewers = _viewers([v for v in images.values() if isinstance(v, StudyImages)])
@@ -167,17 +167,12 @@ def study_views(results: Results, patient: Patient) -> list[StudyView]:
                 viewer=_with_regions(viewers.pop(0), own),
                 n_slices=len(shown.z_mm),
                 missing=missing,
-                notes=[n for n in map(str, shown.meta.get("notes", [])) if not _said(n)],
+                notes=list(map(str, shown.meta.get("notes", []))),
                 failures=failures,
                 alignments=alignments(shown),
             )
         )
     return views
-
-
-def _said(note: str) -> bool:
-    """Return whether a note only repeats that a modality is missing, as its study says anyway."""
-    return note.startswith("missing modality: ") or note.endswith(": its features are missing")
 
 
 def _study_of(failure: dict[str, str]) -> str:
@@ -208,7 +203,7 @@ def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
     return made
 
 
-def _with_regions(viewer: dict[str, Any], regions: list[Region]) -> dict[str, Any]:
+def _with_regions(viewer: dict[str, Any], regions: list[RegionResult]) -> dict[str, Any]:
     listed = [
         {
             "id": r.roi,
@@ -221,7 +216,7 @@ def _with_regions(viewer: dict[str, Any], regions: list[Region]) -> dict[str, An
     return {**viewer, "regions": listed}
 
 
-def _region_view(results: Results, region: Region, images: StudyImages | None) -> RegionView:
+def _region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
     known = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
     reasons: list[Reason] = results.reasons.get((region.study, region.roi), [])
@@ -250,7 +245,7 @@ def _no_curve(images: StudyImages | None) -> str:
     return "This study has no dynamic series." if absent else "No curve was measured here."
 
 
-def _action(region: Region, thresholds: tuple[float, float] | None) -> str:
+def _action(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
     """Say what a decision means for the region; one may be referred although its P is low."""
     low = thresholds and region.probability is not None and region.probability < thresholds[0]
     return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[region.decision]

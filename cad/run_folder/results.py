@@ -15,7 +15,7 @@ SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
 
 
 @dataclass(frozen=True)
-class Region:
+class RegionResult:
     """Hold one row of ``probabilities.csv``.
 
     Parameters
@@ -84,7 +84,7 @@ class Results:
         The run folder.
     run, metrics : dict
         ``run.json`` and ``metrics.json``; the latter empty where there is none.
-    regions : list of Region
+    regions : list of RegionResult
         In the order of ``probabilities.csv``.
     failures : list of dict
         Rows of ``failures.csv``.
@@ -95,11 +95,11 @@ class Results:
     folder: RunFolder
     run: dict[str, Any]
     metrics: dict[str, Any]
-    regions: list[Region]
+    regions: list[RegionResult]
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
 
-    def thresholds_of(self, region: Region) -> tuple[float, float] | None:
+    def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return P- and P+ of the model that scored a region."""
         models = (self.run.get("model") or {}).get("models") or {}
         stated = (models.get(region.model) or {}).get("thresholds")
@@ -164,7 +164,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
         raise CadError(f"not a readable table: {error}", file=path) from error
 
 
-def _region(row: dict[str, str], path: Path) -> Region:
+def _region(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
@@ -173,7 +173,7 @@ def _region(row: dict[str, str], path: Path) -> Region:
     if benign is not None and malignant is not None:
         named = (("benign", benign), ("malignant", malignant))
         plausible = [name for name, p in named if p > SET_ERROR]
-    return Region(
+    return RegionResult(
         patient=row["participant_id"],
         study=row["study_id"],
         roi=row["roi_id"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal, TypedDict
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from cad.run_folder.folder import RunFolder
 KEYS = ["participant_id", "study_id", "roi_id"]
 """What names a region."""
 
-FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint")
+FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
 PROBABILITY_COLUMNS = (
     *KEYS,
     "label",
@@ -39,6 +40,25 @@ PROBABILITY_COLUMNS = (
 EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
 
 
+class Explanation(TypedDict):
+    """Hold what one feature did to a region's decision value."""
+
+    rank: int
+    feature: str
+    value: float
+    delta: float
+    percentile: float
+
+
+class ExplanationRow(Explanation):
+    """Hold a row of ``explanations.csv``."""
+
+    participant_id: str
+    study_id: str
+    roi_id: str
+    unit: str
+
+
 @dataclass(frozen=True)
 class Failure:
     """Hold a row of ``failures.csv``: a study or a region that gave no result, and why."""
@@ -49,6 +69,7 @@ class Failure:
     stage: str
     reason: str
     hint: str = ""
+    status: Literal["failed", "awaiting ROI"] = "failed"
 
 
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -84,7 +105,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
 
 
-def write_explanations(folder: RunFolder, rows: Sequence[dict[str, object]]) -> None:
+def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
     """Write ``explanations.csv``."""
     write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
 
@@ -96,8 +117,9 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 def read_failures(folder: RunFolder) -> list[Failure]:
     """Read the rows of ``failures.csv``."""
-    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False)
-    return [Failure(*row) for row in table[list(FAILURE_COLUMNS)].itertuples(index=False)]
+    columns = list(FAILURE_COLUMNS)
+    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False, usecols=columns)
+    return [Failure(*row) for row in table[columns].itertuples(index=False)]
 
 
 def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:

@@ -67,19 +67,22 @@ class Table:
     @property
     def groups(self) -> np.ndarray:
         """Return the patient of every row."""
-        return self.keys["participant_id"].to_numpy(dtype=str)
+        patients: np.ndarray = self.keys["participant_id"].to_numpy(dtype=str)
+        return patients
 
     @property
     def sites(self) -> np.ndarray:
         """Return the site of every row's patient; empty where unknown."""
         if "site" not in self.labels:
             return np.full(len(self.labels), "")
-        return self.labels["site"].fillna("").to_numpy(str)
+        sites: np.ndarray = self.labels["site"].fillna("").to_numpy(str)
+        return sites
 
     @property
     def labelled(self) -> np.ndarray:
         """Tell which rows a learner can be trained on."""
-        return np.isfinite(self.y)
+        known: np.ndarray = np.isfinite(self.y)
+        return known
 
 
 @dataclass(frozen=True)

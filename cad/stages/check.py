@@ -45,7 +45,7 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
             problems.append(error)
             continue
         problems += check_study(study)
-        for note in study.notes:
+        for note in [*study.missing_notes, *study.notes]:
             notes.setdefault(note, []).append(ref.study_id)
     return problems, notes
 

@@ -15,7 +15,7 @@ from cad.evaluation.operating import OperatingChoice
 from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
 from cad.labels.consensus import reader_probabilities
-from cad.run_folder.tables import KEYS, Failure, scores_text
+from cad.run_folder.tables import KEYS, ExplanationRow, Failure, scores_text
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
 from cad.stages.outcome import take_out_of_fold
@@ -53,7 +53,7 @@ class Judged:
 
     results: pd.DataFrame
     metrics: dict[str, Any]
-    explanations: list[dict[str, Any]]
+    explanations: list[ExplanationRow]
     failures: list[Failure]
     notes: list[str]
     timings: dict[str, float]
@@ -102,10 +102,7 @@ def judge(
         Content of ``metrics.json``.
     """
     settings, table = loaded.settings, aggregated.table
-    codes = decide(probability, *thresholds)
-    called = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
-    called = np.where(outside & (called == "benign"), "refer", called)
-    called = np.where(np.isfinite(probability), called, "")
+    called = _called(probability, thresholds, outside)
     metrics = evaluate(
         table.labels.assign(
             probability=probability, decision_value=decision_value, decision=called
@@ -125,6 +122,16 @@ def judge(
     results["decision"] = called[own]
     results["warnings"] = ""
     return take_out_of_fold(results, metrics, len(results))
+
+
+def _called(
+    probability: np.ndarray, thresholds: tuple[Threshold, Threshold], outside: np.ndarray | bool
+) -> np.ndarray:
+    """Return the word of every region's decision, empty without a probability."""
+    codes = decide(probability, *thresholds)
+    called = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
+    called = np.where(outside & (called == "benign"), "refer", called)
+    return np.where(np.isfinite(probability), called, "")
 
 
 def _described(aggregated: Aggregated) -> pd.DataFrame:

@@ -62,7 +62,8 @@ class Loaded:
         if "site" not in people:
             return np.full(len(patients), "")
         site = people.drop_duplicates("participant_id").set_index("participant_id")["site"]
-        return patients.map(site).fillna("").to_numpy(str)
+        sites: np.ndarray = patients.map(site).fillna("").to_numpy(str)
+        return sites
 
 
 def load(
@@ -92,13 +93,19 @@ def load(
     return Loaded(settings, cohort, folder, options, kind, basis)
 
 
+class AwaitingRoi(CadError):
+    """Say that a study has no region yet; nothing is wrong with it."""
+
+
 def read_study_of(ref: StudyRef) -> Study:
     """Read one study's volumes and regions.
 
     Raises
     ------
+    AwaitingRoi
+        For a study without regions.
     CadError
-        For a study without regions, images that cannot be read, or values that no patient has.
+        For images that cannot be read, or values that no patient has.
     """
     from cad.imaging.plausibility import require_plausible, site_ranges
     from cad.imaging.study import Roi
@@ -109,7 +116,7 @@ def read_study_of(ref: StudyRef) -> Study:
         for row in ref.rois.itertuples()
     ]
     if not rois:
-        raise CadError(
+        raise AwaitingRoi(
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
     study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
@@ -139,5 +146,11 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
     where = f"{Path(error.file).name}: " if error.file else ""
     return Failure(
-        error.patient or patient, study, error.roi, stage, where + error.problem, error.hint
+        error.patient or patient,
+        study,
+        error.roi,
+        stage,
+        where + error.problem,
+        error.hint,
+        "awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
     )

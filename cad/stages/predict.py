@@ -22,7 +22,7 @@ from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle
 from cad.model.explanation import explanation_rows
 from cad.model.fold_features import Preparation
-from cad.run_folder.tables import KEYS, Failure
+from cad.run_folder.tables import KEYS, ExplanationRow, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
 from cad.stages.extract import Extracted
@@ -176,7 +176,7 @@ class Scores:
     """
 
     table: pd.DataFrame
-    explanations: list[dict[str, Any]] = field(default_factory=list)
+    explanations: list[ExplanationRow] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ from cad.labels.skill import reader_skill
 from cad.learners.rivals import rival_learners
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
-from cad.run_folder.tables import Failure
+from cad.run_folder.tables import ExplanationRow, Failure
 from cad.stages.aggregate import Aggregated
 from cad.stages.judge import Judged, judge
 from cad.stages.load import Loaded
@@ -155,10 +155,10 @@ def _rivals(
 
 def _explain(
     aggregated: Aggregated, folds: OutOfFold
-) -> tuple[list[dict[str, Any]], list[Failure]]:
+) -> tuple[list[ExplanationRow], list[Failure]]:
     """Return the explanations of every fold's regions, and the folds that could not be fitted."""
     table, source = aggregated.table, aggregated.source
-    explanations: list[dict[str, Any]] = []
+    explanations: list[ExplanationRow] = []
     failures = []
     for fold in folds.folds:
         if fold.error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from cad.cohort import read_cohort
+from cad.features.snapshot import snapshot
 from cad.features.table import extract
 from cad.imaging.study import Study
 from cad.phantom import simulate
@@ -43,8 +45,12 @@ def test_intensity_follows_the_decay(study: Study) -> None:
 def test_a_study_without_it_lacks_only_its_columns(study: Study, tmp_path: Path) -> None:
     settings = parse_settings(
         PipelineSettings,
-        {"name": "b", "features": {"modalities": ["adc", "hbv"], "families": ["intensity"]}},
+        {"name": "b", "features": {"modalities": ["adc", "hbv", "dce"], "families": ["intensity"]}},
     )
-    found = extract(replace(study, hbv=None), settings)
-    assert any("high-b" in note for note in found.notes)
-    assert not [c for c in found.rows.columns if c.startswith("hbv_")]
+    lacking = replace(study, hbv=None, dce=None)
+    found = extract(lacking, settings)
+    assert not [c for c in found.rows.columns if c.startswith(("hbv_", "dce_"))]
+    # A page names what every study should have by itself; only the optional image needs a note.
+    shown = json.loads(str(snapshot(lacking, found)["meta"]))
+    assert shown["missing"] == ["dce"]
+    assert shown["notes"] == ["no high-b diffusion image: its features are missing"]

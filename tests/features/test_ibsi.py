@@ -13,7 +13,7 @@ import SimpleITK as sitk
 from cad.features.haralick import AGGREGATIONS, HARALICK, haralick_features
 from cad.features.histogram import HISTOGRAM, histogram_features
 from cad.features.intensity import STATISTICS, statistics
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 
 STATISTIC_NAMES = {
     "var": "variance",
@@ -64,7 +64,7 @@ def test_every_value_of_the_digital_phantom(
     folder = shared_data / "ibsi"
     image = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "phantom_image.nii.gz")))
     mask = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "phantom_mask.nii.gz"))) > 0
-    region = Regions.from_masks([mask])
+    region = RegionVoxels.from_masks([mask])
     levels = region.values(image).astype(np.int64)
     n_levels = np.array([levels.max()])
     roi = dict(zip(STATISTICS, statistics(levels.astype(float), region.start)[0], strict=True))

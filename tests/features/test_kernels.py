@@ -13,7 +13,7 @@ from cad.features.haralick import AGGREGATIONS, HARALICK, directions, haralick_f
 from cad.features.haralick_map import haralick_map, haralick_windows
 from cad.features.histogram import HISTOGRAM, discretise, histogram_features
 from cad.features.intensity import STATISTICS, statistics
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import TextureSettings
 
@@ -27,7 +27,7 @@ def column(name: str) -> int:
 
 
 def texture(image: np.ndarray, mask: np.ndarray, aggregation: str = "3D_comb") -> np.ndarray:
-    region = Regions.from_masks([mask])
+    region = RegionVoxels.from_masks([mask])
     levels, n_levels = discretise(region.values(image), region.start, 8, None)
     return haralick_features(levels, n_levels, region, 1, aggregation)[0]
 
@@ -66,7 +66,7 @@ def test_values_that_are_no_numbers_are_left_out() -> None:
 @pytest.mark.parametrize("value", [0.0, 7.3, -2.1e6, 0.1])
 def test_a_constant_region_has_a_defined_value_everywhere(value: float) -> None:
     image = np.full(IMAGE.shape, value)
-    region = Regions.from_masks([MASK])
+    region = RegionVoxels.from_masks([MASK])
     found = dict(zip(STATISTICS, statistics(region.values(image), region.start)[0], strict=True))
     assert all(np.isfinite(v) for v in found.values())
     for name in ("variance", "skewness", "kurtosis", "iqr", "range", "mad", "rmad", "medad"):
@@ -131,7 +131,7 @@ def test_kirsch_agrees_with_eight_correlations() -> None:
 
 def test_one_slice_agrees_with_scikit_image() -> None:
     image = IMAGE[:1]
-    region = Regions.from_masks([np.ones(image.shape, bool)])
+    region = RegionVoxels.from_masks([np.ones(image.shape, bool)])
     levels, n_levels = discretise(region.values(image), region.start, 8, None)
     found = haralick_features(levels, n_levels, region, 1, "2_5D_avg")[0]
     matrix = graycomatrix(
@@ -183,14 +183,14 @@ def test_distances_multiply_the_directions() -> None:
     image = np.zeros((13, 23, 21))
     mask = np.zeros(image.shape, bool)
     image[::2, ::2, ::2], mask[::2, ::2, ::2] = IMAGE, MASK[:, :12, :11]
-    region = Regions.from_masks([mask])
+    region = RegionVoxels.from_masks([mask])
     levels, n_levels = discretise(region.values(image), region.start, 8, None)
     found = haralick_features(levels, n_levels, region, 2)[0]
     np.testing.assert_allclose(found, texture(IMAGE, MASK), rtol=1e-12)
 
 
 def test_bad_co_occurrence_settings_are_refused() -> None:
-    region = Regions.from_masks([MASK])
+    region = RegionVoxels.from_masks([MASK])
     levels, n_levels = discretise(region.values(IMAGE), region.start, 8, None)
     with pytest.raises(CadError, match="unknown aggregation"):
         haralick_features(levels, n_levels, region, 1, "4D")
@@ -206,11 +206,11 @@ def test_no_neighbours_is_missing_not_zero() -> None:
 
 def test_regions_do_not_disturb_each_other() -> None:
     other = np.roll(MASK, 3, axis=2)
-    regions = Regions.from_masks([MASK, other, MASK])
+    regions = RegionVoxels.from_masks([MASK, other, MASK])
     levels, n_levels = discretise(regions.values(IMAGE), regions.start, None, 11.0)
     found = haralick_features(levels, n_levels, regions)
     np.testing.assert_array_equal(found[0], found[2])
-    single = Regions.from_masks([other])
+    single = RegionVoxels.from_masks([other])
     one, n_one = discretise(single.values(IMAGE), single.start, None, 11.0)
     np.testing.assert_array_equal(found[1], haralick_features(one, n_one, single)[0])
 
@@ -220,14 +220,14 @@ def test_a_window_is_the_region_it_covers(dimension: str, reach: int) -> None:
     texture_settings = TextureSettings(bins=6, dimension=dimension)  # type: ignore[arg-type]
     image = Volume(IMAGE, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
     maps = haralick_map(image, MASK, texture_settings, radius=2, jobs=2)
-    region = Regions.from_masks([MASK])
+    region = RegionVoxels.from_masks([MASK])
     levels, n_levels = discretise(region.values(IMAGE), region.start, 6, None)
     whole = np.zeros(IMAGE.shape, np.int64)
     whole.reshape(-1)[region.index] = levels
     for z, y, x in np.argwhere(MASK)[::37]:
         box = np.zeros(IMAGE.shape, bool)
         box[max(z - reach, 0) : z + reach + 1, max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3] = True
-        one = Regions.from_masks([box & MASK])
+        one = RegionVoxels.from_masks([box & MASK])
         kind = "3D_comb" if dimension == "3D" else "2_5D_comb"
         expected = haralick_features(one.values(whole).astype(np.int64), n_levels, one, 1, kind)[0]
         found = [maps[name].array[z, y, x] for name in HARALICK]
@@ -235,7 +235,7 @@ def test_a_window_is_the_region_it_covers(dimension: str, reach: int) -> None:
 
 
 def test_threads_change_no_window() -> None:
-    region = Regions.from_masks([MASK])
+    region = RegionVoxels.from_masks([MASK])
     levels, n_levels = discretise(region.values(IMAGE), region.start, 16, None)
     one = haralick_windows(levels, int(n_levels[0]), region, jobs=1)
     np.testing.assert_array_equal(one, haralick_windows(levels, int(n_levels[0]), region, jobs=3))
@@ -244,7 +244,7 @@ def test_threads_change_no_window() -> None:
 def test_spheres_are_the_voxels_within_reach() -> None:
     centres = np.array([[5.0, 6.0, 3.0], [0.2, 11.4, 6.6]])
     spacing = (1.1, 0.9, 2.5)
-    found = Regions.spheres(centres, IMAGE.shape, spacing, 3.0)  # type: ignore[arg-type]
+    found = RegionVoxels.spheres(centres, IMAGE.shape, spacing, 3.0)  # type: ignore[arg-type]
     grid = np.stack(np.meshgrid(*(np.arange(n) for n in IMAGE.shape), indexing="ij"), axis=-1)
     for number, centre in enumerate(centres):
         gap = (grid - centre[::-1]) * np.array(spacing[::-1])
@@ -285,7 +285,7 @@ def test_extremes_are_the_cores() -> None:
     share = np.zeros((1, 4, 5))
     share[0, 1:3, 1:4] = 1.0
     share[0, 1:3, 0] = 0.2
-    regions = Regions.from_shares([share])
+    regions = RegionVoxels.from_shares([share])
     assert regions.core().index.tolist() == [6, 7, 8, 11, 12, 13]
     image = np.full((1, 4, 5), 10.0)
     image[0, 1, 0] = 500.0

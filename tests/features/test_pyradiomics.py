@@ -20,7 +20,7 @@ from cad.features.haralick import HARALICK, haralick_features
 from cad.features.haralick_map import haralick_windows
 from cad.features.histogram import HISTOGRAM, discretise, histogram_features
 from cad.features.intensity import STATISTICS, statistics
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.features.table import extract
 from cad.imaging.geometry import roi_in_grid
 from cad.imaging.study import Roi, Study
@@ -80,7 +80,7 @@ def compare(image: Volume, mask: np.ndarray, bins: int | None, width: float | No
 
     image = image.with_array(image.array.astype(np.float64))
     how = {"binCount": bins} if bins else {"binWidth": width}
-    region = Regions.from_masks([mask])
+    region = RegionVoxels.from_masks([mask])
     values = region.values(image.array)
     levels, n_levels = discretise(values, region.start, bins, width)
     first = dict(zip(STATISTICS, statistics(values, region.start)[0], strict=True))
@@ -172,7 +172,7 @@ def test_windows_are_those_of_voxel_mode(counted: Callable[[int, str], None]) ->
     for name in ("Contrast", "JointEntropy", "Imc1", "Correlation"):
         measured.enableFeatureByName(name)
     theirs = measured.execute()
-    region = Regions.from_masks([mask])
+    region = RegionVoxels.from_masks([mask])
     levels, n_levels = discretise(region.values(array), region.start, 12, None)
     ours = haralick_windows(levels, int(n_levels[0]), region, 2, 1, "3D_avg")
     for name, map_image in theirs.items():

@@ -7,7 +7,7 @@ import pytest
 
 from cad.features.images import Prepared
 from cad.features.measure import measure
-from cad.features.regions import Regions
+from cad.features.regions import RegionVoxels
 from cad.features.table import _unfit_notes
 from cad.imaging.study import Roi
 from cad.imaging.volume import Volume
@@ -32,13 +32,13 @@ def prepared() -> Prepared:
 
 
 @pytest.fixture
-def regions() -> Regions:
+def regions() -> RegionVoxels:
     upper = np.zeros((1, 4, 6), bool)
     upper[0, :2] = True
-    return Regions.from_masks([upper, ~upper])
+    return RegionVoxels.from_masks([upper, ~upper])
 
 
-def test_counted_by_hand(prepared: Prepared, regions: Regions) -> None:
+def test_counted_by_hand(prepared: Prepared, regions: RegionVoxels) -> None:
     found = measure(prepared, regions, FeatureSettings())
     assert found["dce_tofts_ktrans_mean"][0] == np.arange(2, 12).mean()
     assert found["dce_tofts_ktrans_minimum"][0] == 2
@@ -48,13 +48,13 @@ def test_counted_by_hand(prepared: Prepared, regions: Regions) -> None:
     np.testing.assert_array_equal(found["dce_semi_wash_in_mean"], [5.5, 17.5])
 
 
-def test_fit_quality_is_of_all_voxels(prepared: Prepared, regions: Regions) -> None:
+def test_fit_quality_is_of_all_voxels(prepared: Prepared, regions: RegionVoxels) -> None:
     found = measure(prepared, regions, FeatureSettings())
     np.testing.assert_allclose(found["dce_tofts_did_not_fit_mean"], [2 / 12, 10 / 12])
     np.testing.assert_array_equal(found["dce_tofts_r2_median"], [5.5, 17.5])
 
 
-def test_the_note_counts_them(prepared: Prepared, regions: Regions) -> None:
+def test_the_note_counts_them(prepared: Prepared, regions: RegionVoxels) -> None:
     notes = _unfit_notes(prepared, regions, [Roi("L1", 1, "PZ"), Roi("L2", 2, "TZ")])
     assert notes == [
         "tofts: voxels that did not fit are left out of the statistics of ROI "

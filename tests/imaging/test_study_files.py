@@ -122,7 +122,9 @@ def test_a_missing_modality_is_noted(folder):
     image_path(folder, "sub-01", "dce").unlink()
     found = read(folder)
     assert found.dce is None
-    assert found.notes == ["missing modality: DCE"]
+    assert found.missing == ("dce",)
+    assert found.missing_notes == ["missing modality: DCE"]
+    assert found.notes == []
 
 
 def test_no_modality_at_all_is_refused(folder):

@@ -59,7 +59,8 @@ def spgr_signal(
     """
     angle = np.deg2rad(flip_angle)
     e1 = np.exp(-repetition_time * np.asarray(r1, float))
-    return np.asarray(s0) * np.sin(angle) * (1 - e1) / (1 - e1 * np.cos(angle))
+    signal: np.ndarray = np.asarray(s0) * np.sin(angle) * (1 - e1) / (1 - e1 * np.cos(angle))
+    return signal
 
 
 def signal_from_concentration(
@@ -128,7 +129,8 @@ def concentration_from_signal(
     x = np.where(x < 1, x, np.nan)
     e1 = (1 - x) / (1 - x * np.cos(angle))
     rate = -np.log(e1) / repetition_time
-    return (rate - r10[..., None]) / relaxivity
+    concentration: np.ndarray = (rate - r10[..., None]) / relaxivity
+    return concentration
 
 
 def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.ndarray:
@@ -153,4 +155,5 @@ def baseline_signal(signal: np.ndarray, n_baseline: int, skip: int = 0) -> np.nd
             f"no frame before the bolus: {n_baseline} baseline frames, {skip} of them skipped",
             hint="the series must start before the injection arrives",
         )
-    return np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float)
+    baseline: np.ndarray = np.asarray(signal)[..., skip:n_baseline].mean(axis=-1, dtype=float)
+    return baseline

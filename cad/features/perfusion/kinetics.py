@@ -92,7 +92,8 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     """
     thinned = signals[:, :: max(signals.shape[1] // _REFERENCE_VOXELS, 1)].astype(float)
     cut = int(_TRIM * thinned.shape[1])
-    return np.sort(thinned, axis=1)[:, cut : thinned.shape[1] - cut].mean(axis=1)
+    trimmed: np.ndarray = np.sort(thinned, axis=1)[:, cut : thinned.shape[1] - cut].mean(axis=1)
+    return trimmed
 
 
 def t1_map(

@@ -85,7 +85,8 @@ def extended_tofts(ktrans: float, ve: float, vp: float, inlet: InputFunction) ->
     """Return the tissue concentration (mM) at the frames: Tofts plus vp cp(t), OSIPI ETM."""
     if not ve > 0:
         raise CadError(f"ve must be positive, found {ve:g}")
-    return _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
+    curve: np.ndarray = _curves("extended_tofts", np.array([[ktrans, ve, vp]]), _grid(inlet))[0]
+    return curve
 
 
 def brix(
@@ -112,7 +113,8 @@ def brix(
     Med 33 (1995) 506.
     """
     grid = _brix_grid(times, arrival)
-    return _curves("brix", np.array([[amplitude, kep, kel]]), grid)[0]
+    curve: np.ndarray = _curves("brix", np.array([[amplitude, kep, kel]]), grid)[0]
+    return curve
 
 
 def fit_tofts(curves: np.ndarray, inlet: InputFunction, refine: bool = False) -> KineticFit:
