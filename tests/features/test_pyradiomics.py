@@ -144,9 +144,12 @@ def test_real_regions(real_study: Study, counted: Callable[[int, str], None]) ->
 def test_real_regions_are_plausible(real_study: Study, settings: PipelineSettings) -> None:
     found = extract(real_study, settings)
     assert not found.failures
-    assert np.isfinite(found.rows.iloc[:, 2:].to_numpy(float)).all()
+    values = found.rows.iloc[:, 2:]
+    missing = set(values.columns[~np.isfinite(values.to_numpy(float)).all(axis=0)])
+    # Kinetics say nothing of a region where less than half of the voxels fit.
+    assert all(name.startswith(("dce_tofts_", "dce_extended_", "dce_brix_")) for name in missing)
     assert found.rows["adc_intensity_median"].between(600, 1800).all()
-    assert found.rows["dce_tofts_ktrans_median"].between(0.005, 1.0).all()
+    assert found.rows["dce_tofts_ktrans_median"].dropna().between(0.005, 1.0).all()
     for curve in found.curves.values():
         assert curve.signal[-5:].mean() > 1.1 * curve.signal[:3].mean()
 

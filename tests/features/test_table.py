@@ -31,11 +31,14 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     assert set(names) <= set(FEATURES)
     # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
-    usual = {n for n in FEATURES if not n.startswith(("dce_t1_", "size_", "position_"))}
+    # The high-b image is not asked for by default.
+    other = ("dce_t1_", "size_", "position_", "hbv_")
+    usual = {n for n in FEATURES if not n.startswith(other)}
     assert {n for n in usual if not counts_voxels(n)} == set(names)
     every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
     more = extract(study, with_features(counting=True, families=get_args(every)))
-    assert {n for n in FEATURES if not n.startswith("dce_t1_")} == set(more.rows.columns[2:])
+    absent = ("dce_t1_", "hbv_")
+    assert {n for n in FEATURES if not n.startswith(absent)} == set(more.rows.columns[2:])
     names_all = list(more.rows.columns[2:])
     assert names_all == [n for n in FEATURES if n in set(names_all)]
     assert names == [n for n in FEATURES if n in set(names)]
@@ -79,12 +82,13 @@ def test_values_are_those_of_the_own_grid(study: Study, settings: PipelineSettin
     )
 
 
-def test_an_absent_modality_is_a_note_and_no_columns(
+def test_an_absent_modality_is_said_and_has_no_columns(
     study: Study, settings: PipelineSettings
 ) -> None:
-    found = extract(replace(study, dce=None), settings)
+    lacking = replace(study, dce=None)
+    found = extract(lacking, settings)
     assert not [c for c in found.rows if c.startswith("dce_")]
-    assert any("dynamic series" in note for note in found.notes)
+    assert "dce" in lacking.missing  # what a page says
     assert not found.failures
     with pytest.raises(CadError, match="none of the images"):
         extract(replace(study, dce=None, adc=None, t2w=None), settings)
