@@ -12,7 +12,7 @@ from cad.experiments import Options
 from cad.experiments.amirou2014 import (
     REJECT_COSTS,
     THETA,
-    Problem,
+    DataSet,
     _one_seed,
     _row,
     covertype,
@@ -90,7 +90,7 @@ def test_forced_decisions_and_rejects_account_for_every_error() -> None:
     rng = np.random.default_rng(1)
     y = (np.arange(300) % 2).astype(float)
     X = rng.normal(size=(300, 2)) + 1.5 * y[:, None]
-    problem = Problem("test", X, y, 100, 200, 0.5, (-1, -1), (0, 1), ("a", "b"))
+    problem = DataSet("test", X, y, 100, 200, 0.5, (-1, -1), (0, 1), ("a", "b"))
     rows = pd.DataFrame(_one_seed(problem, 1.0, 0)).query("rule == 'cost-based' and theta == 1")
     assert len(rows) == len(REJECT_COSTS)
     assert (rows["spared errors"] <= rows["reject rate"]).all()
