@@ -137,12 +137,13 @@ def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFram
     if cohort is None or run is None:
         return ablation_of(simulated(0))
     from cad.cohort import read_cohort
+    from cad.features.provenance import is_feature
 
     tables = read_cohort(cohort)
     features = pd.read_parquet(run / "features.parquet")
     keys = ["participant_id", "roi_id"]
     rois = features[keys].merge(tables.rois, on=keys, how="left")
-    X = features.drop(columns=[*keys, "study_id"]).to_numpy(dtype=float)
+    X = features[list(filter(is_feature, features.columns))].to_numpy(dtype=float)
     return _ablation(X, rois, tables.scores.merge(rois[keys], on=keys), 2)
 
 

@@ -1,8 +1,8 @@
-"""Draws the two figures of docs/maps.md from the real study ProstateX-0218.
+"""Draw the three figures of docs/maps.md from the real study ProstateX-0218.
 
 ``python -m benchmarks.maps_figure [docs]`` imports the DICOM series beside the project by the
-shipped rules, computes the maps, writes ``maps.png`` and ``registration.png`` and prints the
-numbers that the page quotes.
+shipped rules, computes the maps, writes ``maps.png``, ``texture.png`` and ``registration.png`` and
+prints the numbers that the page quotes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import numpy as np
 from PIL import Image
 
 from cad.clinic.importer import import_source
+from cad.features.haralick_map import haralick_map
+from cad.features.images import crop
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.perfusion.t1 import fit_t1
 from cad.imaging.geometry import resample_image, resample_mask
@@ -29,7 +31,7 @@ from cad.imaging.registration import Registration, align_study, dce_reference
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import read_study
 from cad.imaging.volume import Volume
-from cad.settings import PerfusionSettings
+from cad.settings import PerfusionSettings, TextureSettings
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
@@ -45,6 +47,7 @@ TISSUES = {
     "gluteal muscle": (slice(4, 9), slice(130, 145), slice(105, 125)),
     "obturator muscle": (slice(7, 10), slice(70, 85), slice(48, 53)),
 }
+TEXTURES = ("contrast", "correlation", "joint_entropy")
 PANELS = (
     ("t1", "T1 (s)", 0.0, 3.0),
     ("tofts_ktrans", "Ktrans (1/min)", 0.0, 0.3),
@@ -80,6 +83,24 @@ def draw_maps(study: Study, maps: PerfusionMaps, path: Path) -> None:
             ax.axis("off")
             if outlines[z].any():
                 ax.contour(outlines[z][WINDOW], levels=[0.5], colors="red", linewidths=0.7)
+    _save(fig, path)
+
+
+def draw_texture(study: Study, path: Path) -> None:
+    """Draw T2 and three co-occurrence features of a sliding window over it."""
+    assert study.t2w is not None
+    part = (slice(9, 12), slice(110, 220), slice(110, 240))
+    image = crop(study.t2w, part)
+    settings = TextureSettings(bins=16, dimension="2D")
+    maps = haralick_map(image, np.ones(image.shape, bool), settings, radius=3)
+    shown = [("T2", image.array)]
+    shown += [(name.replace("_", " "), maps[name].array) for name in TEXTURES]
+    fig, axes = plt.subplots(1, len(shown), figsize=(13, 3.6), layout="constrained")
+    for ax, (title, array) in zip(axes, shown, strict=True):
+        low, high = np.nanpercentile(array[1], (2, 98))
+        ax.imshow(array[1], cmap="gray" if title == "T2" else "viridis", vmin=low, vmax=high)
+        ax.set_title(title, fontsize=9)
+        ax.axis("off")
     _save(fig, path)
 
 
@@ -190,6 +211,7 @@ def main() -> None:
             print(found.note)
         print_numbers(study, aligned, maps)
         draw_maps(study, maps, out / "maps.png")
+        draw_texture(study, out / "texture.png")
         draw_registration(study, aligned, done, out / "registration.png")
 
 

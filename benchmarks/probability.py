@@ -35,6 +35,7 @@ from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.rivals import compare_with_rivals
 from cad.evaluation.tables import to_markdown
 from cad.experiments.mesejo2016 import read_lesions
+from cad.features.provenance import is_feature
 from cad.labels.consensus import malignant, reader_labels
 from cad.labels.latent import dawid_skene, glad
 from cad.labels.pooled import MeanReaders, PooledReaders
@@ -113,7 +114,7 @@ def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
     labels = labels.assign(truth=malignant(rois, isup_min))
     rows = features[REGION].merge(labels, on=REGION, how="left")
     use = rows["p"].notna().to_numpy()
-    X = features.drop(columns=[*REGION, "study_id"]).to_numpy(float)[use]
+    X = features[list(filter(is_feature, features.columns))].to_numpy(float)[use]
     rows = rows[use]
     columns = (rows[name].to_numpy(float) for name in ("p", "eta", "truth"))
     return CohortArrays(X, *columns, rows["participant_id"].to_numpy(str))
