@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PART_SUFFIX = ".part"
+JsonObject = dict[str, Any]
+"""Content of a JSON file, or what becomes one: where types end."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pandas as pd
 
@@ -17,6 +16,7 @@ from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
 from cad.execution.task import StudyTask
+from cad.files import JsonObject
 from cad.learners.warm import warm
 from cad.model.bundle import load_bundle
 from cad.phantom import simulate
@@ -166,9 +166,7 @@ def aggregate_cohort(
         return aggregate(loaded, extract(loaded, measured))
 
 
-def compare_models(
-    a: str, b: str, root: Path, out: Path, options: ExecutionOptions
-) -> dict[str, Any]:
+def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
     """Score one cohort with two models: paired differences, calibration, changed decisions.
 
     Returns
@@ -185,7 +183,7 @@ def compare_models(
 
 def compare_pipelines(
     pipelines: list[str], root: Path, out: Path, options: ExecutionOptions
-) -> dict[str, Any]:
+) -> JsonObject:
     """Validate several pipelines on the same folds of one cohort and compare them.
 
     Returns

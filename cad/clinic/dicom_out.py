@@ -31,7 +31,7 @@ from cad.clinic.source import SourceImages, source_images
 from cad.clinic.sr_reader import PROBABILITY, read_report
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
-from cad.files import write_atomic
+from cad.files import JsonObject, write_atomic
 from cad.imaging.geometry import roi_in_grid
 from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi, Study
@@ -116,7 +116,7 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
 
 
 def study_objects(
-    study: StudyRef, rows: pd.DataFrame, medians: dict[str, dict[str, Any]], run: dict[str, Any]
+    study: StudyRef, rows: pd.DataFrame, medians: dict[str, JsonObject], run: JsonObject
 ) -> tuple[Dataset, Dataset]:
     """Make the SEG and the SR of one study.
 
@@ -175,7 +175,7 @@ def _masks(study: StudyRef, scored: pd.DataFrame, source: SourceImages) -> list[
     return [roi_in_grid(holder, roi, source.grid).array for roi in rois]
 
 
-def _identity(study: StudyRef, scored: pd.DataFrame, run: dict[str, Any]) -> str:
+def _identity(study: StudyRef, scored: pd.DataFrame, run: JsonObject) -> str:
     """Return what the objects say, as a hash that their UIDs are made from."""
     said = scored[["roi_id", "probability", "decision"]].to_csv(index=False)
     who = json.dumps([study.study_id, _algorithm(run)], sort_keys=True)
@@ -186,14 +186,14 @@ def _uid(identity: str, *parts: object) -> str:
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
 
 
-def _with_own_model(run: dict[str, Any], scored: pd.DataFrame) -> dict[str, Any]:
+def _with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
     """Return the run's record with the one of its models that scored this study."""
     models = (run.get("model") or {}).get("models") or {}
     own = models.get(scored["model"].iloc[0]) if "model" in scored else None
     return {**run, "model": own} if own else run
 
 
-def _algorithm(run: dict[str, Any]) -> tuple[str, str, list[str]]:
+def _algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
     """Return name, version and the statements that qualify its numbers."""
     model = run.get("model") or {}
     training = model.get("training") or {}
@@ -256,8 +256,8 @@ def _segmentation(
 def _report(
     study: StudyRef,
     scored: pd.DataFrame,
-    medians: dict[str, dict[str, Any]],
-    run: dict[str, Any],
+    medians: dict[str, JsonObject],
+    run: JsonObject,
     source: SourceImages,
     seg: highdicom.seg.Segmentation,
     identity: str,
@@ -302,8 +302,8 @@ def _report(
 def _group(
     study: StudyRef,
     row: Any,
-    measured: dict[str, Any],
-    run: dict[str, Any],
+    measured: JsonObject,
+    run: JsonObject,
     seg: highdicom.seg.Segmentation,
     source_series: str,
     number: int,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.imaging.nifti import read_sidecar, read_volume
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Volume
@@ -86,7 +86,7 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
 
 
 def _enhanced(
-    volume: Volume, planes: tuple[int, ...], uid: str, sidecar: dict[str, Any], patient_id: str
+    volume: Volume, planes: tuple[int, ...], uid: str, sidecar: JsonObject, patient_id: str
 ) -> Dataset:
     """Return the header of a multi-frame object whose frame k lies at z index ``planes[k]``."""
     header = _header(volume, 0, uid, sidecar, patient_id)
@@ -109,7 +109,7 @@ def _enhanced(
     return header
 
 
-def _header(volume: Volume, z: int, uid: str, sidecar: dict[str, Any], patient_id: str) -> Dataset:
+def _header(volume: Volume, z: int, uid: str, sidecar: JsonObject, patient_id: str) -> Dataset:
     header = Dataset()
     header.file_meta = FileMetaDataset()
     header.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian

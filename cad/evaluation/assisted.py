@@ -19,7 +19,6 @@ reader's many equal scores leave the order to it (docs/evidence.md has what each
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
@@ -29,6 +28,7 @@ from cad.evaluation.intervals import Interval, clustered_auc
 from cad.evaluation.logistic import fit_logistic
 from cad.evaluation.metrics import CLIP
 from cad.evaluation.mrmc import MRMC, obuchowski_rockette
+from cad.files import JsonObject
 
 FEW = 5  # regions of each class with histology, below which nothing is fitted
 LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
@@ -87,12 +87,12 @@ class Combinations:
         note = f"reader {reader} is not among those the model knows: an average reader's weights"
         return self.anyone.probability(score, classifier), note
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the JSON form, for a model bundle."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Combinations:
+    def from_dict(cls, content: JsonObject) -> Combinations:
         """Return the value that :meth:`as_dict` wrote."""
         readers = {name: Combination(**part) for name, part in content["readers"].items()}
         return cls(readers, Combination(**content["anyone"]))

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from cad.errors import CadError
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.metrics import auc, consensus_truth
+from cad.files import JsonObject
 
 SCHEMES = ("between", "within")
 SIGNIFICANT = 0.05
@@ -105,7 +106,7 @@ class PermutationNull:
     against: str
     schemes: dict[str, NullScheme]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the form of ``metrics.json``, the schemes beside the other keys."""
         own = {"observed": self.observed, "n": self.n, "against": self.against}
         return {**own, **{name: asdict(part) for name, part in self.schemes.items()}}

@@ -10,13 +10,13 @@ of decisions by thresholds that were chosen without the decided patient.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from cad.errors import CadError
 from cad.evaluation.intervals import Interval, clustered_share, share_design_effect
 from cad.evaluation.reject import decide
+from cad.files import JsonObject
 from cad.settings import DecisionSettings
 
 
@@ -78,12 +78,12 @@ class OperatingChoice:
         """Return the lower and upper threshold, as ``reject.decide`` takes them."""
         return self.benign.threshold, self.malignant.threshold
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the JSON form, for a model bundle."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> OperatingChoice:
+    def from_dict(cls, content: JsonObject) -> OperatingChoice:
         """Return the value that :meth:`as_dict` wrote, through JSON or not."""
         return cls(_side(content["benign"]), _side(content["malignant"]), content["refer"])
 
@@ -100,7 +100,7 @@ class OperatingChoice:
         return "; ".join(parts) + "."
 
 
-def _side(content: dict[str, Any]) -> Side:
+def _side(content: JsonObject) -> Side:
     parts = {
         name: {k: float("nan") if v is None else v for k, v in content[name].items()}
         for name in ("observed", "validated")

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.imaging.study_files import image_path
 from cad.settings import PipelineSettings
 
@@ -96,7 +97,7 @@ def is_feature(column: str) -> bool:
     return column not in ("participant_id", "study_id", "roi_id") and not column.startswith(PREFIX)
 
 
-def summary(table: pd.DataFrame) -> dict[str, Any]:
+def summary(table: pd.DataFrame) -> JsonObject:
     """Summarise the provenance of training rows, for a model's metadata (JSON).
 
     Returns
@@ -104,7 +105,7 @@ def summary(table: pd.DataFrame) -> dict[str, Any]:
     dict
         By column without the prefix: the sorted values of a text, [least, largest] of a number.
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for column in table.columns:
         if not column.startswith(PREFIX) or column.endswith(_OF_REGION):
             continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from cad.features.table import StudyFeatures
+from cad.files import JsonObject
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.modality import MODALITIES
 from cad.imaging.registration import Registration
@@ -129,7 +129,7 @@ def _labels(study: Study, grid: Volume) -> np.ndarray:
 
 def _describe(
     study: Study, features: StudyFeatures, roi_id: str, label: int, labels: np.ndarray
-) -> dict[str, Any]:
+) -> JsonObject:
     index = np.argwhere(labels == min(label, 255))
     centre = [int(v) for v in np.median(index, axis=0)] if len(index) else None
     volume = None

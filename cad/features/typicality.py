@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.imaging.modality import MODALITIES
 
 # Share of held-out training regions that may be flagged; aimed below the 5 % that are promised,
@@ -193,7 +194,7 @@ class Typicality:
             found.append(Judgement(max(ratio.values(), default=0.0), deviations, features))
         return found
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return content for a model's metadata (JSON)."""
         return {
             "features": list(self.features),

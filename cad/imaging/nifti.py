@@ -16,7 +16,7 @@ import numpy as np
 import SimpleITK as sitk
 
 from cad.errors import CadError
-from cad.files import write_atomic
+from cad.files import JsonObject, write_atomic
 from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -129,9 +129,9 @@ def read_dynamic(path: Path) -> Dynamic:
         raise error.at(file=path) from error
 
 
-def write_dynamic(path: Path, dynamic: Dynamic, sidecar: dict[str, Any] | None = None) -> None:
+def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = None) -> None:
     """Write a dynamic series and its sidecar; ``sidecar`` adds further entries."""
-    entries: dict[str, Any] = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
+    entries: JsonObject = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
     if dynamic.repetition_time is not None:
         entries["RepetitionTime"] = float(dynamic.repetition_time)
     if dynamic.flip_angle is not None:
@@ -145,7 +145,7 @@ def sidecar_path(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
 
 
-def read_sidecar(path: Path) -> dict[str, Any]:
+def read_sidecar(path: Path) -> JsonObject:
     """Return the sidecar of an image; empty when there is none."""
     sidecar = sidecar_path(path)
     try:
@@ -159,13 +159,13 @@ def read_sidecar(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_sidecar(path: Path, entries: dict[str, Any]) -> None:
+def write_sidecar(path: Path, entries: JsonObject) -> None:
     """Write the sidecar of an image."""
     text = json.dumps(entries, indent=2, sort_keys=True) + "\n"
     write_atomic(sidecar_path(path), text.encode())
 
 
-def _number(sidecar: dict[str, Any], key: str, path: Path) -> float | None:
+def _number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     value = sidecar.get(key)
     if value is None:
         return None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cad.errors import CadError
-from cad.imaging.diffusion import fit_adc
+from cad.imaging.diffusion import fit_adc, high_b
+from cad.imaging.modality import HBV
 from cad.imaging.registration import Registration, align_study
 from cad.imaging.study import Study
 from cad.settings import ImageSettings
 
 
-def prepare_study(study: Study, settings: ImageSettings) -> tuple[Study, list[Registration]]:
+def prepare_study(
+    study: Study, settings: ImageSettings, modalities: Sequence[str] = ()
+) -> tuple[Study, list[Registration]]:
     """Return a study ready to be measured; the one given is left as it is.
 
     Parameters
@@ -20,12 +24,14 @@ def prepare_study(study: Study, settings: ImageSettings) -> tuple[Study, list[Re
         As read.
     settings : ImageSettings
         ``registration``; T2 standardisation is a step of its own.
+    modalities : sequence of str
+        Images that will be measured; the high-b image is made only when it is one of them.
 
     Returns
     -------
     prepared : Study
-        With an ADC map fitted from diffusion images where it had none, and aligned images where
-        asked for; its notes say what was done.
+        With an ADC map, and the high-b image where it is wanted, fitted from diffusion images where
+        it had none, and aligned images where asked for; its notes say what was done.
     registrations : list of Registration
         Empty without registration or without a T2 image.
     """
@@ -36,6 +42,12 @@ def prepare_study(study: Study, settings: ImageSettings) -> tuple[Study, list[Re
             out.notes += notes
         except CadError as error:
             out.notes.append(f"no ADC map: {error.problem}")
+    if HBV.name in modalities and out.hbv is None and out.diffusion:
+        try:
+            out.hbv, notes = high_b(out.diffusion)
+            out.notes += notes
+        except CadError as error:
+            out.notes.append(f"no {HBV.title}: {error.problem}")
     if settings.registration == "none":
         return out, []
     if out.t2w is None:

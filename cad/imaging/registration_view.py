@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from skimage.feature import canny
 
+from cad.files import JsonObject
 from cad.imaging.geometry import resample_image
 from cad.imaging.registration import Registration
 from cad.imaging.volume import Volume
@@ -16,9 +15,7 @@ EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 
 
-def registration_view(
-    found: Registration, fixed: Volume, z: int
-) -> tuple[dict[str, Any], np.ndarray]:
+def registration_view(found: Registration, fixed: Volume, z: int) -> tuple[JsonObject, np.ndarray]:
     """Return numbers and pictures of one alignment.
 
     Parameters

@@ -19,11 +19,11 @@ import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.imaging.drawn import require_measurable
 from cad.imaging.geometry import overlaps
 from cad.imaging.modality import MODALITIES, Modality
@@ -163,7 +163,7 @@ def write_study(folder: Path, study: Study) -> None:
     for index, (flip_angle, volume) in enumerate(study.vfa, start=1):
         path = vfa_path(folder, name, index)
         write_volume(path, volume)
-        entries: dict[str, Any] = {"FlipAngle": float(flip_angle)}
+        entries: JsonObject = {"FlipAngle": float(flip_angle)}
         if study.vfa_repetition_time is not None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         write_sidecar(path, entries)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.files import parquet_bytes, write_atomic
+from cad.files import JsonObject, parquet_bytes, write_atomic
 from cad.model.state import dump_state, load_state
 
 SCHEMA_VERSION = 1
@@ -51,7 +51,7 @@ class Bundle:
 
     name: str
     estimator: Any
-    metadata: dict[str, Any]
+    metadata: JsonObject
     reference_X: np.ndarray
     reference_probability: np.ndarray
     training: pd.DataFrame
@@ -66,7 +66,7 @@ class Bundle:
 def save_bundle(
     folder: Path,
     estimator: Any,
-    metadata: dict[str, Any],
+    metadata: JsonObject,
     card: str,
     reference_X: np.ndarray,
     training: pd.DataFrame,

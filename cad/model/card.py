@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ import pandas as pd
 from cad import __version__
 from cad.evaluation.measures import MEASURES
 from cad.evaluation.tables import interval_text, to_markdown
+from cad.files import JsonObject
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
 
@@ -46,11 +46,11 @@ def metadata(
     label_counts: dict[str, int] | None,
     participants: pd.DataFrame,
     simulated: bool,
-    metrics: dict[str, Any],
-    typicality: dict[str, Any] | None,
-    provenance: dict[str, Any],
+    metrics: JsonObject,
+    typicality: JsonObject | None,
+    provenance: JsonObject,
     parents: list[str],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the metadata of a bundle (``metadata.json``).
 
     Parameters
@@ -99,7 +99,7 @@ def metadata(
     }
 
 
-def _columns(names: list[str], units: dict[str, str]) -> dict[str, Any]:
+def _columns(names: list[str], units: dict[str, str]) -> JsonObject:
     return {
         "features": names,
         "units": {name: units.get(name, "") for name in names},
@@ -107,9 +107,7 @@ def _columns(names: list[str], units: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _cohort(
-    features: pd.DataFrame, labels: pd.DataFrame, participants: pd.DataFrame
-) -> dict[str, Any]:
+def _cohort(features: pd.DataFrame, labels: pd.DataFrame, participants: pd.DataFrame) -> JsonObject:
     truth = labels["truth"].to_numpy(float)
     sites = participants["site"].astype(str).value_counts() if "site" in participants else {}
     return {
@@ -124,7 +122,7 @@ def _cohort(
     }
 
 
-def card(meta: dict[str, Any]) -> str:
+def card(meta: JsonObject) -> str:
     """Return the model's card, Markdown."""
     training = meta["training"]
     learner = meta["pipeline"]["learner"]
@@ -171,7 +169,7 @@ def card(meta: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _rivals(found: dict[str, Any]) -> list[str]:
+def _rivals(found: JsonObject) -> list[str]:
     """Return what else learned from the same labels on the same folds."""
     rows = [
         {
@@ -192,7 +190,7 @@ def _told(counts: dict[str, int] | None) -> list[str]:
     return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
 
 
-def _marked(typicality: dict[str, Any] | None) -> str:
+def _marked(typicality: JsonObject | None) -> str:
     if typicality is None:
         return "Too few patients to say which new regions are unlike the training cohort."
     return (
@@ -211,7 +209,7 @@ def _carries(rows: bool) -> str:
     return "The bundle carries the distribution of every feature, no training region's row."
 
 
-def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
+def _measures(validation: JsonObject, scheme: str) -> list[str]:
     lines = [f"Scheme: {scheme}. Brackets: 95 % intervals, patients as clusters.", ""]
     shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
     rows = [
@@ -232,7 +230,7 @@ def _measures(validation: dict[str, Any], scheme: str) -> list[str]:
     return lines
 
 
-def _counts(counts: dict[str, Any]) -> str:
+def _counts(counts: JsonObject) -> str:
     return ", ".join(f"{name} {value}" for name, value in counts.items())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -12,13 +10,13 @@ from cad.evaluation.compare import compare_learners
 from cad.evaluation.measures import MEASURES
 from cad.evaluation.metrics import calibration
 from cad.evaluation.tables import interval_text
-from cad.files import json_safe
+from cad.files import JsonObject, json_safe
 from cad.run_folder.tables import KEYS
 
 COMPARED = ("auc", "cross_entropy", "brier", "kl")
 
 
-def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
+def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> JsonObject:
     """Compare the results of two models on one cohort.
 
     Parameters
@@ -47,7 +45,7 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> di
     truth = both["truth_a"].to_numpy(float)
     probability = dict(zip(labels, (both["probability_a"], both["probability_b"]), strict=True))
     known = np.isfinite(truth)
-    result: dict[str, Any] = {
+    result: JsonObject = {
         "models": list(labels),
         "regions": len(both),
         "with_histology": int(known.sum()),
@@ -64,11 +62,11 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> di
     moved = both[both["decision_a"] != both["decision_b"]]
     columns = [*KEYS, "probability_a", "decision_a", "probability_b", "decision_b"]
     result["changed"] = moved[columns].to_dict("records")
-    safe: dict[str, Any] = json_safe(result)
+    safe: JsonObject = json_safe(result)
     return safe
 
 
-def comparison_text(result: dict[str, Any]) -> str:
+def comparison_text(result: JsonObject) -> str:
     """Return the comparison as lines for a terminal."""
     lines = [
         *result["models"],
@@ -93,7 +91,7 @@ def comparison_text(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _difference(row: dict[str, Any]) -> str:
+def _difference(row: JsonObject) -> str:
     measure = MEASURES[row["measure"]]
     rest = interval_text({**row, "value": row["difference"]}, measure.digits)
     return _row(measure.title, row["value_a"], row["value_b"], rest)

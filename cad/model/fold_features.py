@@ -13,7 +13,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,7 @@ from cad.errors import CadError
 from cad.features.harmonise import CombatHarmoniser
 from cad.features.robustness import MIN_LOWER_BOUND, stable_features
 from cad.features.unscaled import UnscaledT2
-from cad.files import write_atomic
+from cad.files import JsonObject, write_atomic
 from cad.imaging.standardise import NyulScale
 from cad.run_folder import RunFolder
 from cad.run_folder.study_file import open_study
@@ -98,9 +97,9 @@ class Preparation:
             said.append(f"site effects removed by ComBat: {', '.join(self.harmoniser.sites_)}")
         return said
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return a model's metadata; :meth:`from_dict` gives the same numbers back."""
-        site: dict[str, Any] | None = None
+        site: JsonObject | None = None
         if self.harmoniser is not None and self.medians is not None:
             h = self.harmoniser
             fitted = {"mean": h.mean_, "spread": h.spread_, "shift": h.shift_, "scale": h.scale_}
@@ -113,12 +112,12 @@ class Preparation:
         }
 
     @classmethod
-    def of(cls, metadata: dict[str, Any]) -> Preparation:
+    def of(cls, metadata: JsonObject) -> Preparation:
         """Return the preparation that a model's metadata holds; none for a model without one."""
         return cls.from_dict(metadata.get("preparation"))
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any] | None) -> Preparation:
+    def from_dict(cls, content: JsonObject | None) -> Preparation:
         """Read what a model's metadata says; nothing is prepared where it says nothing."""
         if content is None:
             return cls()

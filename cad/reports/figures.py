@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cad.evaluation.tables import interval_text
+from cad.files import JsonObject
 
 # Colours of the files; on a page each becomes the style sheet's variable of the same role.
 INK, DIM, LINE, PAPER = "#1c2024", "#5a646d", "#c9ced3", "#ffffff"
@@ -40,7 +41,7 @@ class FigureFile:
 
 
 def draw_figures(
-    metrics: dict[str, Any], thresholds: tuple[float, float] | None
+    metrics: JsonObject, thresholds: tuple[float, float] | None
 ) -> dict[str, FigureFile]:
     """Draw every figure that the metrics hold the arrays of.
 
@@ -73,13 +74,13 @@ _ARRAYS = {
 }
 
 
-def _part(metrics: dict[str, Any], figure: str) -> dict[str, Any]:
+def _part(metrics: JsonObject, figure: str) -> JsonObject:
     """Return the comparison with histology; that with the readers where it has too few regions."""
     parts = [metrics.get(name) or {} for name in ("histology", "consensus")]
     return next((part for part in parts if part.get(_ARRAYS[figure])), {})
 
 
-def _against(metrics: dict[str, Any], figure: str) -> str:
+def _against(metrics: JsonObject, figure: str) -> str:
     """Name the figure's truth, as the end of its caption."""
     if figure == "reject":
         readers = (metrics.get("reject") or {}).get("against") == "readers"
@@ -102,10 +103,10 @@ def inline(name: str, svg: str) -> str:
                   re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body))  # fmt: skip
 
 
-Draw = Callable[[Any, dict[str, Any], "tuple[float, float] | None"], bool]
+Draw = Callable[[Any, JsonObject, "tuple[float, float] | None"], bool]
 
 
-def _svg(draw: Draw, metrics: dict[str, Any], thresholds: tuple[float, float] | None) -> str | None:
+def _svg(draw: Draw, metrics: JsonObject, thresholds: tuple[float, float] | None) -> str | None:
     # Imported here: half a second that commands without a report do not spend.
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -139,7 +140,7 @@ def _svg(draw: Draw, metrics: dict[str, Any], thresholds: tuple[float, float] | 
     return stream.getvalue()
 
 
-def _arrays(part: dict[str, Any] | None, *names: str) -> list[np.ndarray] | None:
+def _arrays(part: JsonObject | None, *names: str) -> list[np.ndarray] | None:
     """Return arrays of equal length, rows with a gap dropped, thinned; None if there are none."""
     if not part or any(not part.get(name) for name in names):
         return None
@@ -152,7 +153,7 @@ def _arrays(part: dict[str, Any] | None, *names: str) -> list[np.ndarray] | None
     return list(rows)
 
 
-def _named(name: str, part: dict[str, Any] | None) -> str:
+def _named(name: str, part: JsonObject | None) -> str:
     return name if not part or part.get("value") is None else f"{name} {interval_text(part)}"
 
 
@@ -162,7 +163,7 @@ def _unit_square(axes: Any, x: str, y: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _roc(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = _part(metrics, "roc")
     curve = _arrays(part.get("roc"), "fpr", "tpr")
     if curve is None:
@@ -188,7 +189,7 @@ def _roc(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
     return True
 
 
-def _precision_recall(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _precision_recall(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = _part(metrics, "precision_recall")
     curve = _arrays(part.get("precision_recall"), "recall", "precision")
     if curve is None:
@@ -204,7 +205,7 @@ def _precision_recall(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bo
     return True
 
 
-def _reliability(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _reliability(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = _part(metrics, "reliability")
     curve = _arrays(part.get("calibration_curve"), "predicted", "observed", "lower", "upper", "n")
     if curve is None:
@@ -221,7 +222,7 @@ def _reliability(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
     return True
 
 
-def _decision_curve(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _decision_curve(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = _part(metrics, "decision_curve")
     curve = _arrays(part.get("decision_curve"), "threshold", "model", "all", "none")
     if curve is None:
@@ -240,7 +241,7 @@ def _decision_curve(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool
     return True
 
 
-def _null(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _null(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     null = metrics.get("null") or {}
     schemes = {k: v for k, v in null.items() if isinstance(v, dict) and v.get("aucs")}
     if not schemes:
@@ -260,7 +261,7 @@ def _null(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
     return True
 
 
-def _reader_comparison(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _reader_comparison(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     readers = {
         name: part
         for name, part in (metrics.get("readers") or {}).items()
@@ -287,7 +288,7 @@ def _reader_comparison(axes: Any, metrics: dict[str, Any], thresholds: Any) -> b
     return True
 
 
-def _reject(axes: Any, metrics: dict[str, Any], thresholds: Any) -> bool:
+def _reject(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = (metrics.get("reject") or {}).get("curve")
     curve = _arrays(part, "reject_rate", "error_rate", "cost")
     if curve is None:

@@ -7,12 +7,12 @@ import io
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.run_folder import RunFolder
 from cad.run_folder.study_file import DAMAGED, open_study, read_map_display
 
@@ -70,7 +70,7 @@ class StudyImages:
     z_mm: np.ndarray
     sides: tuple[str, str, str, str]
     curves: dict[str, np.ndarray]
-    meta: dict[str, Any]
+    meta: JsonObject
     registration: np.ndarray | None = None
 
     @property
@@ -85,7 +85,7 @@ class StudyImages:
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
-    def rois(self) -> dict[str, dict[str, Any]]:
+    def rois(self) -> dict[str, JsonObject]:
         """Return the measurements of every region by its id."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
@@ -127,7 +127,7 @@ _WANTED = {
 }  # fmt: skip
 
 
-def _oriented(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> StudyImages:
+def _oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     turn: list[slice] = [slice(None)] * 3
     sides = ("", "", "", "")
     if "direction" in arrays:
@@ -275,7 +275,7 @@ def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]
     return slices[0], slices[1]
 
 
-def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, Any]:
+def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
     """Return what the scroller's script needs: geometry, sprites and where the regions are.
 
     Parameters
@@ -301,7 +301,7 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> dict[str, An
     }  # fmt: skip
 
 
-def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None) -> dict[str, Any]:
+def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None) -> JsonObject:
     array = images.layers[layer.key]
     low, high = _range(array)
     return {

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from cad.files import write_atomic
+from cad.files import JsonObject, write_atomic
 from cad.reports.figures import draw_figures, inline
 from cad.reports.images import SCALE_BAR_MM
 from cad.reports.plots import probability_text
@@ -78,7 +77,7 @@ def _patient_page(results: Results, patient: PatientView) -> str:
     )
 
 
-def _index_page(results: Results, patients: list[PatientView], figures: dict[str, Any]) -> str:
+def _index_page(results: Results, patients: list[PatientView], figures: JsonObject) -> str:
     metrics = results.metrics
     return _template("index.html.j2").render(
         **_common(results),
@@ -105,7 +104,7 @@ def _index_page(results: Results, patients: list[PatientView], figures: dict[str
     )
 
 
-def _findings(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+def _findings(metrics: JsonObject) -> list[tuple[str, str]]:
     """Return what the run found, each in one sentence."""
     parts = (
         ("operating_point", "Decisions"),
@@ -118,7 +117,7 @@ def _findings(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     return [(title, sentence) for title, sentence in found if sentence]
 
 
-def _common(results: Results) -> dict[str, Any]:
+def _common(results: Results) -> JsonObject:
     run = results.run
     model = run.get("model") or None
     settings = run.get("settings") or {}
@@ -132,7 +131,7 @@ def _common(results: Results) -> dict[str, Any]:
     }
 
 
-def _models(results: Results, regions: Iterable[RegionResult]) -> list[dict[str, Any]]:
+def _models(results: Results, regions: Iterable[RegionResult]) -> list[JsonObject]:
     """List the run's models that scored these regions, with their training."""
     said = results.run.get("model") or {}
     known = said.get("models") or {said.get("name"): said}
@@ -140,7 +139,7 @@ def _models(results: Results, regions: Iterable[RegionResult]) -> list[dict[str,
     return [{"name": name, "training": None, **known.get(name, {})} for name in names]
 
 
-def _record(run: dict[str, Any]) -> list[tuple[str, str]]:
+def _record(run: JsonObject) -> list[tuple[str, str]]:
     """Return the run's own record, for the fold at the foot of the index."""
     return [
         (key, json.dumps(run[key], indent=1, sort_keys=True, ensure_ascii=False))

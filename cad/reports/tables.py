@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from cad.evaluation.measures import MEASURES
 from cad.evaluation.tables import interval_text
+from cad.files import JsonObject
 
 RATES = ("sensitivity", "specificity", "ppv", "npv")
 
@@ -21,7 +21,7 @@ class MetricTable:
     rows: list[list[str]]
 
 
-def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
+def metric_tables(metrics: JsonObject) -> list[MetricTable]:
     """List every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
@@ -43,7 +43,7 @@ def metric_tables(metrics: dict[str, Any]) -> list[MetricTable]:
     return [table for table in made if table is not None and table.rows]
 
 
-def _measures(metrics: dict[str, Any]) -> MetricTable | None:
+def _measures(metrics: JsonObject) -> MetricTable | None:
     parts = {
         title: metrics.get(key)
         for key, title in (("histology", "against histology"), ("consensus", "against readers"))
@@ -70,7 +70,7 @@ def _measures(metrics: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Validation", note, ["Measure", *known], rows)
 
 
-def _operating_points(metrics: dict[str, Any]) -> MetricTable | None:
+def _operating_points(metrics: JsonObject) -> MetricTable | None:
     points = (metrics.get("histology") or {}).get("operating_points") or []
     rows = [
         [
@@ -84,7 +84,7 @@ def _operating_points(metrics: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Operating points", "Against histology, per region.", head, rows)
 
 
-def _readers(readers: dict[str, Any]) -> MetricTable | None:
+def _readers(readers: JsonObject) -> MetricTable | None:
     rows = [
         [
             name,
@@ -100,7 +100,7 @@ def _readers(readers: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Readers", note, head, rows)
 
 
-def _against_readers(found: dict[str, Any]) -> MetricTable | None:
+def _against_readers(found: JsonObject) -> MetricTable | None:
     if found.get("difference") is None:
         return None
     change = {
@@ -120,7 +120,7 @@ def _against_readers(found: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Classifier and the population of readers", note, head, [row])
 
 
-def _agreement(found: dict[str, Any]) -> MetricTable | None:
+def _agreement(found: JsonObject) -> MetricTable | None:
     icc, alpha = found.get("icc") or {}, found.get("krippendorff_alpha") or {}
     rows = [
         ["Intraclass correlation, one reader", interval_text(icc.get("single"), 2)],
@@ -135,7 +135,7 @@ def _agreement(found: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Agreement of readers", "", ["Measure", "Value"], known)
 
 
-def _decisions(decisions: dict[str, Any]) -> MetricTable | None:
+def _decisions(decisions: JsonObject) -> MetricTable | None:
     rows = [
         [name, *(str(part.get(k, "–")) for k in ("n", "malignant", "benign", "unknown"))]
         for name, part in decisions.items()
@@ -144,7 +144,7 @@ def _decisions(decisions: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Decisions at the site's costs", "", head, rows)
 
 
-def _null(null: dict[str, Any]) -> MetricTable | None:
+def _null(null: JsonObject) -> MetricTable | None:
     rows = [
         [
             f"labels permuted {scheme} patients",
@@ -162,7 +162,7 @@ def _null(null: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Permutation null", note, head, rows)
 
 
-def _conformal(conformal: dict[str, Any]) -> MetricTable | None:
+def _conformal(conformal: JsonObject) -> MetricTable | None:
     keys = ("coverage_malignant", "coverage_benign", "single", "both", "empty")
     rows = [
         [f"{100 * (1 - level['error']):.0f} %", *(interval_text(level.get(k), 2) for k in keys)]
@@ -173,13 +173,13 @@ def _conformal(conformal: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Conformal sets", note, head, rows)
 
 
-def _labels(kinds: dict[str, Any]) -> MetricTable | None:
+def _labels(kinds: JsonObject) -> MetricTable | None:
     rows = [[name.replace("_", " "), str(n)] for name, n in kinds.items()]
     note = "What readers and histology told the learner about each region."
     return MetricTable("Labels", note, ["Kind", "Regions"], rows)
 
 
-def _folds(folds: list[dict[str, Any]]) -> MetricTable | None:
+def _folds(folds: list[JsonObject]) -> MetricTable | None:
     rows = [
         [str(f.get("name", "")), str(text)]
         for f in folds
@@ -189,11 +189,11 @@ def _folds(folds: list[dict[str, Any]]) -> MetricTable | None:
     return MetricTable("Folds", note, ["Left out", "Said"], rows[:50])
 
 
-def _rivals(found: dict[str, Any]) -> MetricTable | None:
+def _rivals(found: JsonObject) -> MetricTable | None:
     """Return every learner's loss against the readers and against histology."""
     kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
              ("histology", "brier"), ("histology", "auc"))  # fmt: skip
-    cells: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    cells: dict[str, dict[tuple[str, str], JsonObject]] = {}
     for row in found.get("table") or []:
         cells.setdefault(row["learner"], {})[(row["against"], row["measure"])] = row
     shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
@@ -214,7 +214,7 @@ def _rivals(found: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Rivals", note, ["Learner", *head], rows)
 
 
-def _patients(part: dict[str, Any]) -> MetricTable | None:
+def _patients(part: JsonObject) -> MetricTable | None:
     if not part:
         return None
     rows = [
@@ -227,7 +227,7 @@ def _patients(part: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Patients: any malignant region", part.get("note", ""), ["", ""], rows)
 
 
-def _operating(part: dict[str, Any]) -> MetricTable | None:
+def _operating(part: JsonObject) -> MetricTable | None:
     rows = []
     for name, value in (("benign", "negative"), ("malignant", "positive")):
         side = part.get(name)
@@ -248,7 +248,7 @@ def _operating(part: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Operating point", note, head, rows)
 
 
-def _assisted(found: dict[str, Any]) -> MetricTable | None:
+def _assisted(found: JsonObject) -> MetricTable | None:
     rows = [
         [reader, str(part["n"]), interval_text(part["alone"]), interval_text(part["with_tool"])]
         for reader, part in (found.get("readers") or {}).items()
@@ -257,10 +257,10 @@ def _assisted(found: dict[str, Any]) -> MetricTable | None:
     return MetricTable("Readers with the tool", found.get("sentence") or "", head, rows)
 
 
-def _skill(found: dict[str, Any]) -> MetricTable | None:
+def _skill(found: JsonObject) -> MetricTable | None:
     """Return each reader's sensitivity, specificity and weight beside the others."""
 
-    def cell(row: dict[str, Any], name: str) -> str:
+    def cell(row: JsonObject, name: str) -> str:
         ends = {end: row.get(f"{name}_{end}") for end in ("lower", "upper")}
         return interval_text({"value": row.get(name), **ends}, 2)
 

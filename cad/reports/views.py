@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.imaging.modality import short_name
 from cad.reports.alignment import AlignmentView, alignments
 from cad.reports.images import (
@@ -73,7 +73,7 @@ class StudyView:
 
     study: str
     regions: list[RegionView]
-    viewer: dict[str, Any] | None
+    viewer: JsonObject | None
     n_slices: int
     missing: list[str]
     notes: list[str]
@@ -190,9 +190,9 @@ def _images(folder: RunFolder, study: str) -> StudyImages | str:
         return f"{path.name}: {error.problem}"
 
 
-def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
+def _viewers(studies: list[StudyImages]) -> list[JsonObject]:
     """Return the scroller data of a page's studies, as good as the page's weight allows."""
-    made: list[dict[str, Any]] = []
+    made: list[JsonObject] = []
     for quality in (None, *LOSSY_QUALITIES):
         made = [viewer_data(images, quality) for images in studies]
         weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
@@ -203,7 +203,7 @@ def _viewers(studies: list[StudyImages]) -> list[dict[str, Any]]:
     return made
 
 
-def _with_regions(viewer: dict[str, Any], regions: list[RegionResult]) -> dict[str, Any]:
+def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject:
     listed = [
         {
             "id": r.roi,
@@ -264,12 +264,12 @@ _FIT = (
 )
 
 
-def _measured(known: dict[str, Any], key: str, unit: str = "") -> str:
+def _measured(known: JsonObject, key: str, unit: str = "") -> str:
     value = known.get(key)
     return "–" if value is None else measured(float(value), unit)
 
 
-def _display_warnings(known: dict[str, Any], images: StudyImages | None) -> list[str]:
+def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:
     said = []
     for modality in images.meta.get("missing", []) if images else []:
         said.append(f"{short_name(modality)} missing: nothing was measured on it")

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from cad.errors import CadError
-from cad.files import write_atomic, write_json
+from cad.files import JsonObject, write_atomic, write_json
 from cad.run_folder.folder import RunFolder
 
 
-def write_metrics(folder: RunFolder, metrics: dict[str, Any]) -> None:
+def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
     """Write ``metrics.json``."""
     write_json(folder.metrics, metrics)
 
 
-def read_metrics(folder: RunFolder) -> dict[str, Any]:
+def read_metrics(folder: RunFolder) -> JsonObject:
     """Read ``metrics.json``; empty where there is none."""
     return _read(folder.metrics) if folder.metrics.is_file() else {}
 
 
-def write_record(folder: RunFolder, record: dict[str, Any]) -> None:
+def write_record(folder: RunFolder, record: JsonObject) -> None:
     """Write ``run.json``."""
     write_json(folder.record, record)
 
 
-def read_record(folder: RunFolder) -> dict[str, Any]:
+def read_record(folder: RunFolder) -> JsonObject:
     """Read ``run.json``.
 
     Raises
@@ -48,7 +47,7 @@ def write_validation(folder: RunFolder, text: str) -> None:
     write_atomic(folder.validation, text.encode())
 
 
-def write_comparison(folder: RunFolder, comparison: dict[str, Any]) -> None:
+def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
     """Write ``comparison.json``."""
     write_json(folder.comparison, comparison)
 
@@ -58,7 +57,7 @@ def write_complete(folder: RunFolder, identity: str) -> None:
     write_atomic(folder.complete, identity.encode())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> JsonObject:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
+from cad.files import JsonObject
 from cad.run_folder.folder import RunFolder
 from cad.run_folder.records import read_metrics, read_record
 
@@ -93,8 +94,8 @@ class Results:
     """
 
     folder: RunFolder
-    run: dict[str, Any]
-    metrics: dict[str, Any]
+    run: JsonObject
+    metrics: JsonObject
     regions: list[RegionResult]
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)

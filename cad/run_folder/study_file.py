@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.files import write_atomic
+from cad.files import JsonObject, write_atomic
 from cad.run_folder.folder import RunFolder
 from cad.run_folder.tables import Failure
 
@@ -97,7 +97,7 @@ def study_failures(path: Path) -> list[Failure]:
     return [Failure(**failure) for failure in record["failures"]]
 
 
-def page_measurements(folder: RunFolder, study_id: str) -> dict[str, dict[str, Any]]:
+def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
     """Return by ROI id what the page says of a region: medians, volume, fit; empty without a file.
 
     Raises

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.rivals import compare_probabilities
 from cad.evaluation.tables import to_markdown
-from cad.files import json_safe
+from cad.files import JsonObject, json_safe
 from cad.model.comparison import compare_runs
 from cad.run_folder import RunFolder
 from cad.run_folder.records import write_comparison
@@ -18,14 +17,14 @@ from cad.run_folder.tables import KEYS
 from cad.stages.judge import Judged
 
 
-def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> dict[str, Any]:
+def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> JsonObject:
     """Return paired differences, calibration and changed decisions, and write them as JSON."""
     result = compare_runs(a.results, b.results, names)
     write_comparison(folder, result)
     return result
 
 
-def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> dict[str, Any]:
+def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObject:
     """Compare what pipelines say of the same regions, all with the first, and write it as JSON.
 
     Parameters
@@ -62,7 +61,7 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> dict[str
         target=base["p"].to_numpy(float),
         truth=base["truth"].to_numpy(float),
     )
-    result: dict[str, Any] = json_safe(
+    result: JsonObject = json_safe(
         {
             "reference": reference,
             "sentence": found.sentence,
@@ -74,7 +73,7 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> dict[str
     return result
 
 
-def comparison_table(result: dict[str, Any]) -> str:
+def comparison_table(result: JsonObject) -> str:
     """Return the comparison of pipelines as lines for a terminal."""
     columns = ["against", "measure", "learner", "value", "difference", "lower", "upper"]
     table = pd.DataFrame(result["table"])[columns].rename(columns={"learner": "pipeline"})

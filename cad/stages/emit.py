@@ -7,13 +7,13 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from cad import __version__
 from cad.errors import CadError
 from cad.evaluation.claim import validation_md
+from cad.files import JsonObject
 from cad.model.versions import library_versions
 from cad.reports import write_report
 from cad.run_folder.records import (
@@ -58,10 +58,10 @@ class Emitted:
     studies: int
     regions: int
     failures: list[Failure]
-    metrics: dict[str, Any]
+    metrics: JsonObject
     model: Path | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return JSON-serialisable content."""
         return {
             "out": str(self.out),
@@ -135,7 +135,7 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
 
 
 def _emitted(
-    loaded: Loaded, results: pd.DataFrame, metrics: dict[str, Any], failures: list[Failure]
+    loaded: Loaded, results: pd.DataFrame, metrics: JsonObject, failures: list[Failure]
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
@@ -156,7 +156,7 @@ def _identity(loaded: Loaded, measured: Measured) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _record(loaded: Loaded, measured: Measured, judged: Judged) -> dict[str, Any]:
+def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
     outcomes = measured.outcomes
     return {
         "name": loaded.settings.name,

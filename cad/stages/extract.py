@@ -198,7 +198,9 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
     from cad.imaging.prepare import prepare_study
 
     ref = task.ref
-    study, registrations = prepare_study(study, task.settings.images)
+    study, registrations = prepare_study(
+        study, task.settings.images, task.settings.features.modalities
+    )
     features = extract(study, task.settings)
     copies = _copies(study, features, task.settings)
     failures = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from cad.evaluation.null import PermutationNull
 from cad.evaluation.operating import OperatingChoice
 from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
+from cad.files import JsonObject
 from cad.labels.consensus import reader_probabilities
 from cad.run_folder.tables import KEYS, ExplanationRow, Failure, scores_text
 from cad.stages.aggregate import Aggregated
@@ -52,14 +52,14 @@ class Judged:
     """
 
     results: pd.DataFrame
-    metrics: dict[str, Any]
+    metrics: JsonObject
     explanations: list[ExplanationRow]
     failures: list[Failure]
     notes: list[str]
     timings: dict[str, float]
     thresholds: tuple[float, float]
     folds: OutOfFold | None = None
-    model: dict[str, Any] | None = None
+    model: JsonObject | None = None
     simulated: bool = field(default=False)
 
 
@@ -74,7 +74,7 @@ def judge(
     outside: np.ndarray | bool = False,
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+) -> tuple[pd.DataFrame, JsonObject]:
     """Decide on every region and measure the decisions and probabilities.
 
     Parameters

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from cad.evaluation.assisted import Combinations
 from cad.evaluation.patient_level import PatientModel, patient_table
+from cad.files import JsonObject
 from cad.model.bundle import Bundle
 
 
 def take_out_of_fold(
-    results: pd.DataFrame, metrics: dict[str, Any], rows: int
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+    results: pd.DataFrame, metrics: JsonObject, rows: int
+) -> tuple[pd.DataFrame, JsonObject]:
     """Move the columns that validation made from the measures to the result table.
 
     Parameters

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from cad.evaluation.crossval import decision_value, positive_probability
 from cad.evaluation.operating import OperatingChoice, choose_operating_point
 from cad.features.provenance import differences
 from cad.features.typicality import Typicality
+from cad.files import JsonObject
 from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
@@ -144,7 +144,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
 
 
-def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -> dict[str, Any]:
+def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -> JsonObject:
     """Return what the run's record says of its models, the first one's facts on top."""
     models = {
         b.name: {

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cad.evaluation.measures import MEASURES
 from cad.evaluation.tables import interval_text
+from cad.files import JsonObject
 
 
-def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
+def numbers(metrics: JsonObject) -> JsonObject:
     """Return the measures without curves and lists of regions, for ``--json``."""
     kept = ("n", "positive", "negative", "auc", "auc_roi_level", "measures", "warnings")
-    found: dict[str, Any] = {k: metrics.get(k) for k in ("n", "label_kinds", "warnings")}
+    found: JsonObject = {k: metrics.get(k) for k in ("n", "label_kinds", "warnings")}
     for name in ("histology", "consensus"):
         part = metrics.get(name)
         found[name] = part and {k: part.get(k) for k in kept}
@@ -20,7 +19,7 @@ def numbers(metrics: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def printed_table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+def printed_table(metrics: JsonObject) -> list[tuple[str, str]]:
     """Return names and values, line by line."""
     lines = [(f"labels: {kind}", str(n)) for kind, n in (metrics.get("label_kinds") or {}).items()]
     for name, title in (("histology", "against histology"), ("consensus", "against readers")):
@@ -50,7 +49,7 @@ def printed_table(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     return [*lines, *(("warning", text) for text in metrics.get("warnings") or [])]
 
 
-def _patients(part: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _patients(part: JsonObject | None) -> list[tuple[str, str]]:
     """Return the lines on patients, where there is a truth for them."""
     if not part:
         return []

@@ -87,7 +87,9 @@ def map_study(task: MapTask) -> Failure | None:
     """Map one study over its gland, or over a margin around each region without a gland mask."""
     ref = task.ref
     try:
-        study, _ = prepare_study(read_study_of(ref), task.settings.images)
+        study, _ = prepare_study(
+            read_study_of(ref), task.settings.images, task.settings.features.modalities
+        )
         preparation = Preparation.of(task.bundle.metadata)
         found = sliding_rows(study, task.settings, scale=preparation.scale)
         X = found.rows.reindex(columns=task.bundle.features)

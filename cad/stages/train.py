@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from cad.evaluation.crossval import fit_keywords
 from cad.features.provenance import summary
 from cad.features.registry import feature_units
 from cad.features.typicality import Typicality
-from cad.files import json_safe
+from cad.files import JsonObject, json_safe
 from cad.model.bundle import save_bundle
 from cad.model.card import card, metadata
 from cad.model.estimator import carried_rows, make_estimator, unlinked
@@ -68,7 +67,7 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)
 
 
-def _typicality(X: pd.DataFrame, patients: np.ndarray) -> dict[str, Any] | None:
+def _typicality(X: pd.DataFrame, patients: np.ndarray) -> JsonObject | None:
     """Return the limits beyond which a region is unlike these; None for too few patients."""
     try:
         return Typicality.fit(X, patients).as_dict()
@@ -76,7 +75,7 @@ def _typicality(X: pd.DataFrame, patients: np.ndarray) -> dict[str, Any] | None:
         return None
 
 
-def _outcome(metrics: dict[str, Any]) -> dict[str, Any]:
+def _outcome(metrics: JsonObject) -> JsonObject:
     """Return what new cases need of the validation: thresholds, readers' weights, the patient's."""
     return {
         "operating_point": metrics.get("operating_point"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from cad.evaluation.crossval import OutOfFold, out_of_fold
 from cad.evaluation.null import PermutationNull, permutation_null
 from cad.evaluation.operating import OperatingChoice, choose_operating_point
 from cad.evaluation.rivals import compare_with_rivals
-from cad.files import json_safe
+from cad.files import JsonObject, json_safe
 from cad.labels.consensus import grade_matrix, reader_probabilities
 from cad.labels.skill import reader_skill
 from cad.learners.rivals import rival_learners
@@ -123,7 +122,7 @@ def _operating_point(
 
 def _rivals(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray, groups: np.ndarray
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Validate what else learns from soft labels on the same folds; None without probabilities."""
     table, settings = aggregated.table, loaded.settings
     if not np.isfinite(probability).any():
@@ -143,7 +142,7 @@ def _rivals(
         relabel=aggregated.relabel,
         n_jobs=loaded.options.jobs,
     )
-    content: dict[str, Any] = json_safe(
+    content: JsonObject = json_safe(
         {
             "reference": found.reference,
             "sentence": found.sentence,
@@ -172,7 +171,7 @@ def _explain(
     return explanations, failures
 
 
-def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> dict[str, Any] | None:
+def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
     """Say how good each reader is, and who adds nothing; None without readers."""
     known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
     if known.empty:
@@ -181,7 +180,7 @@ def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> dict[str, Any] | No
     grades, readers = grade_matrix(known, keys)
     truth = aggregated.table.labels["truth"].to_numpy(float)[: aggregated.own_rows]
     found = reader_skill(grades, readers, truth, keys["participant_id"].to_numpy(str))
-    content: dict[str, Any] = json_safe(
+    content: JsonObject = json_safe(
         {
             "against": found.against,
             "sentence": found.sentence,

@@ -12,9 +12,10 @@ import pytest
 from cad.cohort import read_cohort
 from cad.features.snapshot import snapshot
 from cad.features.table import extract
+from cad.imaging.prepare import prepare_study
 from cad.imaging.study import Study
 from cad.phantom import simulate
-from cad.settings import PipelineSettings, parse_settings
+from cad.settings import ImageSettings, PipelineSettings, parse_settings
 from cad.stages.load import read_study_of
 
 
@@ -54,3 +55,18 @@ def test_a_study_without_it_lacks_only_its_columns(study: Study, tmp_path: Path)
     shown = json.loads(str(snapshot(lacking, found)["meta"]))
     assert shown["missing"] == ["dce"]
     assert shown["notes"] == ["no high-b diffusion image: its features are missing"]
+
+
+def test_it_is_carried_on_from_the_decay_when_asked_for(study: Study) -> None:
+    assert study.diffusion
+    images = ImageSettings()
+    without, _ = prepare_study(replace(study, hbv=None), images)
+    assert without.hbv is None  # nobody asked
+    made, _ = prepare_study(replace(study, hbv=None), images, ("adc", "hbv"))
+    assert made.hbv is not None
+    assert made.adc is not None
+    low_b, low = min(study.diffusion, key=lambda pair: pair[0])
+    inside = (made.adc.array > 500) & (low.array > 50)
+    expected = low.array[inside] * np.exp(-(1400.0 - low_b) * made.adc.array[inside] * 1e-6)
+    ratio = made.hbv.array[inside] / expected
+    assert abs(np.median(ratio) - 1.0) < 0.05
