@@ -125,7 +125,7 @@ def _common(results: Results) -> JsonObject:
         "run": run,
         "model": model,
         "simulated": bool(run.get("simulated")),
-        "costs": settings.get("decision") or {},
+        "costs": {"aim_npv": None, "aim_ppv": None, **(settings.get("decision") or {})},
         "thresholds": results.thresholds,
         "scale_bar": SCALE_BAR_MM,
     }
