@@ -11,6 +11,7 @@ import pytest
 
 from cad.run_folder import RunFolder
 from cad.run_folder.folder import WRITERS
+from cad.run_folder.tables import EXPLANATION_COLUMNS, FAILURE_COLUMNS, PROBABILITY_COLUMNS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cad"
 # The functions that write each artefact; a path that is written directly is named itself.
@@ -120,3 +121,20 @@ def test_a_run_writes_nothing_beyond_the_table(
             artefact = "map_display" if file.endswith("_display.npz") else "map_image"
         assert writers == {WRITERS[artefact]}, file
     assert len(seen) > 12
+
+
+def test_pages_read_only_columns_that_are_written() -> None:
+    """A column that nothing writes is a promise that nobody keeps."""
+    tree = ast.parse((PACKAGE / "run_folder" / "results.py").read_text(encoding="utf-8"))
+    read = {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "row"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert len(read) > 15
+    assert read <= {*PROBABILITY_COLUMNS, *EXPLANATION_COLUMNS, *FAILURE_COLUMNS}
