@@ -19,6 +19,8 @@ from cad.evaluation.reject import decide
 from cad.files import JsonObject
 from cad.settings import DecisionSettings
 
+COSTS_INSTEAD = "thresholds are those of the costs, not of the aim"
+
 
 @dataclass(frozen=True)
 class Side:

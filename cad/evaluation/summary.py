@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from cad.evaluation.operating import OperatingChoice
 from cad.evaluation.patient_level import PatientLevel, patient_level
 from cad.evaluation.reader_results import ReaderResult, reader_results, score_table
 from cad.evaluation.readers import Agreement
+from cad.files import json_safe
 from cad.settings import DecisionSettings
 
 DEFAULT_DECISION = DecisionSettings()
@@ -218,21 +219,6 @@ def summarise(
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
     )
-
-
-def json_safe(value: Any) -> Any:
-    """Return plain JSON types: arrays as lists, dataclasses as dicts, NaN and infinity as None."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return json_safe(asdict(value))
-    if isinstance(value, dict):
-        return {str(k): json_safe(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [json_safe(v) for v in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
 
 
 @dataclass(frozen=True)

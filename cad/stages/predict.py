@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,7 +12,7 @@ import pandas as pd
 from cad.errors import CadError
 from cad.evaluation.conformal import conformal_p_values
 from cad.evaluation.crossval import decision_value, positive_probability
-from cad.evaluation.operating import OperatingChoice, choose_operating_point
+from cad.evaluation.operating import COSTS_INSTEAD, OperatingChoice, choose_operating_point
 from cad.features.provenance import differences
 from cad.features.typicality import Typicality
 from cad.files import JsonObject
@@ -120,7 +120,7 @@ def predict(
             Failure(study.split("_", 1)[0], study, "", "score", reason, _OTHER_MODEL)
             for study, reason in scores.refused.items()
         ],
-        scores.notes,
+        [*_costs_instead(points, loaded.settings.decision), *scores.notes],
         {"score": time.perf_counter() - start},
         limits[first],
         model=_models(bundles, limits),
@@ -141,7 +141,23 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
         return OperatingChoice.from_dict(stored)
     names = ("truth", "out_of_fold", "participant_id")
     truth, q, patients = (bundle.training[name].to_numpy() for name in names)
-    return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+    try:
+        return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+    except CadError:  # trained without histology, or not validated: nothing to choose on
+        return None
+
+
+def _costs_instead(
+    points: Mapping[str, OperatingChoice | None], decision: DecisionSettings
+) -> list[str]:
+    """Name the models whose thresholds come from the costs although an aim is set."""
+    if decision.aim_npv is None and decision.aim_ppv is None:
+        return []
+    return [
+        f"{COSTS_INSTEAD}: model {name} has no validated histology to choose them on"
+        for name, point in points.items()
+        if point is None
+    ]
 
 
 def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -> JsonObject:

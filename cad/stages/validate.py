@@ -9,7 +9,7 @@ import numpy as np
 from cad.errors import CadError
 from cad.evaluation.crossval import OutOfFold, out_of_fold
 from cad.evaluation.null import PermutationNull, permutation_null
-from cad.evaluation.operating import OperatingChoice, choose_operating_point
+from cad.evaluation.operating import COSTS_INSTEAD, OperatingChoice, choose_operating_point
 from cad.evaluation.rivals import compare_with_rivals
 from cad.files import JsonObject, json_safe
 from cad.labels.consensus import grade_matrix, reader_probabilities
@@ -54,7 +54,7 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         keep_estimators=True,
     )
     explanations, failures = _explain(aggregated, folds)
-    operating_point = _operating_point(loaded, aggregated, folds.probability)
+    operating_point, substitute = _operating_point(loaded, aggregated, folds.probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
     results, metrics = judge(
         loaded,
@@ -73,7 +73,7 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         metrics,
         explanations,
         failures,
-        notes=[*source.notes, *aggregated.notes],
+        notes=[*substitute, *source.notes, *aggregated.notes],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,
         folds=folds,
@@ -111,13 +111,16 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 
 def _operating_point(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
-) -> OperatingChoice | None:
-    """Choose the thresholds that the site's aim asks for; None where costs decide."""
+) -> tuple[OperatingChoice | None, list[str]]:
+    """Choose the thresholds that the site's aim asks for; None, and why, where costs decide."""
     settings, table = loaded.settings.decision, aggregated.table
     if settings.aim_npv is None and settings.aim_ppv is None:
-        return None
+        return None, []
     truth = table.labels["truth"].to_numpy(float)
-    return choose_operating_point(truth, probability, table.groups, settings)
+    try:
+        return choose_operating_point(truth, probability, table.groups, settings), []
+    except CadError as error:  # a cohort that nobody has histology of yet can still be scored
+        return None, [f"{COSTS_INSTEAD}: {error.problem}"]
 
 
 def _rivals(

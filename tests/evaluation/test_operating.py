@@ -13,7 +13,7 @@ from cad.errors import CadError
 from cad.evaluation.intervals import clustered_share, share_design_effect
 from cad.evaluation.operating import OperatingChoice, choose_operating_point, choose_thresholds
 from cad.evaluation.reject import decide
-from cad.evaluation.summary import json_safe
+from cad.files import json_safe
 from cad.settings import DecisionSettings
 
 AIMS = DecisionSettings(aim_npv=0.9, aim_ppv=0.7)

@@ -15,7 +15,8 @@ from cad.evaluation import metrics
 from cad.evaluation.claim import CLAIM_TOPICS, TRIPOD_TOPICS, validation_md
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.null import permutation_null
-from cad.evaluation.summary import evaluate, json_safe
+from cad.evaluation.summary import evaluate
+from cad.files import json_safe
 from cad.settings import DecisionSettings, PipelineSettings
 
 

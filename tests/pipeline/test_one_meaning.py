@@ -6,9 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cad.errors import CadError
+from cad.evaluation.operating import COSTS_INSTEAD
 from cad.execution.options import ExecutionOptions
 from cad.model.bundle import load_bundle
 from cad.model.estimator import make_estimator
@@ -69,3 +71,26 @@ def test_a_constant_precision_reaches_the_boundary_rule() -> None:
     wrong = parse_settings(PipelineSettings, {"name": "x", "learner": {"params": {"eta": 0.05}}})
     with pytest.raises(CadError, match=r"set labels\.eta"):
         make_estimator(wrong)
+
+
+def test_an_aim_without_histology_falls_back_on_the_costs_and_says_so(
+    cohort: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(cohort, tmp_path / "unknown"))
+    rois = pd.read_csv(root / "rois.tsv", sep="\t", dtype=str, keep_default_na=False)
+    rois.assign(histology="n/a", isup="n/a").to_csv(root / "rois.tsv", sep="\t", index=False)
+    pipeline = tmp_path / "aim.yaml"
+    pipeline.write_text(
+        "name: aim\n"
+        "features: {families: [intensity], modalities: [t2w, adc]}\n"
+        "learner: {name: ProbabilisticSVC}\n"
+        "validate: {bootstraps: 0}\n"
+        "decision: {aim_npv: 0.95}\n"
+    )
+    options, out = ExecutionOptions(), tmp_path / "out"
+    train_model(str(pipeline), root, tmp_path / "model", options)
+    predict_cohort([str(tmp_path / "model")], root, out, options)
+    for run in (tmp_path / "model.validation", out):
+        record = json.loads((run / "run.json").read_text())
+        assert any(COSTS_INSTEAD in text for text in record["warnings"])
+        assert record["decision_thresholds"] == pytest.approx([0.1, 0.6])

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cad.evaluation.summary import evaluate, json_safe
+from cad.evaluation.summary import evaluate
+from cad.files import json_safe
 from cad.reports import write_report
 from cad.stages.outcome import take_out_of_fold
 
