@@ -12,13 +12,13 @@ import pandas as pd
 
 from cad.cohort import read_cohort, with_readings
 from cad.errors import CadError
-from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
 from cad.execution.task import StudyTask
 from cad.files import JsonObject
+from cad.folders import owned
 from cad.learners.warm import warm
-from cad.model.bundle import load_bundle
+from cad.model.bundle import Bundle, load_bundle
 from cad.phantom import simulate
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
@@ -175,10 +175,11 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
         JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
         without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
     """
-    first, second = (
-        _scored(model, root, out / which, options)[-1] for model, which in ((a, "a"), (b, "b"))
-    )
-    return compare(first, second, (a, b), RunFolder(out))
+    with owned(out):
+        first, second = (
+            _scored(model, root, out / which, options) for model, which in ((a, "a"), (b, "b"))
+        )
+        return compare(first, second, (a, b), RunFolder(out))
 
 
 def compare_pipelines(
@@ -204,8 +205,9 @@ def compare_pipelines(
         raise CadError(f"two or more pipelines of different names are compared: {names}")
     if len({part.validate_.scheme for part in settings}) > 1:
         raise CadError("pipelines are compared on the same folds: validate.scheme differs")
-    runs = {part.name: _validated(part, root, out / part.name, options) for part in settings}
-    return compare_validated(runs, RunFolder(out))
+    with owned(out):
+        runs = {part.name: _validated(part, root, out / part.name, options) for part in settings}
+        return compare_validated(runs, RunFolder(out))
 
 
 def _validated(
@@ -231,31 +233,38 @@ def suggest_next(
     CadError
         As :func:`predict_cohort`, and for more regions than can be ranked together.
     """
-    loaded, measured, extracted, aggregated, judged = _scored(model, root, out, options)
-    table = suggest_readings(loaded, extracted, aggregated, judged, count)
-    return table, [*loaded.failures, *measured.failures, *judged.failures]
+    bundle = load_bundle(find("models", model))
+    with _alone(out, options):
+        loaded, measured, extracted, aggregated, judged = _score(bundle, root, out, options)
+        table = suggest_readings(loaded, extracted, aggregated, judged, count)
+        return table, [*loaded.failures, *measured.failures, *judged.failures]
 
 
-def _scored(
-    model: str, root: Path, out: Path, options: ExecutionOptions
-) -> tuple[Loaded, Measured, Extracted, Aggregated, Judged]:
+def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
     """Score a cohort with one model, its run folder written."""
     bundle = load_bundle(find("models", model))
     with _alone(out, options):
-        loaded = load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
-        measured = measure(loaded)
-        begin(loaded, measured)
-        extracted = extract(loaded, measured, first_scale([bundle]))
-        aggregated = aggregate(loaded, extracted)
-        judged = predict(loaded, extracted, aggregated, [bundle])
-        emit(loaded, measured, judged)
-        return loaded, measured, extracted, aggregated, judged
+        return _score(bundle, root, out, options)[-1]
+
+
+def _score(
+    bundle: Bundle, root: Path, out: Path, options: ExecutionOptions
+) -> tuple[Loaded, Measured, Extracted, Aggregated, Judged]:
+    """Score a cohort with one model in a folder that this process owns."""
+    loaded = load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
+    measured = measure(loaded)
+    begin(loaded, measured)
+    extracted = extract(loaded, measured, first_scale([bundle]))
+    aggregated = aggregate(loaded, extracted)
+    judged = predict(loaded, extracted, aggregated, [bundle])
+    emit(loaded, measured, judged)
+    return loaded, measured, extracted, aggregated, judged
 
 
 @contextmanager
 def _alone(out: Path, options: ExecutionOptions) -> Iterator[None]:
     """Keep other runs out of the folder and set this machine up for the job."""
-    with locked(out), workplace(options):
+    with owned(out), workplace(options):
         yield
 
 

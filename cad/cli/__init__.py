@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cad.cli.model import model_app
+from cad.cli.reading import reading
 from cad.cli.shared import (
+    Aet,
     Cohort,
     Jobs,
     Json,
+    Limits,
     MemoryLimit,
     Model,
     NoResume,
@@ -21,20 +25,26 @@ from cad.cli.shared import (
     RetryFailed,
     Scheduler,
     TimeLimit,
+    archive_limits,
+    asked,
     execution,
     finish,
+    loudness,
+    say,
     show,
 )
 from cad.errors import CadError
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Probability of malignancy for regions of interest in prostate multiparametric MRI. "
     "For research use only.",
 )
 app.add_typer(model_app, name="model")
+app.command()(reading)
+app.callback()(loudness)
 
 
 def main() -> None:
@@ -44,7 +54,9 @@ def main() -> None:
     except (CadError, OSError) as error:
         # After a full disk or a refused permission what was whole still is.
         way_out = " (put it right and run again: what is done is kept)"
-        typer.echo(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
+        if asked.verbose:
+            traceback.print_exc()
+        say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
 
 
@@ -52,15 +64,18 @@ def main() -> None:
 def demo(
     out: Out = Path("out"),
     jobs: Jobs = 2,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
     from cad.pipeline import run_pipeline
     from cad.share import shared
 
-    finish(run_pipeline("demo", shared("sample_data"), out, execution(jobs)), as_json)
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
     if not as_json:
-        typer.echo(f"Open {out / 'report' / 'index.html'}")
+        say(f"Open {out / 'report' / 'index.html'}")
 
 
 @app.command()
@@ -75,22 +90,26 @@ def simulate(
     from cad.phantom import simulate as simulate_cohort
 
     simulate_cohort(out, patients=patients, seed=seed, jobs=jobs)
-    typer.echo(f"wrote {patients} simulated patients to {out}")
+    say(f"wrote {patients} simulated patients to {out}")
     try:
-        typer.echo(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
+        say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
     except CadError as error:
-        typer.echo(str(error))
+        say(str(error))
 
 
 @app.command("check")
 def check_command(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")], as_json: Json = False
+    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    jobs: Jobs = 1,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
+    as_json: Json = False,
 ) -> None:
     """Validate a cohort and name every problem."""
-    from cad.pipeline import check
-    from cad.stages.check import check_text
+    from cad.stages.check import check, check_text
 
-    problems, notes = check(cohort)
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    problems, notes = check(cohort, options)
     show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)
@@ -191,19 +210,24 @@ def report(
     send: Annotated[
         str | None, typer.Option("--send", help="Archive that stores them: HOST:PORT, or a URL.")
     ] = None,
-    aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
+    aet: Aet = "ANY-SCP",
+    limits: Limits = "default",
 ) -> None:
     """Rebuild the pages of a run; write and send DICOM results."""
+    from cad.folders import owned
     from cad.reports import write_report
 
-    typer.echo(f"wrote {write_report(out)}")
-    if dicom or send is not None:
-        from cad.clinic.delivery import deliver
+    if not out.is_dir():
+        raise CadError("no such run folder", file=out)
+    with owned(out):
+        say(f"wrote {write_report(out)}")
+        if dicom or send is not None:
+            from cad.clinic.delivery import deliver
 
-        delivery = deliver(out, cohort, send, aet)
-        typer.echo("\n".join(delivery.lines))
-        if delivery.failures:
-            raise typer.Exit(1)
+            delivery = deliver(out, cohort, send, aet, archive_limits(limits))
+            say("\n".join(delivery.lines))
+            if delivery.failures:
+                raise typer.Exit(1)
 
 
 @app.command("compare")
@@ -212,13 +236,16 @@ def compare_command(
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Compare pipelines on the same folds, with paired differences."""
     from cad.pipeline import compare_pipelines
     from cad.stages.compare import comparison_table
 
-    result = compare_pipelines(pipelines, cohort, out, execution(jobs))
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    result = compare_pipelines(pipelines, cohort, out, options)
     show(result, as_json, comparison_table)
 
 
@@ -228,7 +255,7 @@ def warm() -> None:
     from cad.pipeline import warm_up
 
     warm_up()
-    typer.echo("every kernel is compiled")
+    say("every kernel is compiled")
 
 
 @app.command("suggest")
@@ -238,18 +265,20 @@ def suggest_command(
     out: Out,
     count: Annotated[int, typer.Option("--count", min=1, help="Regions to name.")] = 20,
     jobs: Jobs = 1,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Rank the regions by what another reading of them is worth."""
     from cad.pipeline import suggest_next
 
-    options = execution(jobs)
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     table, failures = suggest_next(model, cohort, out, options, count)
     nothing = "every region has two readings or more"
     text = table.to_string(index=False) if len(table) else nothing
     show(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
     for failure in failures:
-        typer.echo(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
+        say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -272,17 +301,21 @@ def import_command(
     patient: Annotated[
         str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
     ] = None,
-    aet: Annotated[str, typer.Option("--aet", help="The archive's AE title.")] = "ANY-SCP",
+    aet: Aet = "ANY-SCP",
+    limits: Limits = "default",
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Turn DICOM into a cohort folder: add what is new, leave what is there."""
     from cad.share import find
 
     file = find("configs/import", rules, ".yaml") if rules else None
+    options = execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
-        from cad.clinic.explain import explain_source
+        from cad.stages.imports import explain_source
 
-        found = explain_source(Path(source), file)
+        found = explain_source(Path(source), file, options)
         show(found.as_dict(), as_json, lambda _: found.as_text())
         return
     if out is None or file is None:
@@ -290,23 +323,31 @@ def import_command(
             "an import needs a cohort folder and --rules",
             hint="`cad import SOURCE --explain` writes a rules file to start from",
         )
-    if patient is not None:
-        from cad.clinic.pacs_import import import_patient
+    from cad.stages.imports import import_cohort
 
-        summary = import_patient(source, aet, patient, out, file)
-    else:
-        from cad.clinic.importer import import_source
-
-        summary = import_source(Path(source), out, file)
+    archive = archive_limits(limits) if patient is not None else None
+    summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
     show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
 
 
+def _experiments(wanted: bool) -> None:
+    if wanted:
+        from cad.experiments import EXPERIMENTS
+
+        say("\n".join(EXPERIMENTS))
+        raise typer.Exit
+
+
 @app.command()
 def experiment(
-    name: Annotated[str, typer.Argument(help="Which; an unknown name lists all.")],
+    name: Annotated[str, typer.Argument(help="Which; see --list.")],
     out: Out,
+    list_all: Annotated[
+        bool,
+        typer.Option("--list", callback=_experiments, is_eager=True, help="Print the names."),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -326,4 +367,4 @@ def experiment(
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
-    typer.echo(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
+    say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")

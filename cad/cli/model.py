@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cad.cli.shared import Cohort, Jobs, Json, Out, execution, show
+from cad.cli.shared import Cohort, Jobs, Json, MemoryLimit, Out, TimeLimit, execution, show
 
 model_app = typer.Typer(no_args_is_help=True, help="Check, show and compare trained models.")
 
@@ -37,7 +37,8 @@ def model_show(
 
     folder = find("models", model)
     metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
-    show(metadata, as_json, lambda _: (folder / "README.md").read_text(encoding="utf-8"))
+    card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    show(metadata, as_json, lambda _: card)
 
 
 @model_app.command("compare")
@@ -47,10 +48,13 @@ def model_compare(
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Compare two models on one cohort: paired differences, calibration, changed decisions."""
     from cad.model.comparison import comparison_text
     from cad.pipeline import compare_models
 
-    show(compare_models(a, b, cohort, out, execution(jobs)), as_json, comparison_text)
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    show(compare_models(a, b, cohort, out, options), as_json, comparison_text)

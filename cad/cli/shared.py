@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cad.files import plain
+
 if TYPE_CHECKING:
+    from cad.clinic.archive import ArchiveLimits
     from cad.execution.options import ExecutionOptions
     from cad.stages.emit import Emitted
 
@@ -24,11 +28,59 @@ Scheduler = Annotated[
 NoResume = Annotated[bool, typer.Option("--no-resume", help="Recompute every study.")]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed studies again.")]
 TimeLimit = Annotated[
-    float, typer.Option("--time-limit", min=1, help="Seconds allowed for one study.")
+    float,
+    typer.Option("--time-limit", min=1, help="Seconds that one study may compute, or wait."),
 ]
 MemoryLimit = Annotated[
     float, typer.Option("--memory-limit", min=0.5, help="Gigabytes that one study may ask for.")
 ]
+Aet = Annotated[str, typer.Option("--aet", help="The archive's AE title.")]
+Limits = Annotated[
+    str, typer.Option("--limits", help="Archive's limits: a file, or a name in configs/archive.")
+]
+
+
+def archive_limits(name: str) -> ArchiveLimits:
+    """Return what an archive may cost, from a file or by name."""
+    from cad.clinic.archive import ArchiveLimits
+    from cad.settings import read_settings
+    from cad.share import find
+
+    return read_settings(ArchiveLimits, find("configs/archive", name, ".yaml"))
+
+
+@dataclass
+class Asked:
+    """Hold what the options before a command ask of every command."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+asked = Asked()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from cad import __version__
+
+        say(f"cad {__version__}")
+        raise typer.Exit
+
+
+def loudness(
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="No progress, results only.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show where in the code an error arose.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Keep what was asked before the command."""
+    asked.quiet, asked.verbose = quiet, verbose
 
 
 def execution(
@@ -43,17 +95,22 @@ def execution(
     from cad.execution.options import ExecutionOptions
 
     return ExecutionOptions(
-        jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, True
+        jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, not asked.quiet
     )
 
 
 def finish(summary: Emitted, as_json: bool) -> None:
     """Print what a run found; exit with 1 when a study failed."""
-    typer.echo(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
+    say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print for a person or a pipe: the one place where text reaches a terminal, made plain."""
+    typer.echo(plain(text), err=err)
+
+
 def show(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:
     """Print a result, as JSON or as text."""
-    typer.echo(json.dumps(result, indent=1) if as_json else text(result))
+    say(json.dumps(result, indent=1) if as_json else text(result))

@@ -1,26 +1,33 @@
 """An image archive: find a patient's studies, fetch them whole, store results.
 
-DICOM networking is in :mod:`cad.clinic.archive_dimse`, DICOMweb in :mod:`cad.clinic.archive_web`. A
-study counts as fetched only when every instance that the archive announced has arrived and says of
-itself that it is of the patient, the study and the series that were asked for.
+DICOM networking is in :mod:`cad.clinic.archive_dimse`, DICOMweb in :mod:`cad.clinic.archive_web`;
+both run in a process of their own (:mod:`cad.clinic.conversation`) that ends when its time is over.
+A study counts as fetched only when every instance that the archive announced has arrived and says
+of itself that it is of the patient, the study and the series that were asked for. An object counts
+as stored only when the archive has said so and lists it when it is asked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from pydantic import Field
 from pydicom.dataset import Dataset
+from pydicom.pixels.utils import get_expected_length
 
 from cad.errors import CadError
+from cad.settings import Section
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
-TIMEOUT = 60.0
 UID = re.compile(r"[0-9.]{1,64}")
+_PROOF_PAUSE = 0.5
 # What results take over from the archive's own record of the study, so that they are filed there.
 IDENTITY = (
     "PatientID",
@@ -36,6 +43,29 @@ SamePatient = Callable[[str, str], bool]
 """Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
 
 
+class ArchiveLimits(Section):
+    """State what an archive may cost: waiting, time, bytes and memory."""
+
+    answer_seconds: float = Field(
+        60.0, gt=0, description="longest wait for a connection and for every answer"
+    )
+    study_seconds: float = Field(
+        3600.0,
+        gt=0,
+        description="longest time for one query, for fetching one study, for storing one object",
+    )
+    study_gigabytes: float = Field(
+        16.0, gt=0, description="most that one query, or one study, may bring, unpacked"
+    )
+    answers: int = Field(10_000, gt=0, description="most lines with which a query is answered")
+    memory_gigabytes: float = Field(
+        8.0, ge=0.5, description="memory that a conversation with the archive may ask for"
+    )
+    proof_seconds: float = Field(
+        10.0, ge=0, description="how long an archive may take to list what it has stored"
+    )
+
+
 @dataclass(frozen=True)
 class FoundSeries:
     """Name a series in an archive: whose it is, its kind and the number of its instances."""
@@ -47,24 +77,51 @@ class FoundSeries:
     instances: int
 
 
+@dataclass(frozen=True)
+class Step:
+    """Say how far one object has come: on its way, or stored (and with which remark)."""
+
+    path: Path
+    stored: bool = False
+    remark: str = ""
+
+
 class Archive(Protocol):
-    """State what both protocols can do."""
+    """State what can be done with an archive."""
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
         ...
 
-    def fetch(self, series: FoundSeries, into: Path) -> int:
-        """Write the series' instances as files; return the number that arrived."""
+    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+        """Write every instance of a study's series as a file; refuse a part of them."""
         ...
 
-    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
-        """Store objects, filed under the patient to whom the archive assigns their study."""
+    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
+        """Store objects, filed under the patient of their study; return the archive's remarks."""
         ...
 
 
-def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
-    """Return an archive by its address.
+class Protocolled(Protocol):
+    """State what each of the two protocols can do; used inside the archive's own process."""
+
+    def find(self, patient_id: str) -> list[FoundSeries]:
+        """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
+        ...
+
+    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+        """Write every instance of a study's series as a file; refuse a part of them."""
+        ...
+
+    def store(
+        self, paths: Iterable[Path], same_patient: SamePatient | None = None
+    ) -> Iterator[Step]:
+        """Store objects one by one; yield a step before each is sent, and one when it is stored."""
+        ...
+
+
+def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Archive:
+    """Return an archive by its address; nothing is asked yet.
 
     Parameters
     ----------
@@ -72,20 +129,33 @@ def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
         ``HOST:PORT`` for DICOM networking, or the ``http(s)://`` root of a DICOMweb service.
     aet : str
         The archive's application entity title; DICOMweb does not use it.
-    timeout : float
-        Seconds to wait for a connection and for every answer.
+    limits : ArchiveLimits, optional
+        What it may cost.
 
     Raises
     ------
     CadError
         When the address is neither.
     """
-    if "://" in address:
-        if urlsplit(address).scheme not in ("http", "https"):
-            raise CadError(f"not an http or https address: {address}")
-        from cad.clinic.archive_web import WebArchive
+    from cad.clinic.conversation import Conversation
 
-        return WebArchive(address, timeout)
+    check_address(address, aet)
+    return Conversation(address, aet, limits or ArchiveLimits())
+
+
+def check_address(address: str, aet: str) -> None:
+    """Refuse what is no address of an archive.
+
+    Raises
+    ------
+    CadError
+        Naming the address or the application entity title.
+    """
+    if "://" in address:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CadError(f"not an http or https address: {address}")
+        return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise CadError(
@@ -93,9 +163,18 @@ def connect(address: str, aet: str, timeout: float = TIMEOUT) -> Archive:
         )
     if not 0 < len(aet) <= 16 or "\\" in aet:
         raise CadError(f"an application entity title has 1 to 16 characters, found {aet!r}")
+
+
+def protocol(address: str, aet: str, limits: ArchiveLimits) -> Protocolled:
+    """Return what speaks the protocol of an address that :func:`check_address` has passed."""
+    if "://" in address:
+        from cad.clinic.archive_web import WebArchive
+
+        return WebArchive(address, limits)
     from cad.clinic.archive_dimse import DimseArchive
 
-    return DimseArchive(host, int(port), aet, timeout)
+    host, _, port = address.rpartition(":")
+    return DimseArchive(host, int(port), aet, limits)
 
 
 def fetch_patient(
@@ -138,24 +217,54 @@ def fetch_patient(
     for number, uid in enumerate(dict.fromkeys(s.study_uid for s in series), start=1):
         folder = into / f"study-{number}"
         try:
-            for index, one in enumerate((s for s in series if s.study_uid == uid), start=1):
-                target = folder / f"{index:04d}"
-                target.mkdir(parents=True)
-                arrived = archive.fetch(one, target)
-                if arrived != one.instances:
-                    raise CadError(
-                        f"the archive returned part of a study: {arrived} of {one.instances} "
-                        f"instances of series {one.series_uid}",
-                        hint="try again; nothing of the study was imported",
-                    )
+            folder.mkdir()
+            archive.fetch([one for one in series if one.study_uid == uid], folder)
             complete.append(folder)
         except CadError as error:
             failures.append(error)
     return complete, failures
 
 
+def fetch_whole(
+    get: Callable[[FoundSeries, Path], int], series: Iterable[FoundSeries], into: Path
+) -> None:
+    """Fetch series one after another, each into a folder of its own.
+
+    Raises
+    ------
+    CadError
+        When another number of instances has arrived than the archive announced.
+    """
+    for index, one in enumerate(series, start=1):
+        target = into / f"{index:04d}"
+        target.mkdir(parents=True)
+        arrived = get(one, target)
+        if arrived != one.instances:
+            raise CadError(
+                f"the archive returned part of a study: {arrived} of {one.instances} "
+                f"instances of series {one.series_uid}",
+                hint="try again; nothing of the study was imported",
+            )
+
+
+def keep_instance(content: bytes, uid: str, into: Path) -> None:
+    """Write a received instance; one that came before must come the same.
+
+    Raises
+    ------
+    CadError
+        For a name that is no UID, and two different instances of one name.
+    """
+    if not UID.fullmatch(uid):
+        raise CadError(f"the archive returned an instance whose name is no UID: {uid[:64]!r}")
+    path = into / f"{uid}.dcm"
+    if path.is_file() and path.read_bytes() != content:
+        raise CadError(f"the archive returned two different instances of one UID: {uid}")
+    path.write_bytes(content)
+
+
 def check_received(dataset: Dataset, series: FoundSeries) -> None:
-    """Refuse an instance that is not of the patient, study and series that were asked for.
+    """Refuse an instance not of the patient, study and series asked for, or with pixels cut off.
 
     Raises
     ------
@@ -173,6 +282,14 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
                 f"the archive returned an instance of another {keyword}: asked for {wanted!r}, "
                 f"received {found!r}",
                 hint="nothing of the study was imported; tell the archive's administrator",
+            )
+    syntax = dataset.file_meta.TransferSyntaxUID if hasattr(dataset, "file_meta") else None
+    if "PixelData" in dataset and not (syntax and syntax.is_encapsulated):
+        whole, came = get_expected_length(dataset), len(dataset.PixelData)
+        if came < whole:
+            raise CadError(
+                f"the archive returned an image that is cut off: {came} of {whole} bytes",
+                hint="try again; nothing of the study was imported",
             )
 
 
@@ -214,6 +331,8 @@ def file_under(
             f"the archive assigns the study {uid} to a patient who is not {own!r}",
             hint="nothing was sent; find out whose study this is",
         )
+    dataset.decode()  # in its own character set, before the archive's text joins it
+    dataset.SpecificCharacterSet = "ISO_IR 192"
     for keyword in IDENTITY:
         if answers[0].get(keyword) not in (None, ""):
             setattr(dataset, keyword, answers[0].get(keyword))
@@ -222,12 +341,57 @@ def file_under(
             delattr(dataset, keyword)
 
 
-def not_all_sent(error: CadError, paths: list[Path], sent: list[Path]) -> CadError:
-    """Return an error that also says which objects are in the archive and which are not."""
-    rest = [path.name for path in paths if path not in sent]
-    done = ", ".join(path.name for path in sent) or "none"
+def prove_stored(listed: Callable[[], set[str]], uid: str, name: str, seconds: float) -> None:
+    """Ask an archive for an object that it says it has stored, until it lists it.
+
+    Raises
+    ------
+    CadError
+        When it does not within the time.
+    """
+    end = time.monotonic() + seconds
+    while uid not in listed():
+        if time.monotonic() >= end:
+            raise CadError(
+                f"{name}: took the object but does not list it after {seconds:g} s",
+                hint="look into the archive before you send it again",
+            )
+        time.sleep(_PROOF_PAUSE)
+
+
+def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> CadError:
+    """Return an error that also says of every object what became of it."""
+    stored = {step.path for step in steps if step.stored}
+    begun = {step.path for step in steps} - stored
+    groups = (
+        ("stored", [p for p in paths if p in stored]),
+        ("sent, but not proved to be stored", [p for p in paths if p in begun]),
+        ("not sent", [p for p in paths if p not in stored | begun]),
+    )
+    said = [f"{word}: {', '.join(p.name for p in part) or 'none'}" for word, part in groups]
     return CadError(
-        f"{error.problem}; stored: {done}; not stored: {', '.join(rest)}",
+        "; ".join([error.problem, *said]),
         hint=error.hint or "send them again: what is stored already is stored once",
         file=error.file,
     )
+
+
+@contextmanager
+def understood(name: str) -> Iterator[None]:
+    """Turn whatever an archive's answer makes a library raise into one error that names it.
+
+    Raises
+    ------
+    CadError
+        In place of any other exception.
+    """
+    try:
+        yield
+    except CadError:
+        raise
+    except Exception as error:  # an answer may break the libraries that read it anywhere
+        said = "".join(c if c.isprintable() else "?" for c in str(error))[:200]
+        raise CadError(
+            f"{name}: its answer cannot be understood: {type(error).__name__}: {said}",
+            hint="tell the archive's administrator",
+        ) from error

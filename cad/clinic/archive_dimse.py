@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,16 @@ from pynetdicom.association import Association
 from cad.clinic.archive import (
     IDENTITY,
     MODALITIES,
-    TIMEOUT,
-    UID,
+    ArchiveLimits,
     FoundSeries,
     SamePatient,
+    Step,
     check_received,
+    fetch_whole,
     file_under,
-    not_all_sent,
+    keep_instance,
+    prove_stored,
+    understood,
 )
 from cad.errors import CadError
 
@@ -59,8 +62,8 @@ _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 class DimseArchive:
     """Speak DICOM networking with an archive."""
 
-    def __init__(self, host: str, port: int, aet: str, timeout: float = TIMEOUT) -> None:
-        self.host, self.port, self.aet, self.timeout = host, port, aet, timeout
+    def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
+        self.host, self.port, self.aet, self.limits = host, port, aet, limits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest of a patient."""
@@ -83,38 +86,53 @@ class DimseArchive:
         )
         found = []
         for series in self._ask(association, query):
+            if str(series.get("StudyInstanceUID", study_uid)) != study_uid:
+                raise CadError(
+                    f"{self._name}: asked for series of {study_uid}, got another study's"
+                )
             modality = str(series.get("Modality", ""))
             if modality not in MODALITIES:
                 continue
             uid = str(series.SeriesInstanceUID)
             count = series.get("NumberOfSeriesRelatedInstances")
             if count is None:  # an optional answer: count the instances themselves
-                query = _query(
-                    "IMAGE", StudyInstanceUID=study_uid, SeriesInstanceUID=uid, SOPInstanceUID=""
-                )
-                count = len(self._ask(association, query))
+                count = len(self._instances(association, study_uid, uid))
             found.append(FoundSeries(owner, study_uid, uid, modality, int(count)))
         return found
 
-    def fetch(self, series: FoundSeries, into: Path) -> int:
-        """Fetch a series into a folder by C-GET."""
+    def _instances(
+        self, association: Association, study: str, series: str, instance: str = ""
+    ) -> set[str]:
+        query = _query(
+            "IMAGE", StudyInstanceUID=study, SeriesInstanceUID=series, SOPInstanceUID=instance
+        )
+        return {str(one.SOPInstanceUID) for one in self._ask(association, query)}
+
+    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+        """Fetch a study's series into a folder by C-GET."""
+        fetch_whole(self._fetch, series, into)
+
+    def _fetch(self, series: FoundSeries, into: Path) -> int:
         arrived: set[str] = set()
         refused: list[CadError] = []
 
         def keep(event: evt.Event) -> int:
             request: Any = event.request
             uid = str(request.AffectedSOPInstanceUID)
-            if not UID.fullmatch(uid):
-                return _CANNOT_UNDERSTAND
             try:
                 check_received(event.dataset, series)
-                (into / f"{uid}.dcm").write_bytes(event.encoded_dataset())
+                if str(event.dataset.get("SOPInstanceUID", "")) != uid:
+                    raise CadError(f"the archive returned an instance that is not {uid}")
+                keep_instance(event.encoded_dataset(), uid, into)
             except CadError as error:
                 refused.append(error)
                 return _DOES_NOT_MATCH
-            except OSError:  # a full disk must not look like a stored instance
+            except OSError as error:  # a full disk must not look like a stored instance
+                refused.append(CadError(f"could not be written: {error.strerror}", file=into))
                 return _OUT_OF_RESOURCES
-            except Exception:  # a damaged dataset may break the reader anywhere
+            except Exception as error:  # a damaged dataset may break the reader anywhere
+                what = f"damaged ({type(error).__name__})"
+                refused.append(CadError(f"the archive returned an instance that is {what}"))
                 return _CANNOT_UNDERSTAND
             arrived.add(uid)
             return _SUCCESS
@@ -124,50 +142,67 @@ class DimseArchive:
         )
         with self._associate([GET], receive=_FETCHED, handler=keep) as association:
             for status, _ in association.send_c_get(query, GET):
-                if not refused:  # the archive reports our refusal as its failure
-                    self._check(status, "C-GET", allowed=(*_PENDING, _SUCCESS, *_WARNINGS))
+                if refused:  # the archive reports our refusal as its failure
+                    continue
+                self._check(status, "C-GET", allowed=(*_PENDING, _SUCCESS, *_WARNINGS))
+                failed = status.get("NumberOfFailedSuboperations") or 0
+                if failed:
+                    raise CadError(f"{self._name}: {failed} instances could not be sent")
         if refused:
             raise refused[0]
         return len(arrived)
 
-    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
+    def store(
+        self, paths: Iterable[Path], same_patient: SamePatient | None = None
+    ) -> Iterator[Step]:
         """Store objects by C-STORE under the archive's own patient of their study."""
-        classes = [*_STORED, FIND]
-        wanted, sent = list(paths), list[Path]()
         known: dict[str, list[Dataset]] = {}
-        try:
-            with self._associate(classes) as association:
-                for path in wanted:
-                    self._send(association, path, known, same_patient)
-                    sent.append(path)
-        except CadError as error:
-            raise not_all_sent(error, wanted, sent) from error
+        with self._associate([*_STORED, FIND]) as association:
+            for path in paths:
+                dataset = pydicom.dcmread(path)
+                uid = str(dataset.StudyInstanceUID)
+                if uid not in known:
+                    query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(IDENTITY, ""))
+                    known[uid] = self._ask(association, query)
+                file_under(dataset, known[uid], same_patient)
+                yield Step(path)
+                yield Step(path, True, self._send(association, dataset, path))
 
-    def _send(
-        self,
-        association: Association,
-        path: Path,
-        known: dict[str, list[Dataset]],
-        same_patient: SamePatient | None,
-    ) -> None:
-        dataset = pydicom.dcmread(path)
-        uid = str(dataset.StudyInstanceUID)
-        if uid not in known:
-            query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(IDENTITY, ""))
-            known[uid] = self._ask(association, query)
-        file_under(dataset, known[uid], same_patient)
+    def _send(self, association: Association, dataset: Dataset, path: Path) -> str:
+        """Send one object and ask for it; return the archive's remark on it."""
         try:
             status = association.send_c_store(dataset)
         except (ValueError, RuntimeError) as error:
             raise CadError(f"the archive does not take it: {error}", file=path) from error
         self._check(status, "C-STORE", allowed=(_SUCCESS, *_WARNINGS), path=path)
+        uid = str(dataset.SOPInstanceUID)
+        study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
+        try:
+            prove_stored(
+                lambda: self._instances(association, study, series, uid),
+                uid,
+                self._name,
+                self.limits.proof_seconds,
+            )
+        except CadError as error:
+            raise error.at(file=path) from None
+        code = int(status.Status)
+        return "" if code == _SUCCESS else f"stored with warning {code:#06x}"
 
     def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
         answers = []
         for status, answer in association.send_c_find(query, FIND):
             self._check(status, "C-FIND", allowed=(*_PENDING, _SUCCESS))
-            if answer is not None and status.Status in _PENDING:
-                answers.append(answer)
+            if status.Status not in _PENDING:
+                break
+            if answer is None:
+                raise CadError(f"{self._name}: an answer to C-FIND is damaged")
+            answers.append(answer)
+            if len(answers) > self.limits.answers:
+                raise CadError(
+                    f"{self._name}: more than {self.limits.answers} answers to one query",
+                    hint="raise `answers` in the archive's limits if that is right",
+                )
         return answers
 
     def _check(
@@ -175,10 +210,10 @@ class DimseArchive:
     ) -> None:
         if not status or "Status" not in status:
             raise CadError(
-                f"{self._name}: no answer to {what} within {self.timeout:g} s, or the connection "
-                "was lost",
+                f"{self._name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
+                "the connection was lost",
                 file=path,
-                hint="try again, or allow more time",
+                hint="try again, or raise `answer_seconds` in the archive's limits",
             )
         if status.Status not in allowed:
             raise CadError(
@@ -198,37 +233,41 @@ class DimseArchive:
     ) -> Iterator[Association]:
         self._reach()
         entity = AE(ae_title=CALLING)
-        entity.acse_timeout = entity.dimse_timeout = self.timeout
-        entity.network_timeout = entity.connection_timeout = self.timeout
-        for name in classes:
+        entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
+        entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
+        for name in (*classes, *(receive or [])):
             entity.add_requested_context(name)
-        for name in receive or []:
-            entity.add_requested_context(name)
+        received = _Received(self.limits)
+        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
+        handlers += [(evt.EVT_DATA_RECV, received.came)]
+        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
         association = entity.associate(
             self.host,
             self.port,
             ae_title=self.aet,
             ext_neg=[build_role(name, scp_role=True) for name in receive or []],
-            evt_handlers=[(evt.EVT_C_STORE, handler)] if handler else [],
+            evt_handlers=handlers,
         )
         if not association.is_established:
             raise self._refusal(association)
         try:
-            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
-            transport = association.dul.socket
-            if transport is not None and transport.socket is not None:
-                transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            yield association
-        finally:
-            if association.is_established:
-                association.release()
-            else:
-                association.abort()
+            with understood(self._name):
+                yield association
+        except BaseException as error:
+            received.cut()  # first: ending it politely would wait for an archive that is at fault
+            association.abort()
+            if received.too_much:
+                raise CadError(
+                    f"{self._name}: sends more than {self.limits.study_gigabytes:g} GB",
+                    hint="raise `study_gigabytes` in the archive's limits if that is right",
+                ) from error
+            raise
+        association.release() if association.is_established else association.abort()
 
     def _reach(self) -> None:
         """Open and close a plain connection first: only it says why a connection fails."""
         try:
-            socket.create_connection((self.host, self.port), self.timeout).close()
+            socket.create_connection((self.host, self.port), self.limits.answer_seconds).close()
         except OSError as error:
             raise CadError(
                 f"{self._name} cannot be reached: {error.strerror or error}",
@@ -242,10 +281,42 @@ class DimseArchive:
                 hint=f"ask its administrator to admit {CALLING}, and check the title {self.aet!r}",
             )
         return CadError(
-            f"{self._name} does not answer within {self.timeout:g} s, or accepts none of what is "
-            "asked for",
+            f"{self._name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
+            "none of what is asked for",
             hint="check host, port and firewall",
         )
+
+
+class _Received:
+    """Count what comes over one connection, and cut it when it is too much."""
+
+    def __init__(self, limits: ArchiveLimits) -> None:
+        self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
+        self.too_much = False
+        self._socket: socket.socket | None = None
+
+    def opened(self, event: evt.Event) -> None:
+        """Let no single read wait longer than an answer may take."""
+        transport = event.assoc.dul.socket
+        self._socket = transport.socket if transport else None
+        if self._socket is not None:
+            self._socket.settimeout(self.seconds)
+            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def came(self, event: evt.Event) -> None:
+        """Count the bytes of one message."""
+        data: Any = event.data
+        self.left -= len(data)
+        if self.left < 0:
+            self.too_much = True
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection at once; a thread that reads from it wakes up."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def _query(level: str, **keys: Any) -> Dataset:

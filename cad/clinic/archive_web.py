@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,24 @@ from pydicom.dataset import Dataset
 from cad.clinic.archive import (
     IDENTITY,
     MODALITIES,
-    TIMEOUT,
-    UID,
+    ArchiveLimits,
     FoundSeries,
     SamePatient,
+    Step,
     check_received,
+    fetch_whole,
     file_under,
-    not_all_sent,
+    keep_instance,
+    prove_stored,
+    understood,
 )
-from cad.errors import CadError
+from cad.errors import CadError, install
 
 
 class WebArchive:
     """Speak DICOMweb with an archive."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
+    def __init__(self, url: str, limits: ArchiveLimits) -> None:
         try:
             from dicomweb_client.api import DICOMwebClient
             from requests import RequestException, Session
@@ -35,30 +39,58 @@ class WebArchive:
         except ImportError as error:
             raise CadError(
                 f"DICOMweb needs a package that is not installed: {error.name}",
-                hint="install the extra: cad[dicomweb]",
+                hint=install("dicomweb"),
             ) from error
 
-        class Timed(HTTPAdapter):
-            """Give every request a time limit."""
+        left = limits.study_gigabytes * 1e9
+
+        def spend(count: float) -> None:
+            nonlocal left
+            left -= count
+            if left < 0:
+                raise CadError(
+                    f"{self._name}: sends more than {limits.study_gigabytes:g} GB",
+                    hint="raise `study_gigabytes` in the archive's limits if that is right",
+                )
+
+        class Limited(HTTPAdapter):
+            """Limit the time of every wait and the bytes of all answers, and follow no redirect."""
 
             def send(self, *args: Any, **kwargs: Any) -> Any:
-                kwargs["timeout"] = timeout
-                return super().send(*args, **kwargs)
+                kwargs["timeout"] = limits.answer_seconds
+                answer = super().send(*args, **kwargs)
+                if 300 <= answer.status_code < 400:
+                    raise CadError(
+                        f"DICOMweb archive {url}: HTTP {answer.status_code}, it has moved",
+                        hint="give its new address; nothing was sent there",
+                    )
+                announced = answer.headers.get("Content-Length", "0")
+                if announced.isdigit() and float(announced) > left:
+                    spend(float(announced))
+                stream = answer.raw.stream
+
+                def counted(*args: Any, **kwargs: Any) -> Iterator[bytes]:
+                    for chunk in stream(*args, **kwargs):
+                        spend(len(chunk))
+                        yield chunk
+
+                answer.raw.stream = counted
+                return answer
 
         session = Session()
-        session.mount("http://", Timed())
-        session.mount("https://", Timed())
-        self.url = url
+        session.mount("http://", Limited())
+        session.mount("https://", Limited())
+        self.url, self.limits = url, limits
         self._client = DICOMwebClient(url=url, session=session)
         self._client.set_http_retry_params(retry=False)
-        self._errors = (RequestException, ValueError)
+        self._errors = RequestException
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest of a patient."""
         with self._speaking():
             found = []
             studies = self._client.search_for_studies(search_filters={"PatientID": patient_id})
-            for study in (Dataset.from_json(answer) for answer in studies):
+            for study in self._datasets(studies):
                 owner = str(study.get("PatientID", ""))
                 if owner.strip() == patient_id.strip():
                     found += self._series(owner, str(study.StudyInstanceUID))
@@ -69,7 +101,11 @@ class WebArchive:
             study_uid, fields=["NumberOfSeriesRelatedInstances", "Modality"]
         )
         found = []
-        for series in (Dataset.from_json(answer) for answer in answers):
+        for series in self._datasets(answers):
+            if str(series.get("StudyInstanceUID", study_uid)) != study_uid:
+                raise CadError(
+                    f"{self._name}: asked for series of {study_uid}, got another study's"
+                )
             modality = str(series.get("Modality", ""))
             if modality in MODALITIES:
                 uid = str(series.SeriesInstanceUID)
@@ -79,54 +115,83 @@ class WebArchive:
                 found.append(FoundSeries(owner, study_uid, uid, modality, int(count)))
         return found
 
-    def fetch(self, series: FoundSeries, into: Path) -> int:
-        """Fetch a series into a folder by WADO-RS."""
+    def _datasets(self, answers: Any) -> list[Dataset]:
+        if not isinstance(answers, list):
+            raise CadError(f"{self._name}: answered a query with no list")
+        if len(answers) > self.limits.answers:
+            raise CadError(
+                f"{self._name}: more than {self.limits.answers} answers to one query",
+                hint="raise `answers` in the archive's limits if that is right",
+            )
+        return [Dataset.from_json(answer) for answer in answers]
+
+    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+        """Fetch a study's series into a folder by WADO-RS."""
+        fetch_whole(self._fetch, series, into)
+
+    def _fetch(self, series: FoundSeries, into: Path) -> int:
         arrived = set()
         with self._speaking():
-            for dataset in self._client.retrieve_series(series.study_uid, series.series_uid):
+            for dataset in self._client.iter_series(series.study_uid, series.series_uid):
                 check_received(dataset, series)
                 uid = str(dataset.SOPInstanceUID)
-                if UID.fullmatch(uid):
-                    dataset.save_as(into / f"{uid}.dcm", enforce_file_format=True)
-                    arrived.add(uid)
+                content = BytesIO()
+                dataset.save_as(content, enforce_file_format=True)
+                keep_instance(content.getvalue(), uid, into)
+                arrived.add(uid)
         return len(arrived)
 
-    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> None:
+    def store(
+        self, paths: Iterable[Path], same_patient: SamePatient | None = None
+    ) -> Iterator[Step]:
         """Store objects by STOW-RS under the archive's own patient of their study."""
-        wanted, sent = list(paths), list[Path]()
         known: dict[str, list[Dataset]] = {}
-        try:
-            for path in wanted:
-                self._send(path, known, same_patient)
-                sent.append(path)
-        except CadError as error:
-            raise not_all_sent(error, wanted, sent) from error
+        for path in paths:
+            dataset = pydicom.dcmread(path)
+            uid = str(dataset.StudyInstanceUID)
+            with self._speaking():
+                if uid not in known:
+                    answers = self._client.search_for_studies(
+                        search_filters={"StudyInstanceUID": uid}, fields=list(IDENTITY)
+                    )
+                    known[uid] = self._datasets(answers)
+                file_under(dataset, known[uid], same_patient)
+            yield Step(path)
+            try:
+                with self._speaking():
+                    self._send(dataset, path)
+            except CadError as error:
+                raise error.at(file=path) from None
+            yield Step(path, True)
 
-    def _send(
-        self, path: Path, known: dict[str, list[Dataset]], same_patient: SamePatient | None
-    ) -> None:
-        dataset = pydicom.dcmread(path)
-        uid = str(dataset.StudyInstanceUID)
-        with self._speaking():
-            if uid not in known:
-                answers = self._client.search_for_studies(
-                    search_filters={"StudyInstanceUID": uid}, fields=list(IDENTITY)
-                )
-                known[uid] = [Dataset.from_json(answer) for answer in answers]
-            file_under(dataset, known[uid], same_patient)
-            answer = self._client.store_instances([dataset])
-        check_stored(answer, str(dataset.SOPInstanceUID), self.url, path)
+    def _send(self, dataset: Dataset, path: Path) -> None:
+        uid, study = str(dataset.SOPInstanceUID), str(dataset.StudyInstanceUID)
+        check_stored(self._client.store_instances([dataset]), uid, self.url, path)
+
+        def listed() -> set[str]:
+            answers = self._client.search_for_instances(
+                study, str(dataset.SeriesInstanceUID), search_filters={"SOPInstanceUID": uid}
+            )
+            return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
+
+        prove_stored(listed, uid, self._name, self.limits.proof_seconds)
+
+    @property
+    def _name(self) -> str:
+        return f"DICOMweb archive {self.url}"
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
-            response = getattr(error, "response", None)
-            what = f"HTTP {response.status_code}" if response is not None else type(error).__name__
-            raise CadError(
-                f"DICOMweb archive {self.url}: {what}", hint="check address, rights and network"
-            ) from error
+        with understood(self._name):
+            try:
+                yield
+            except self._errors as error:
+                response = getattr(error, "response", None)
+                code = getattr(response, "status_code", None)
+                what = f"HTTP {code}" if code is not None else type(error).__name__
+                raise CadError(
+                    f"{self._name}: {what}", hint="check address, rights and network"
+                ) from error
 
 
 def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
@@ -137,11 +202,11 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     CadError
         With the archive's failure reason where it gives one.
     """
-    stored = {
-        str(item.get("ReferencedSOPInstanceUID", ""))
-        for item in answer.get("ReferencedSOPSequence", [])
-    }
-    if uid in stored:
+    stored, failed = (
+        {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(name, [])}
+        for name in ("ReferencedSOPSequence", "FailedSOPSequence")
+    )
+    if uid in stored - failed:
         return
     reasons = [
         f" (failure reason {int(item.FailureReason):#06x})"

@@ -17,7 +17,13 @@ from cad.errors import CadError
 from cad.imaging.diffusion import HIGH_B, trace
 from cad.imaging.frames import Frame
 from cad.imaging.modality import MODALITIES, Modality
-from cad.imaging.nifti import read_image, write_dynamic, write_sidecar, write_volume
+from cad.imaging.nifti import (
+    read_image,
+    write_dynamic,
+    write_gradients,
+    write_sidecar,
+    write_volume,
+)
 from cad.imaging.phases import order_phases, read_phases
 from cad.imaging.pixels import PixelReader, read_stack
 from cad.imaging.stacks import Stack, stacks_of
@@ -170,7 +176,10 @@ class _Job:
                 hint="make the rule narrower, list the wanted one first, or set prefer: last, "
                 "first or largest",
             )
-        self.done.notes.append(f"{what}: {len(stacks)} images, the {prefer} is taken: {chosen[0]}")
+        number = chosen[0].first.series_number
+        self.done.notes.append(
+            f"{what}: {len(stacks)} images, the {prefer} is taken: series {number}"
+        )
         return chosen[0]
 
     def _dynamic(self, modality: Modality) -> bool:
@@ -233,6 +242,7 @@ class _Job:
             entries = self._origin(stack)
             if key == "b_value":
                 entries["BValue"] = value
+                write_gradients(target, value)
             write_volume(target, image)
             write_sidecar(target, entries)
         return bool(stacks)
@@ -278,6 +288,7 @@ class _Job:
             "SOPClassUID": head.sop_class,
             "SOPInstanceUIDs": uids,
             "SourceFrames": frames,
+            "InstanceNumbers": [item.instance_number for item in stack.slices],
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
         return {key: value for key, value in entries.items() if value is not None}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cad.clinic.archive import connect
+from cad.clinic.archive import ArchiveLimits, connect
 from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.patients import patient_proof
 from cad.errors import CadError
 
 
@@ -18,7 +19,13 @@ class Delivery:
     failures: list[CadError] = field(default_factory=list)
 
 
-def deliver(run: Path, cohort: Path | None, send: str | None, aet: str) -> Delivery:
+def deliver(
+    run: Path,
+    cohort: Path | None,
+    send: str | None,
+    aet: str,
+    limits: ArchiveLimits | None = None,
+) -> Delivery:
     """Write SR and SEG of every study of a run and, where asked, store them in an archive.
 
     Parameters
@@ -31,6 +38,8 @@ def deliver(run: Path, cohort: Path | None, send: str | None, aet: str) -> Deliv
         Archive: HOST:PORT, or a DICOMweb URL.
     aet : str
         The archive's AE title.
+    limits : ArchiveLimits, optional
+        What the archive may cost.
 
     Raises
     ------
@@ -42,6 +51,6 @@ def deliver(run: Path, cohort: Path | None, send: str | None, aet: str) -> Deliv
     made = write_sr_and_seg(run, cohort, run / "dicom")
     lines = [f"wrote {len(made.files)} DICOM objects to {run / 'dicom'}"]
     if send is not None and made.files:
-        connect(send, aet).store(made.files)
-        lines.append(f"stored them in {send}")
+        remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))
+        lines += [f"stored them in {send}, which lists them", *remarks]
     return Delivery([*lines, *(f"failed: {failure}" for failure in made.failures)], made.failures)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import unicodedata
 import warnings
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -31,15 +32,18 @@ from cad.clinic.source import SourceImages, source_images
 from cad.clinic.sr_reader import PROBABILITY, read_report
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
-from cad.files import JsonObject, write_atomic
+from cad.files import JsonObject, plain, write_atomic
 from cad.imaging.geometry import roi_in_grid
 from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import image_path
+from cad.reading import reading
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
+from cad.run_folder.results import read_results
 from cad.run_folder.study_file import page_measurements
 from cad.run_folder.tables import read_probabilities
+from cad.run_folder.verdict import stated_decisions
 
 SCHEME = "99CAD"
 DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")
@@ -56,6 +60,9 @@ ZONES = {
 MANUFACTURER = "cad"
 _SEG_NUMBER, _SR_NUMBER = 9101, 9102
 _DIGITS = 6
+_LONG = 64
+# UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
+CHARACTER_SET = "ISO_IR 192"
 
 
 @dataclass
@@ -91,23 +98,23 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
     folder = RunFolder(run_dir)
     run = read_record(folder)
     table = read_probabilities(folder)
+    stated = stated_decisions(read_results(run_dir))  # as on the pages
+    regions = zip(table["study_id"], table["roi_id"], strict=True)
+    table["decision"] = [stated[str(study), str(roi)] for study, roi in regions]
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     result = DicomOutput()
     for study_id, rows in table.groupby("study_id", sort=True):
         participant = str(rows["participant_id"].iloc[0])
+        paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
         try:
             if study_id not in studies:
                 raise CadError("the study is not in the cohort", file=cohort_root)
-            medians = page_measurements(folder, str(study_id))
-            pair = study_objects(studies[str(study_id)], rows, medians, run)
-        except CadError as error:
-            result.failures.append(error.at(patient=participant))
-            continue
-        paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
-        for path, dataset in zip(paths, pair, strict=True):
-            write_atomic(path, _bytes(dataset))
-        try:
-            _prove(paths[1], rows)
+            with reading(paths[1], "cannot be written as DICOM"):  # its libraries check values
+                medians = page_measurements(folder, str(study_id))
+                pair = study_objects(studies[str(study_id)], rows, medians, run)
+                for path, dataset in zip(paths, pair, strict=True):
+                    write_atomic(path, _bytes(dataset))
+                _prove(paths[1], rows)
         except CadError as error:
             result.failures.append(error.at(patient=participant))
             continue
@@ -224,7 +231,7 @@ def _segmentation(
     segments = [
         highdicom.seg.SegmentDescription(
             number,
-            str(row.roi_id),
+            long_string(str(row.roi_id)),
             codes.SCT.MorphologicallyAbnormalStructure,
             codes.SCT.Lesion,
             highdicom.seg.SegmentAlgorithmTypeValues.MANUAL,
@@ -250,6 +257,7 @@ def _segmentation(
         content_label="ROI",
         content_description="Regions of interest",
         series_description="cad: regions of interest",
+        specific_character_set=CHARACTER_SET,
     )
 
 
@@ -290,6 +298,7 @@ def _report(
         manufacturer=MANUFACTURER,
         is_complete=True,
         series_description="cad: probability of malignancy",
+        specific_character_set=CHARACTER_SET,
     )
     _separate(report)
     scheme = Dataset()
@@ -358,6 +367,21 @@ def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Me
     if value is None or not math.isfinite(value):
         return []
     return [_number(name, value, unit, derivation=codes.SCT.Median)]
+
+
+def long_string(text: str) -> str:
+    """Return text as DICOM's LO holds it: at most 64 bytes, no backslash or control character.
+
+    The standard counts characters, some readers bytes. Text that is too long is cut between two
+    whole signs and keeps six digits of its hash, so that two that begin alike stay apart.
+    """
+    clean = plain(text).replace("\\", "/").replace("\n", " ").replace("\t", " ")
+    if len(clean.encode()) <= _LONG:
+        return clean
+    end = next(n for n in range(len(clean), -1, -1) if len(clean[:n].encode()) <= _LONG - 7)
+    while end and unicodedata.combining(clean[end]):  # an accent stays with its letter
+        end -= 1
+    return f"{clean[:end]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
 def _separate(item: Dataset) -> None:

@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cad.clinic.import_rules import ImportRules
-from cad.clinic.sources import SourceStudy, find_studies
+from cad.clinic.sources import Call, SourceStudy, find_studies, here
 from cad.clinic.starter import starter_rules
-from cad.errors import CadError
+from cad.errors import CadError, refused
 from cad.imaging.annotations import read_object
 from cad.imaging.frames import Frame, printable
 from cad.imaging.modality import MODALITIES
 from cad.imaging.phases import CLOCKS, order_phases
 from cad.imaging.stacks import Stack, stacks_of
+from cad.reading import reading
 from cad.settings import read_settings
 
 _RULES = (*(m.name for m in MODALITIES), "vfa", "diffusion")
@@ -75,7 +76,7 @@ class Explanation:
         return "\n".join([*lines, "", "A rules file to start from:", "", self.starter])
 
 
-def explain_source(source: Path, rules: Path | None = None) -> Explanation:
+def explain_source(source: Path, rules: Path | None = None, call: Call = here) -> Explanation:
     """Say what an import would take, and why it would not take the rest; write nothing.
 
     Parameters
@@ -84,6 +85,8 @@ def explain_source(source: Path, rules: Path | None = None) -> Explanation:
         Folder or zip archive.
     rules : Path, optional
         Rules file; without one only what there is, and a file to start from.
+    call : callable
+        How files are opened.
 
     Raises
     ------
@@ -94,16 +97,17 @@ def explain_source(source: Path, rules: Path | None = None) -> Explanation:
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     failures: list[CadError] = []
+    notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="cad-explain-") as scratch:
-        studies = find_studies(source, Path(scratch), failures)
+        studies = find_studies(source, Path(scratch), failures, notes, call)
         if not studies and not failures:
             raise CadError("no DICOM image found", file=source)
-        seen = [_study(number, s, settings) for number, s in enumerate(studies, start=1)]
+        seen = [_study(number, s, settings, call) for number, s in enumerate(studies, start=1)]
         starter = starter_rules(studies)
-    return Explanation(seen, [str(failure) for failure in failures], starter)
+    return Explanation(seen, [*map(str, failures), *notes], starter)
 
 
-def _study(number: int, study: SourceStudy, rules: ImportRules | None) -> StudySeen:
+def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
     found = StudySeen(number)
     by_series: dict[str, list[Frame]] = defaultdict(list)
     for frame in study.slices:
@@ -112,9 +116,11 @@ def _study(number: int, study: SourceStudy, rules: ImportRules | None) -> StudyS
         found.series.append(_series(frames, rules))
     for path in study.objects:
         try:
-            found.objects.append(_object(path, rules))
+            found.objects.append(call(_object, path, rules))
         except CadError as error:
             found.problems.append(str(error))
+        except OSError as error:
+            found.problems.append(str(refused(error)))
     if rules is not None:
         for name in _BESIDE:
             beside = study.beside(getattr(rules, name))
@@ -185,11 +191,12 @@ def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules)
 
 def _object(path: Path, rules: ImportRules | None) -> str:
     dataset = read_object(path)
-    kind = str(dataset.get("Modality", ""))
-    if kind == "SEG":
-        names = [str(s.get("SegmentLabel", "")) for s in dataset.get("SegmentSequence", [])]
-    else:
-        names = [str(s.get("ROIName", "")) for s in dataset.get("StructureSetROISequence", [])]
+    with reading(path, "not a sound SEG or RTSTRUCT object"):
+        kind = str(dataset.get("Modality", ""))
+        sequence, name = ("StructureSetROISequence", "ROIName")
+        if kind == "SEG":
+            sequence, name = ("SegmentSequence", "SegmentLabel")
+        names = [str(item.get(name, "")) for item in dataset.get(sequence, [])]
     pattern = rules.roi_name if rules else None
     texts = [
         f"{printable(name)!r}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from pydicom.uid import generate_uid
 from cad.clinic.conversion import Converted
 from cad.clinic.import_rules import FilesRule, ImportRules
 from cad.clinic.regions import grade_lesions, whole_numbers, with_zone
+from cad.clinic.sources import plain_files
 from cad.errors import CadError
 from cad.imaging.modality import modality
 from cad.imaging.nifti import read_image, write_sidecar, write_volume
@@ -21,10 +21,12 @@ from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Volume
+from cad.reading import read_rows
 
 _IMAGES = ("t2w", "adc", "hbv")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")
 _ID = "[A-Za-z0-9-]+"
+_GRADES = ("0", "1", "2", "3", "4", "5")
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,15 @@ class FileStudy:
         return None
 
 
-def find_file_studies(source: Path, rules: FilesRule) -> list[FileStudy]:
-    """Find every study of a cohort of files, by patient and study.
+def find_file_studies(source: Path, rules: FilesRule, notes: list[str]) -> list[FileStudy]:
+    """Find every study of a cohort of files, by patient and study; notes name what is no file.
 
     Raises
     ------
     CadError
         When the table is there but is not a table of studies.
     """
-    paths = [path for path in sorted(source.rglob("*")) if path.is_file()]
+    paths = sorted(plain_files(source, notes))
     patterns = {kind: [_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
     found: dict[tuple[str, str], FileStudy] = {}
     best: dict[tuple[str, str, str], int] = {}
@@ -185,17 +187,9 @@ def _grades(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[
     if path is None:
         return {}
     found: dict[tuple[str, str], tuple[int, ...]] = defaultdict(tuple)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            wanted = (rules.patient_column, rules.study_column, rules.grade_column)
-            absent = [name for name in wanted if name not in (reader.fieldnames or [])]
-            if absent:
-                raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
-            for row in reader:
-                texts = (row[rules.grade_column] or "").split(",")
-                numbers = tuple(int(t) for t in texts if t.strip().isdigit())
-                found[row[rules.patient_column], row[rules.study_column]] = numbers
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise CadError(f"not a readable table: {error}", file=path) from error
+    columns = (rules.patient_column, rules.study_column, rules.grade_column)
+    for row in read_rows(path, columns):
+        patient, study, grades = (row[name] for name in columns)
+        numbers = tuple(int(text) for text in grades.split(",") if text.strip() in _GRADES)
+        found[patient, study] = numbers
     return dict(found)

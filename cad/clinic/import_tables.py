@@ -14,8 +14,10 @@ from cad.clinic.import_rules import ImportRules
 from cad.clinic.patients import FIRST_SESSION, Place
 from cad.cohort import MISSING, is_simulated, write_tables
 from cad.errors import CadError
+from cad.files import CONTROL
 from cad.imaging.study import Roi
 from cad.labels.scales import check_score
+from cad.reading import read_frame, read_rows, reading
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
@@ -212,18 +214,12 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     CadError
         When a column is missing or the file is not a table.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            absent = [c for c in _SCORE_COLUMNS if c not in (reader.fieldnames or [])]
-            if absent:
-                raise CadError(
-                    f"missing column(s) {', '.join(absent)}; expected {','.join(_SCORE_COLUMNS)}",
-                    file=path,
-                )
-            rows = [{k: (row[k] or "").strip() for k in _SCORE_COLUMNS} for row in reader]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise CadError(f"not a readable table: {error}", file=path) from error
+    table = read_rows(path, _SCORE_COLUMNS)
+    rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in table]
+    for number, row in enumerate(rows, start=2):
+        for column, cell in row.items():
+            if CONTROL.search(cell):
+                raise CadError(f"line {number} has a control character in {column}", file=path)
     names = {patient_id, participant, participant.removeprefix("sub-")}
     return [row for row in rows if row["patient_id"] in names]
 
@@ -231,7 +227,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
 def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
-    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    table = read_frame(path, "\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     absent = [c for c in columns if c not in table.columns and c not in ("site", "status")]
     if absent:
         raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
@@ -259,11 +255,8 @@ def _score(
         )
     if row["score"] not in ("", MISSING):
         try:
-            check_score(row["scale"], float(row["score"]))
-        except ValueError as error:
-            raise CadError(
-                f"score {row['score']!r} is no number", patient=place.participant_id, roi=roi
-            ) from error
+            with reading("", f"score {row['score']!r} is no number"):
+                check_score(row["scale"], float(row["score"]))
         except CadError as error:
             raise error.at(patient=place.participant_id, roi=roi) from None
     return {

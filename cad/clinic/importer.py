@@ -1,9 +1,10 @@
 """DICOM folders and archives become a cohort folder: what is new is added, what is there stays.
 
-Each study is built in a temporary folder, read back with every check of
-:func:`cad.imaging.study_files.read_study`, and only then renamed into place; a study that fails
-costs no other and leaves nothing behind. Headers give the images their times (seconds), angles
-(degrees) and the UIDs by which DICOM output refers to them; names, dates and free text stay out.
+Each study is built in a hidden folder, read back with every check of
+:func:`cad.imaging.study_files.read_study`, and put into place together with its rows by one
+:func:`cad.folders.commit`; a study that fails costs no other and leaves nothing behind. Headers
+give the images their times (seconds), angles (degrees) and the UIDs by which DICOM output refers to
+them; names, dates and free text stay out.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -22,13 +23,25 @@ from cad.clinic.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.clinic.import_rules import ImportRules
 from cad.clinic.import_tables import Tables, read_scores
 from cad.clinic.patients import FIRST_SESSION, Patients, Place
-from cad.clinic.sources import SourceStudy, find_studies
-from cad.errors import CadError
+from cad.clinic.sources import Call, SourceStudy, find_studies, here
+from cad.errors import CadError, refused
 from cad.files import write_atomic
+from cad.folders import commit, keep, owned, stage
 from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
-from cad.imaging.study_files import image_path, read_study
+from cad.imaging.study_files import read_study
+from cad.reading import reading
 from cad.settings import read_settings
+
+Tell = Callable[[str, str], None]
+Watch = Callable[[int], AbstractContextManager[Tell]]
+"""Given the number of studies, open what is told of each: its participant and why it failed."""
+
+
+@contextmanager
+def unwatched(count: int) -> Iterator[Tell]:
+    """Tell nobody."""
+    yield lambda participant, problem: None
 
 
 @dataclass
@@ -66,7 +79,9 @@ class ImportSummary:
         return "\n".join(lines)
 
 
-def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
+def import_source(
+    source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
+) -> ImportSummary:
     """Import every study under a folder or in a zip archive.
 
     Parameters
@@ -77,6 +92,10 @@ def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
         Cohort folder, made when absent.
     rules : Path
         Rules file (:class:`cad.clinic.import_rules.ImportRules`).
+    call : callable
+        How files are opened and studies converted: here, or in a process with limits.
+    watch : callable
+        Who is told how far the import is.
 
     Returns
     -------
@@ -86,23 +105,31 @@ def import_source(source: Path, out: Path, rules: Path) -> ImportSummary:
     Raises
     ------
     CadError
-        When the source does not exist, holds no DICOM image, or the rules are not valid.
+        When the source does not exist, holds no DICOM image, the rules are not valid, or another
+        process writes into the cohort.
     """
+    with owned(out):
+        return import_owned(source, out, rules, call, watch)
+
+
+def import_owned(
+    source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
+) -> ImportSummary:
+    """Import as :func:`import_source` does, into a cohort that this process owns already."""
     settings = read_settings(ImportRules, rules)
     if not source.exists():
         raise CadError("no such folder or archive", file=source)
     summary = ImportSummary()
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".import-") as scratch:
+    with stage(out) as scratch:
         studies: Sequence[SourceStudy | FileStudy]
         if settings.files is not None:
-            studies = find_file_studies(source, settings.files)
+            studies = find_file_studies(source, settings.files, summary.notes)
         else:
-            studies = find_studies(source, Path(scratch), summary.failures)
+            studies = find_studies(source, scratch, summary.failures, summary.notes, call)
         if not studies and not summary.failures:
             what = "file of the rules" if settings.files else "DICOM image"
             raise CadError(f"no {what} found", file=source)
-        _Import(studies, out, settings, Path(scratch), summary).run()
+        _Import(studies, out, settings, scratch, summary, call).run(watch)
     return summary
 
 
@@ -116,48 +143,48 @@ class _Import:
         rules: ImportRules,
         scratch: Path,
         summary: ImportSummary,
+        call: Call,
     ) -> None:
         self.studies, self.out, self.rules = studies, out, rules
-        self.scratch, self.summary = scratch, summary
+        self.scratch, self.summary, self.call, self.built = scratch, summary, call, 0
         self.tables = Tables.read(out)
         known = set(self.tables.participants["participant_id"])
         self.patients = Patients(out, rules.labels, known)
         self.count = Counter(study.patient_id for study in studies)
 
-    def run(self) -> None:
+    def run(self, watch: Watch) -> None:
         """Import every study, then ask for missing scores; failures are collected."""
-        for study in self.studies:
-            participant = ""
-            try:
+        with watch(len(self.studies)) as tell:
+            for study in self.studies:
+                tell(*self._guarded(study))
+        new = {}
+        if self.rules.ranges:  # every later step holds the cohort against its site's ranges
+            text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
+            new[RANGES_FILE] = self.scratch / RANGES_FILE
+            write_atomic(new[RANGES_FILE], text.encode())
+        tables = self.tables.with_template(self.rules)
+        self._commit(new, self.tables if tables.same(self.tables) else tables)
+
+    def _guarded(self, study: SourceStudy | FileStudy) -> tuple[str, str]:
+        """Import a study; return its participant and, where it failed, why."""
+        participant = ""
+        try:
+            # Damaged input may break anything; it costs one study only.
+            with reading(study.top, "could not be converted"):
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 self._one(study, participant)
-            except CadError as error:
-                self.summary.failures.append(error.at(patient=participant, file=study.top))
-            except OSError as error:
-                self.summary.failures.append(
-                    CadError(str(error.strerror), file=error.filename, patient=participant)
-                )
-            except Exception as error:  # damaged input may break anything; it costs one study only
-                self.summary.failures.append(
-                    CadError(
-                        f"could not be converted: {type(error).__name__}: {error}",
-                        file=study.top,
-                        patient=participant,
-                    )
-                )
-        if self.rules.ranges:  # every later step holds the cohort against its site's ranges
-            text = json.dumps(self.rules.ranges, indent=2, sort_keys=True) + "\n"
-            write_atomic(self.out / RANGES_FILE, text.encode())
-        tables = self.tables.with_template(self.rules)
-        if not tables.same(self.tables):
-            tables.write(self.out, self.rules.name)
+        except CadError as error:
+            self.summary.failures.append(error.at(patient=participant))
+            return participant, error.problem
+        except OSError as error:
+            problem = refused(error).at(patient=participant)
+            self.summary.failures.append(problem)
+            return participant, problem.problem
+        return participant, ""
 
     def _one(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.studies.get(study.uid)
-        if place and self._is_leftover(place):
-            self.patients.forget(place)
-            place = None
         if place is None:
             self._add(study, participant)
         else:
@@ -166,45 +193,55 @@ class _Import:
     def _convert(
         self, study: SourceStudy | FileStudy, study_id: str, build: Path, have: Path | None
     ) -> Converted:
-        if isinstance(study, FileStudy):
-            return convert_files(study, study_id, build, have, self.rules)
-        return convert(study, study_id, build, have, self.rules)
+        how = convert_files if isinstance(study, FileStudy) else convert
+        converted: Converted = self.call(how, study, study_id, build, have, self.rules)
+        return converted
 
-    def _is_leftover(self, place: Place) -> bool:
-        """Tell a label map without rows: a broken import moved images but wrote no tables."""
-        label_map = image_path(place.folder, place.study_id, "rois")
-        return label_map.is_file() and not self.tables.regions(place)
+    def _build(self) -> Path:
+        """Return a new folder to build in."""
+        self.built += 1
+        build = self.scratch / f"study-{self.built}"
+        build.mkdir()
+        return build
 
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
-        build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
-        build.chmod(0o755)
+        if place.folder.exists():
+            raise CadError(
+                f"{place.folder.name} is there, and no study that the tables know",
+                file=place.folder,
+                hint="move the folder out of the cohort, and import again",
+            )
+        build = self._build()
         converted = self._convert(study, place.study_id, build, None)
         tables = self.tables.with_session(participant) if place.session_id else self.tables
         tables = self._with_study(tables, study, place, converted)
         if study.simulated:
             self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
         self._check(place, build, tables, study)
-        if place.session_id:
-            self.patients.give_session(participant, self.scratch)
-        self.patients.settle(place, build, study.uid, study.patient_id)
-        self._commit(place, tables, converted, self.summary.added)
+        new = {str(place.folder.relative_to(self.out)): build}
+        home = self._build()
+        if place.session_id and self.patients.first_session(participant, home):
+            os.rename(build, home / place.session_id)
+            new = {participant: home}
+        self._commit(new, tables)
+        self.patients.settle(place, study.uid, study.patient_id)
+        self._done(place, converted, self.summary.added)
 
     def _update(self, study: SourceStudy | FileStudy, place: Place) -> None:
-        build = Path(tempfile.mkdtemp(dir=self.scratch, prefix="study-"))
+        build = self._build()
         converted = self._convert(study, place.study_id, build, place.folder)
         tables = self._with_study(self.tables, study, place, converted)
         new = [path.relative_to(build) for path in sorted(build.rglob("*")) if path.is_file()]
         if not new and tables.same(self.tables):
-            self._commit(place, self.tables, converted, self.summary.unchanged)
+            self._done(place, converted, self.summary.unchanged)
             return
         if new:
-            shutil.copytree(place.folder, build, copy_function=_keep, dirs_exist_ok=True)
+            shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
-            for path in new:
-                (place.folder / path).parent.mkdir(exist_ok=True)
-                os.replace(build / path, place.folder / path)
-        self._commit(place, tables, converted, self.summary.updated)
+        home = place.folder.relative_to(self.out)
+        self._commit({str(home / path): build / path for path in new}, tables)
+        self._done(place, converted, self.summary.updated)
 
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
@@ -231,23 +268,17 @@ class _Import:
             rows = rows[rows["session_id"] == place.session_id]
         rois = [Roi(r, int(n)) for r, n in zip(rows["roi_id"], rows["label"], strict=True)]
         try:
-            found = read_study(build, place.study_id, place.participant_id, rois)
+            notes = self.call(_read_back, build, place, rois, self.rules.ranges)
         except CadError as error:
             # The temporary folder means nothing to the user.
             raise CadError(
-                f"{Path(error.file).name}: {error.problem}",
+                f"{Path(error.file).name}: {error.problem}" if error.file else error.problem,
                 hint=error.hint,
                 file=study.top,
                 patient=place.participant_id,
                 roi=error.roi,
             ) from error
-        try:
-            require_plausible(found, self.rules.ranges)
-        except CadError as error:
-            raise error.at(file=study.top) from None
-        self.summary.notes += [
-            f"{place.study_id}: {note}" for note in [*found.missing_notes, *found.notes]
-        ]
+        self.summary.notes += [f"{place.study_id}: {note}" for note in notes]
 
     def _scores(self, study: SourceStudy | FileStudy, place: Place) -> list[dict[str, str]]:
         """Read the score file beside the study, else the one at the top of the source."""
@@ -260,20 +291,36 @@ class _Import:
         rows = read_scores(path, study.patient_id, place.participant_id)
         if not rows:
             self.summary.notes.append(f"{place.study_id}: {path.name} has no row for this patient")
-        return rows
+        known = self.tables.readers["reader_id"]
+        declared = {*self.rules.readers, *self.rules.experts, *known}
+        return [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
 
-    def _commit(
-        self, place: Place, tables: Tables, converted: Converted, outcome: list[str]
-    ) -> None:
+    def _commit(self, new: dict[str, Path], tables: Tables) -> None:
+        """Put new files and folders and the tables into place, all or none."""
         if tables is not self.tables:
-            tables.write(self.out, self.rules.name)
-            self.tables = tables
+            aside = self._build()
+            tables.write(aside, self.rules.name)
+            new = {**new, **{path.name: path for path in sorted(aside.iterdir())}}
+        if new:
+            commit(self.out, new)
+        self.tables = tables
+
+    def _done(self, place: Place, converted: Converted, outcome: list[str]) -> None:
         outcome.append(place.study_id)
-        if not tables.regions(place):
+        if not self.tables.regions(place):
             self.summary.awaiting.append(place.study_id)
         self.summary.notes += [f"{place.study_id}: {note}" for note in converted.notes]
 
 
-def _keep(source: str, target: str) -> None:
+def _read_back(
+    build: Path, place: Place, rois: list[Roi], ranges: dict[str, tuple[float, float]]
+) -> list[str]:
+    """Read a study as every later step will; return what there is to say of it."""
+    found = read_study(build, place.study_id, place.participant_id, rois)
+    require_plausible(found, ranges)
+    return [*found.missing_notes, *found.notes]
+
+
+def _unless_new(source: str, target: str) -> None:
     if not os.path.exists(target):
-        os.link(source, target)
+        keep(source, target)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
-from cad.clinic.archive import TIMEOUT, connect, fetch_patient
-from cad.clinic.importer import ImportSummary, import_source
+from cad.clinic.archive import ArchiveLimits, connect, fetch_patient
+from cad.clinic.importer import ImportSummary, Watch, import_owned, unwatched
+from cad.clinic.sources import Call, here
+from cad.folders import owned, stage
 
 
 def import_patient(
-    address: str, aet: str, patient_id: str, out: Path, rules: Path, timeout: float = TIMEOUT
+    address: str,
+    aet: str,
+    patient_id: str,
+    out: Path,
+    rules: Path,
+    limits: ArchiveLimits | None = None,
+    call: Call = here,
+    watch: Watch = unwatched,
 ) -> ImportSummary:
     """Fetch a patient's studies from an archive and import them.
 
@@ -26,8 +34,10 @@ def import_patient(
         Cohort folder.
     rules : Path
         Import rules.
-    timeout : float
-        Seconds to wait for every answer.
+    limits : ArchiveLimits, optional
+        What the archive may cost.
+    call, watch : callable
+        As for :func:`cad.clinic.importer.import_source`.
 
     Returns
     -------
@@ -37,16 +47,16 @@ def import_patient(
     Raises
     ------
     CadError
-        When the archive refuses, does not answer, or knows no such patient.
+        When the archive refuses, does not answer, or knows no such patient, or another process
+        writes into the cohort.
     """
-    archive = connect(address, aet, timeout)
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".fetch-") as scratch:
-        folders, failures = fetch_patient(archive, patient_id, Path(scratch))
-        whole = Path(scratch) / "whole"
+    archive = connect(address, aet, limits)
+    with owned(out), stage(out) as scratch:
+        folders, failures = fetch_patient(archive, patient_id, scratch)
+        whole = scratch / "whole"
         whole.mkdir()
         for folder in folders:
             folder.rename(whole / folder.name)
-        summary = import_source(whole, out, rules) if folders else ImportSummary()
+        summary = import_owned(whole, out, rules, call, watch) if folders else ImportSummary()
     summary.failures += failures
     return summary

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-import os
 import re
 import secrets
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from cad.errors import CadError
 from cad.files import write_atomic
+from cad.folders import keep
+from cad.reading import read_json
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
 _HEX = 10
+_NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
@@ -50,7 +50,7 @@ class Place:
 class Patients:
     """Remember a cohort's imported studies by StudyInstanceUID, read from the images' sidecars.
 
-    Folders of patients that are not in ``known`` are leftovers of a broken import.
+    Folders of patients that are not in ``known``, the table's, are nobody's.
     """
 
     def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
@@ -65,13 +65,14 @@ class Patients:
     def _remember(self, participant: str, home: Path) -> None:
         for sidecar in sorted(home.glob("*/*.json")):
             try:
-                entries = json.loads(sidecar.read_text(encoding="utf-8"))
-            except ValueError:
+                entries = read_json(sidecar)
+            except CadError:
                 continue
-            if "StudyInstanceUID" in entries:
+            uid, source = entries.get("StudyInstanceUID"), entries.get("SourcePatientID")
+            if uid:
                 session = home.name if home.name.startswith("ses-") else None
-                self.studies[entries["StudyInstanceUID"]] = Place(participant, session, home)
-                self.sources[participant] = entries.get("SourcePatientID")
+                self.studies[str(uid)] = Place(participant, session, home)
+                self.sources[participant] = None if source is None else str(source)
                 return
 
     def participant(self, patient_id: str) -> str:
@@ -99,6 +100,13 @@ class Patients:
             )
         return label
 
+    def reader(self, name: str, declared: Collection[str]) -> str:
+        """Return a reader's id; under pseudonyms a name that nobody declared becomes one, too."""
+        if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
+            return name
+        digest = hmac.new(self._key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
+        return f"r{digest[:_HEX]}"
+
     def place(self, participant: str, several: bool) -> Place:
         """Return where a patient's next study goes; ``several`` when one import brings more."""
         home = self.root / participant
@@ -110,39 +118,30 @@ class Patients:
         session = f"ses-{number:02d}"
         return Place(participant, session, home / session)
 
-    def forget(self, place: Place) -> None:
-        """Free a leftover's place."""
-        self.studies = {uid: p for uid, p in self.studies.items() if p != place}
-
-    def settle(self, place: Place, build: Path, uid: str, patient_id: str) -> None:
-        """Move a finished study into its place; leftovers of a broken import give way."""
-        place.folder.parent.mkdir(parents=True, exist_ok=True)
-        if place.folder.exists():
-            shutil.rmtree(place.folder)
-        os.replace(build, place.folder)
+    def settle(self, place: Place, uid: str, patient_id: str) -> None:
+        """Remember a study that has got its place; the patient's first one has a session then."""
+        if place.session_id:
+            for other, first in self.studies.items():
+                if first.participant_id == place.participant_id and first.session_id is None:
+                    home = first.folder / FIRST_SESSION
+                    self.studies[other] = Place(place.participant_id, FIRST_SESSION, home)
         self.studies[uid] = place
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 
-    def give_session(self, participant: str, scratch: Path) -> None:
-        """Turn a patient's only study into ``ses-01`` because a second one has come."""
+    def first_session(self, participant: str, build: Path) -> bool:
+        """Build a patient's only study anew as ``ses-01``; False where there is none to turn."""
         alone = [
-            (uid, p)
-            for uid, p in self.studies.items()
+            p
+            for p in self.studies.values()
             if p.participant_id == participant and p.session_id is None
         ]
-        if not alone:
-            return
-        uid, old = alone[0]
-        new = scratch / f"{participant}-sessions"
-        for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
-            name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)
-            target = new / FIRST_SESSION / path.relative_to(old.folder).with_name(name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, target)
-        aside = scratch / f"{participant}-before"
-        os.replace(old.folder, aside)
-        os.replace(new, old.folder)
-        self.studies[uid] = Place(participant, FIRST_SESSION, old.folder / FIRST_SESSION)
+        for old in alone:
+            for path in sorted(p for p in old.folder.rglob("*") if p.is_file()):
+                name = path.name.replace(participant, f"{participant}_{FIRST_SESSION}", 1)
+                target = build / FIRST_SESSION / path.relative_to(old.folder).with_name(name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                keep(path, target)
+        return bool(alone)
 
     def same(self, participant: str, patient_id: str) -> bool:
         """Tell whether a source id belongs to a participant (or is written as its PatientID)."""
@@ -157,6 +156,5 @@ class Patients:
         """Return the cohort's own secret: without it a pseudonym cannot be traced to an id."""
         path = self.root / KEY_FILE
         if not path.is_file():
-            write_atomic(path, secrets.token_hex(16).encode())
-            path.chmod(0o600)
+            write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
         return path.read_bytes()

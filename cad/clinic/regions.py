@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +19,12 @@ from cad.imaging.nifti import read_image
 from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
 from cad.imaging.volume import Volume
+from cad.reading import read_rows, reading
 
 OWN_MODEL_NAME = "cad"
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02
+_SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
 
 
@@ -81,7 +82,7 @@ def find_regions(
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
     elif reference is not None:
-        found = _findings(study, rules, reference.grid)
+        found = _findings(study, rules, reference.grid, notes)
         if found and rules.findings:
             notes.append(
                 f"{len(found.rois)} regions are balls of {rules.findings.radius:g} mm around the "
@@ -113,43 +114,38 @@ def _from_objects(
 
     for path, dataset in objects:
         drawn_on = _series_grid(study, referenced_series(dataset)) or grid
-        found, said = read_regions(
-            dataset,
-            path,
-            drawn_on,
-            head.frame_uid,
-            grid,
-            wanted=wanted,
-        )
+        try:
+            found, said = read_regions(dataset, path, drawn_on, head.frame_uid, grid, wanted=wanted)
+        except CadError as error:
+            if rules.labels != "pseudonym":
+                raise
+            error.roi = ""  # its name is free text; the file says which one it is
+            raise
         notes += said
-        ids = [(_roi_id(r, rules), r) for r in found]
-        named += [(roi_id, region) for roi_id, region in ids if roi_id]
+        named += [(roi_id, r) for r in found if (roi_id := _roi_id(r, rules))]
     if not named:
         notes.append("no segment or contour has a name that the rules call a ROI")
         return None
-    labels, rois = _label_map(_pseudonyms(named, rules, notes), grid)
+    ids = _neutral([roi_id for roi_id, _ in named], rules, notes)
+    regions = [region for _, region in named]
+    labels, rois = _label_map(list(zip(ids, regions, strict=True)), grid)
     return Labelled(labels, rois, head.frame_uid)
 
 
-def _pseudonyms(
-    named: list[tuple[str, DrawnRegion]], rules: ImportRules, notes: list[str]
-) -> list[tuple[str, DrawnRegion]]:
-    """Replace names that are neither numbers nor allowed: free text may name the patient."""
+def _neutral(ids: list[str], rules: ImportRules, notes: list[str]) -> list[str]:
+    """Replace ROI ids that are neither small numbers nor allowed: free text may name the patient.
+
+    A longer number may be a birth date or the patient's own number.
+    """
     if rules.labels != "pseudonym":
-        return named
-    out, replaced, taken = [], 0, {roi_id for roi_id, _ in named}
-    for number, (roi_id, region) in enumerate(named, start=1):
-        if roi_id.isdigit() or roi_id in rules.roi_ids:
-            out.append((roi_id, region))
-            continue
-        while str(number) in taken:
-            number += 1
-        taken.add(str(number))
-        out.append((str(number), region))
-        replaced += 1
+        return ids
+    kept = {i for i in ids if _SMALL_NUMBER.fullmatch(i) or i in rules.roi_ids}
+    free = (str(n) for n in range(1, 2 * len(ids) + 1) if str(n) not in kept)
+    neutral = [i if i in kept else next(free) for i in ids]
+    replaced = sum(old != new for old, new in zip(ids, neutral, strict=True))
     if replaced:
         notes.append(f"{replaced} ROI names replaced by numbers: names are free text")
-    return out
+    return neutral
 
 
 def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
@@ -173,23 +169,24 @@ def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | Non
     return replace(roi, zone=zone if counts[zone] else "n/a")
 
 
-def _findings(study: SourceStudy, rules: ImportRules, grid: Volume) -> Labelled | None:
+def _findings(
+    study: SourceStudy, rules: ImportRules, grid: Volume, notes: list[str]
+) -> Labelled | None:
     """Return balls around the points of a table of findings; None without a row or a table."""
     rule = rules.findings
     path = next(study.top.rglob(rule.file), None) if rule else None
     if rule is None or path is None:
         return None
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            rows = [r for r in csv.DictReader(stream) if r["ProxID"] == study.patient_id]
-            points = [np.array([float(v) for v in r["pos"].split()]) for r in rows]
-    except (KeyError, ValueError, csv.Error) as error:
-        raise CadError(f"not a table of findings: {error}", file=path) from error
+    table = read_rows(path, ("ProxID", "fid", "pos"))
+    rows = [row for row in table if row["ProxID"] == study.patient_id]
+    with reading(path, "not a table of findings"):
+        points = [np.array([float(v) for v in row["pos"].split()]).reshape(3) for row in rows]
     if not rows:
         return None
     z, y, x = np.indices(grid.shape)
     places = grid.index_to_patient(np.stack([x, y, z], axis=-1))
     labels = np.zeros(grid.shape, np.uint16)
+    ids = _neutral([row["fid"] for row in rows], rules, notes)
     rois = []
     for label, (row, point) in enumerate(zip(rows, points, strict=True), start=1):
         inside = np.linalg.norm(places - point, axis=-1) <= rule.radius
@@ -200,7 +197,9 @@ def _findings(study: SourceStudy, rules: ImportRules, grid: Volume) -> Labelled 
         labels[inside & (labels == 0)] = label
         histology = {"TRUE": "malignant", "FALSE": "benign"}.get(row.get("ClinSig", "").upper())
         zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
-        rois.append(Roi(row["fid"], label, zone if zone in _ZONES else "n/a", histology or "n/a"))
+        rois.append(
+            Roi(ids[label - 1], label, zone if zone in _ZONES else "n/a", histology or "n/a")
+        )
     return Labelled(grid.with_array(labels), rois)
 
 

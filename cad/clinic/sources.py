@@ -5,15 +5,27 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cad.clinic.zips import unpack
 from cad.cohort import SIMULATOR
-from cad.errors import CadError
+from cad.errors import CadError, refused
 from cad.imaging.frames import Frame, printable
-from cad.imaging.listing import Listing, list_files
+from cad.imaging.listing import Listing, check_copy, list_files
+from cad.reading import kind_of
+
+Call = Callable[..., Any]
+"""Call a function with its arguments, here or in a process of its own."""
+_FILES_A_CALL = 500
+
+
+def here(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in this process."""
+    return function(*arguments)
 
 
 @dataclass(frozen=True)
@@ -98,7 +110,9 @@ class SourceStudy:
         return next((f / name for f in self.folders if (f / name).is_file()), None)
 
 
-def find_studies(source: Path, scratch: Path, failures: list[CadError]) -> list[SourceStudy]:
+def find_studies(
+    source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call = here
+) -> list[SourceStudy]:
     """Find every study under a folder or in an archive, by patient and date.
 
     Parameters
@@ -109,10 +123,14 @@ def find_studies(source: Path, scratch: Path, failures: list[CadError]) -> list[
         Where archives are unpacked.
     failures : list of CadError
         Receives what could not be opened or read.
+    notes : list of str
+        Receives what is no file and was left alone.
+    call : callable
+        How files are opened.
     """
     found: list[SourceStudy] = []
-    for root in _roots(source, scratch, failures):
-        listing = list_files(_files(root))
+    for root, paths in _roots(source, scratch, failures, notes, call):
+        listing = _listed(paths, call)
         failures += listing.unreadable
         failures += [
             error
@@ -124,24 +142,53 @@ def find_studies(source: Path, scratch: Path, failures: list[CadError]) -> list[
     return sorted(found, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
 
-def _roots(source: Path, scratch: Path, failures: list[CadError]) -> Iterator[Path]:
+def _roots(
+    source: Path, scratch: Path, failures: list[CadError], notes: list[str], call: Call
+) -> Iterator[tuple[Path, list[Path]]]:
+    archives = [source]
     if source.is_dir():
-        yield source
-        archives = sorted(p for p in _files(source) if p.suffix.lower() == ".zip")
-    else:
-        archives = [source]
+        paths = plain_files(source, notes)
+        yield source, paths
+        archives = sorted(p for p in paths if p.suffix.lower() == ".zip")
     for archive in archives:
         into = Path(tempfile.mkdtemp(dir=scratch, prefix="zip-"))
         try:
-            unpack(archive, into)
-            yield into
-        except CadError as error:
-            failures.append(error)
+            call(unpack, archive, into)
+        except (CadError, OSError) as error:
+            problem = refused(error) if isinstance(error, OSError) else error
+            failures.append(problem.at(file=archive))
+            continue
+        yield into, plain_files(into, notes)
 
 
-def _files(root: Path) -> Iterator[Path]:
+def plain_files(root: Path, notes: list[str]) -> list[Path]:
+    """Return the files under a folder; what is a pipe, a socket or a device is named in notes."""
+    paths = []
     for folder, _, names in os.walk(root):
-        yield from (Path(folder) / name for name in sorted(names))
+        for path in (Path(folder) / name for name in sorted(names)):
+            kind = kind_of(path)
+            if kind:
+                notes.append(f"left out: {printable(str(path.relative_to(root)), 200)} is {kind}")
+            else:
+                paths.append(path)
+    return paths
+
+
+def _listed(paths: list[Path], call: Call) -> Listing:
+    """Read every header; a file that no process survives is unreadable, and costs no other."""
+    listing = Listing()
+    check = partial(call, check_copy)
+    for start in range(0, len(paths), _FILES_A_CALL):
+        part = paths[start : start + _FILES_A_CALL]
+        try:
+            listing.join(call(list_files, part), check)
+        except CadError:
+            for path in part:
+                try:
+                    listing.join(call(list_files, [path]), check)
+                except CadError as error:
+                    listing.unreadable.append(error.at(file=path))
+    return listing
 
 
 def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pydicom
 from pydicom.dataset import Dataset
-from pydicom.errors import InvalidDicomError
 
 from cad.errors import CadError
+from cad.imaging.frames import read_dataset
+from cad.reading import reading
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
 _DCM = "DCM"
@@ -75,16 +75,9 @@ def read_report(path: Path) -> Report:
     CadError
         Naming the rule of the template that is broken.
     """
-    try:
-        dataset = pydicom.dcmread(path)
-    except (OSError, InvalidDicomError) as error:
-        raise CadError(f"not a DICOM file: {error}", file=path) from error
-    try:
+    dataset = read_dataset(path)
+    with reading(path, "not a sound report"):
         return _report(dataset)
-    except CadError as error:
-        raise error.at(file=path) from None
-    except (AttributeError, KeyError, IndexError, ValueError) as error:
-        raise CadError(f"not a sound report: {error}", file=path) from error
 
 
 def _report(dataset: Dataset) -> Report:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import shutil
 import stat
 import zipfile
-import zlib
 from pathlib import Path, PurePosixPath
 
 from cad.errors import CadError
+from cad.reading import reading
 
 MAX_BYTES = 32 * 2**30
 MAX_MEMBERS = 200_000
 # MR slices shrink two to ten times; a hundredfold archive is no image archive.
 MAX_RATIO = 100
 _SMALL = 2**20
-# What Python's reader raises for damaged archives: names that are no text, sizes that are no sizes.
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError)
 
 
 def unpack(archive: Path, into: Path) -> None:
@@ -37,7 +35,7 @@ def unpack(archive: Path, into: Path) -> None:
         times its packed size (a zip bomb). Nothing is written then.
     """
     try:
-        with zipfile.ZipFile(archive) as bundle:
+        with reading(archive, "not a readable zip archive"), zipfile.ZipFile(archive) as bundle:
             members = [m for m in bundle.infolist() if not m.is_dir()]
             _check(members, archive)
             for member in members:
@@ -46,9 +44,9 @@ def unpack(archive: Path, into: Path) -> None:
                 # The reader stops at the declared size, which _check has summed.
                 with bundle.open(member) as source, target.open("wb") as copy:
                     shutil.copyfileobj(source, copy, 2**20)
-    except (*_DAMAGE, OSError) as error:
+    except BaseException:
         shutil.rmtree(into, ignore_errors=True)
-        raise CadError(f"not a readable zip archive: {error}", file=archive) from error
+        raise
 
 
 def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:

@@ -1,0 +1,165 @@
+"""Talk to an archive in a process of its own, which ends when its time or its memory is over.
+
+An archive may hang, send one byte a second, or make a library read for ever. Whatever it does, the
+process that speaks with it is ended after the time that the limits allow, and what it had done by
+then is known.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess  # nosec B404
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from cad.clinic.archive import (
+    ArchiveLimits,
+    FoundSeries,
+    SamePatient,
+    Step,
+    not_all_stored,
+    protocol,
+    understood,
+)
+from cad.errors import CadError
+
+_START_SECONDS = 300.0
+_SERVE = "from cad.clinic.conversation import serve; serve()"
+
+
+class Conversation:
+    """Be an archive whose every answer comes from a process that can be ended."""
+
+    def __init__(self, address: str, aet: str, limits: ArchiveLimits) -> None:
+        self.address, self.aet, self.limits = address, aet, limits
+
+    def find(self, patient_id: str) -> list[FoundSeries]:
+        """Return the series of interest of a patient."""
+        found: list[FoundSeries] = self._ask([], "find", patient_id)
+        return found
+
+    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+        """Fetch a study's series, all or none, into a folder."""
+        self._ask([], "fetch", series, into)
+
+    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
+        """Store objects; return what the archive remarked on them.
+
+        Raises
+        ------
+        CadError
+            When not every object was proved to be stored, saying of each what became of it.
+        """
+        wanted, steps = list(paths), list[Step]()
+        try:
+            self._ask(steps, "store", wanted, same_patient)
+        except CadError as error:
+            raise not_all_stored(error, wanted, steps) from error
+        return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
+
+    def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
+        """Let a new process do one thing; every step of it gets the whole time anew."""
+        ours, theirs = Pipe()
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        # Fixed arguments, and no user's string among them.
+        process = subprocess.Popen(  # nosec B603
+            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
+            stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # libraries log there what an archive sends
+            pass_fds=(theirs.fileno(),),
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        theirs.close()
+        try:
+            ours.send((self.address, self.aet, self.limits, what, given))
+            seconds = _START_SECONDS
+            while True:
+                if not ours.poll(seconds):
+                    raise self._too_slow(what)
+                answer = ours.recv()
+                seconds = self.limits.study_seconds
+                if isinstance(answer, Step):
+                    steps.append(answer)
+                elif isinstance(answer, CadError):
+                    raise answer
+                elif answer is not None:
+                    return answer[0]
+        except (EOFError, OSError) as error:
+            raise self._ended(process.wait()) from error
+        finally:
+            process.kill()
+            process.wait()
+            ours.close()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def _too_slow(self, what: str) -> CadError:
+        return CadError(
+            f"archive at {self.address}: {what} took longer than "
+            f"{self.limits.study_seconds:g} s and was ended",
+            hint="try again, or raise `study_seconds` in the archive's limits",
+        )
+
+    def _ended(self, code: int) -> CadError:
+        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return CadError(
+            f"archive at {self.address}: the process that spoke with it ended by {name}",
+            hint="try again; most often the machine had no memory left",
+        )
+
+
+def serve() -> None:
+    """Do the one thing that is asked for: the main function of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    address, aet, limits, what, given = connection.recv()
+    _limit_memory(limits.memory_gigabytes)
+    with suppress(BrokenPipeError):
+        connection.send(_attempt(connection, address, aet, limits, what, given))
+    os._exit(0)  # threads of the libraries may still wait for the archive
+
+
+def _attempt(
+    connection: Connection[Any, Any],
+    address: str,
+    aet: str,
+    limits: ArchiveLimits,
+    what: str,
+    given: tuple[Any, ...],
+) -> CadError | tuple[Any]:
+    """Return the result in a tuple, or the error; send None when ready, and steps."""
+    try:
+        with understood(f"archive at {address}"):
+            archive = protocol(address, aet, limits)
+            connection.send(None)
+            result = getattr(archive, what)(*given)
+            if what != "store":
+                return (result,)
+            for step in result:
+                connection.send(step)
+            return (None,)
+    except CadError as error:
+        return error
+
+
+def _limit_memory(gigabytes: float) -> None:
+    ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the pipe closes; nobody writes
+    os._exit(1)  # the parent is gone, even by kill -9: write nothing more
