@@ -1,18 +1,16 @@
-"""``validation.md``: what a run can answer of CLAIM 2024 and TRIPOD+AI, and what it cannot.
+"""``validation.md``: what a run can answer of four checklists, and what only a person can.
 
 Item numbers follow Tejani et al., Radiol. Artif. Intell. 2024 (CLAIM, 44 items) and Collins et
-al., BMJ 2024 (TRIPOD+AI, 27 items); topics are named in our own words.
+al., BMJ 2024 (TRIPOD+AI, 27 items); topics are named in our own words. METRICS and CLEAR, for
+radiomics, are in :mod:`cad.evaluation.radiomics_lists`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.tables import interval_text
-
-_Json = Mapping[str, Any]
+from cad.evaluation.radiomics_lists import CLEAR_TOPICS, clear_answers, metrics_md
+from cad.evaluation.run_facts import Json, RunFacts, section_text
 
 CLAIM_TOPICS = {
     1: "AI study, category of technology",
@@ -99,7 +97,7 @@ TRIPOD_TOPICS = {
 }
 
 
-def validation_md(run: _Json, metrics: _Json) -> str:
+def validation_md(run: Json, metrics: Json) -> str:
     """Return the text of ``validation.md``.
 
     Parameters
@@ -112,12 +110,13 @@ def validation_md(run: _Json, metrics: _Json) -> str:
     Returns
     -------
     str
-        Markdown: results, both checklists answered from this run, and the items that only a
-        person can answer.
+        Markdown: results, the checklists answered from this run, the METRICS score, and the items
+        that only a person can answer.
     """
-    facts = _Facts(run, metrics)
-    claim, tripod = _claim_answers(facts), _tripod_answers(facts)
+    facts = RunFacts(run, metrics)
+    claim, tripod, clear = _claim_answers(facts), _tripod_answers(facts), clear_answers(facts)
     open_claim = [f"{n} {t}" for n, t in CLAIM_TOPICS.items() if n not in claim]
+    open_clear = [f"{n} {t}" for n, t in CLEAR_TOPICS.items() if n not in clear]
     open_tripod = [f"{n} {t}" for n, t in TRIPOD_TOPICS.items() if n not in tripod]
     parts = [
         f"# Validation of {run.get('name', 'this run')}",
@@ -126,199 +125,26 @@ def validation_md(run: _Json, metrics: _Json) -> str:
         *(["## Warnings\n\n" + facts.warnings()] if metrics.get("warnings") else []),
         "## CLAIM 2024\n\n" + _checklist({str(n): (CLAIM_TOPICS[n], a) for n, a in claim.items()}),
         "## TRIPOD+AI\n\n" + _checklist({n: (TRIPOD_TOPICS[n], a) for n, a in tripod.items()}),
+        "## CLEAR\n\n" + _checklist({str(n): (CLEAR_TOPICS[n], a) for n, a in clear.items()}),
+        metrics_md(facts),
         "## Only a person can answer\n\nCLAIM 2024: "
         + "; ".join(open_claim)
         + ".\n\nTRIPOD+AI: "
         + "; ".join(open_tripod)
+        + ".\n\nCLEAR: "
+        + "; ".join(open_clear)
         + ".",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-class _Facts:
-    """Make sentences about one run, each from run.json and metrics.json only."""
-
-    def __init__(self, run: _Json, metrics: _Json) -> None:
-        self.run, self.metrics = run, metrics
-        self.settings: _Json = run.get("settings") or {}
-        self.labels: _Json = self.settings.get("labels") or {}
-        self.learner: _Json = self.settings.get("learner") or {}
-        self.validate: _Json = self.settings.get("validate") or {}
-        self.n: _Json = metrics.get("n") or {}
-        self.external = run.get("kind") == "predict"
-
-    def performance(self) -> str:
-        lines = ["| | histology | readers' consensus |", "| --- | --- | --- |"]
-        blocks = [self.metrics.get("histology") or {}, self.metrics.get("consensus") or {}]
-
-        def row(name: str, texts: list[str]) -> None:
-            lines.append(f"| {name} | {' | '.join(texts)} |")
-
-        row("ROIs (patients)", [f"{b['n']} ({b['patients']})" if b else "–" for b in blocks])
-        row("malignant", [str(b["positive"]) if b else "–" for b in blocks])
-        row("ties at .5", [str(b["ties"]) if b else "–" for b in blocks])
-        row("AUC, patient-clustered", [interval_text(b["auc"]) if b else "–" for b in blocks])
-        row("AUC, ROI-level", [interval_text(b["auc_roi_level"]) if b else "–" for b in blocks])
-        for name, measure in MEASURES.items():
-            if name != "auc":
-                parts = [b["measures"].get(name) if b else None for b in blocks]
-                row(measure.title, [interval_text(part, measure.digits) for part in parts])
-        return "\n".join(lines)
-
-    def warnings(self) -> str:
-        return "\n".join(f"- {text}" for text in self.metrics["warnings"])
-
-    def missing(self) -> str:
-        return (
-            f"{self.n.get('not_predicted', 0)} of {self.n.get('rois', 0)} ROIs have no "
-            f"prediction; histology is known for {self.n.get('with_histology', 0)}, a reader's "
-            f"score for {self.n.get('with_consensus', 0)}. Missing features are imputed by the "
-            "median of the training patients, inside every fold; comparisons use the ROIs where "
-            "the truth is known."
-        )
-
-    def included(self) -> str:
-        counts: _Json = self.run.get("counts") or {}
-        studies = counts.get("studies")
-        flow = ""
-        if studies is not None:
-            flow = f" {studies} studies read, {counts.get('failed', 0)} failed (failures.csv)."
-        return f"{self.n.get('patients', 0)} patients, {self.n.get('rois', 0)} ROIs.{flow}"
-
-    def prevalence(self) -> str:
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        if not block:
-            return "No ROI with a known truth."
-        share = block["positive"] / max(block["n"], 1)
-        by = "histology" if self.metrics.get("histology") else "the readers' consensus"
-        return (
-            f"{block['positive']} of {block['n']} ROIs malignant by {by} ({share:.0%}); classes "
-            "are neither resampled nor reweighted. Predictive values hold at this prevalence."
-        )
-
-    def partition(self) -> str:
-        if self.external:
-            return "All studies are new to the model; nothing was fitted on them."
-        scheme = str(self.validate.get("scheme", "leave-one-patient-out"))
-        if scheme == "none":
-            return "No partition: the numbers are of the training data."
-        inner = ""
-        if self.learner.get("grid"):
-            inner = (
-                f" Hyper-parameters are chosen inside every fold by {self.learner['inner_folds']} "
-                f"inner folds grouped by patient ({self.learner['criterion']})."
-            )
-        return f"{scheme.capitalize()}: every ROI is predicted by a fit without it.{inner}"
-
-    def disjoint(self) -> str:
-        if self.validate.get("scheme") == "leave-one-site-out":
-            return "Site (and so patient)."
-        return "Patient. Imputation, scaling, selection and tuning are fitted on other patients."
-
-    def reference(self) -> str:
-        isup = self.labels.get("isup_min", 1)
-        return (
-            f"Histology, malignant from ISUP {isup}; beside it the mean of the readers' "
-            "probabilities, above .5 malignant, ties benign."
-        )
-
-    def annotators(self) -> str:
-        readers: _Json = self.metrics.get("readers") or {}
-        if not readers:
-            return "No readers' scores in this run."
-        kinds: _Json = self.metrics.get("label_kinds") or {}
-        said = "; ".join(f"{k.replace('_', ' ')} {v}" for k, v in kinds.items())
-        return (
-            f"{len(readers)} readers ({', '.join(readers)}); scores used: "
-            f"{self.labels.get('readers', 'all')}; histology: "
-            f"{self.labels.get('histology', 'ignore')}. Labels: {said or 'not counted'}. "
-            "Their training and experience: a person."
-        )
-
-    def variability(self) -> str:
-        found = self.metrics.get("agreement")
-        if not found:
-            return "Fewer than two readers: not measured."
-        kappas = [k["value"] for k in found["kappa"] if k["value"] is not None]
-        spread = f"{min(kappas):.2f} to {max(kappas):.2f}" if kappas else "–"
-        icc, alpha = found["icc"], found["krippendorff_alpha"]
-        return (
-            f"Between readers: quadratic weighted kappa {spread}, ICC(2,1) {_num(icc['single'])} "
-            f"on {icc['n']} ROIs, Krippendorff's alpha (interval) {_num(alpha['interval'])}. "
-            "Within readers: not known."
-        )
-
-    def model(self) -> str:
-        params = ", ".join(f"{k} = {v}" for k, v in (self.learner.get("params") or {}).items())
-        selection = self.learner.get("selection", "none")
-        modalities = ", ".join((self.settings.get("features") or {}).get("modalities", []))
-        return (
-            f"{self.learner.get('name', 'see model card')} ({params or 'default parameters'}) on "
-            f"ROI features ({modalities}); selection: {selection}."
-        )
-
-    def software(self) -> str:
-        versions = {"cad": self.run.get("cad_version", "?"), **(self.run.get("versions") or {})}
-        return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-    def significance(self) -> str:
-        text = (
-            "AUC: 95 % interval of jackknifed patients (logit scale, t); others: patient bootstrap "
-            f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
-        )
-        null = self.metrics.get("null")
-        if not null:
-            return text + " No permutation null was run (validate.permutations)."
-        schemes = [f"{k}: {null[k]['evidence']}" for k in ("between", "within") if k in null]
-        return f"{text} Permutation null of the whole loop, {null['n']} each: {'; '.join(schemes)}."
-
-    def failures(self) -> str:
-        folds = self.metrics.get("folds") or []
-        failed = [f"{fold['name']} ({fold['error']})" for fold in folds if fold["error"]]
-        block = self.metrics.get("histology")
-        wrong = ""
-        if block:
-            middle = block["operating_points"][1] if block["operating_points"] else None
-            if middle:
-                wrong = f" At .5: {middle['fp']} false positives, {middle['fn']} false negatives."
-        return (
-            f"Studies and ROIs that failed: failures.csv. Folds that failed: "
-            f"{'; '.join(failed) or 'none'}.{wrong} Each patient's page shows its ROIs."
-        )
-
-    def calibration(self) -> str:
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        if not block:
-            return "Not measured."
-        m = block["measures"]
-        return (
-            f"Calibration intercept {interval_text(m['calibration_intercept'])}, slope "
-            f"{interval_text(m['calibration_slope'])}, Brier {interval_text(m['brier'])}."
-        )
-
-    def thresholds(self) -> str:
-        t: _Json = self.metrics.get("thresholds") or {}
-        d: _Json = self.settings.get("decision") or {}
-        known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
-        costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
-        chosen: _Json = self.metrics.get("operating_point") or {}
-        return (
-            f"Probability of malignancy per ROI; benign below {_num(t.get('lower'))}, malignant "
-            f"above {_num(t.get('upper'))}, referred between; from "
-            + (f"an aim: {chosen['sentence']}" if chosen else f"costs set by the site ({costs}).")
-        )
-
-    def auc_text(self) -> str:
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        return f"AUC {interval_text(block['auc'])}. {self.calibration()}" if block else "None."
-
-
-def _claim_answers(f: _Facts) -> dict[int, str]:
+def _claim_answers(f: RunFacts) -> dict[int, str]:
     external = "This run is external testing." if f.external else "None in this run."
     where = "features.parquet, labels.parquet and settings in run.json"
     return {
         1: f"Learning from image features of ROIs by {f.learner.get('name', 'a trained model')}.",
-        9: f"Settings `images` and `features` in run.json: {_short(f.settings.get('images'))}.",
+        9: "Settings `images` and `features` in run.json: "
+        f"{section_text(f.settings.get('images'))}.",
         10: f"{f.included()} All ROIs of readable studies are used.",
         12: f.missing(),
         14: f.reference(),
@@ -352,7 +178,7 @@ def _claim_answers(f: _Facts) -> dict[int, str]:
     }
 
 
-def _tripod_answers(f: _Facts) -> dict[str, str]:
+def _tripod_answers(f: RunFacts) -> dict[str, str]:
     return {
         "7": "Settings `images`, `features`, `labels` in run.json; the same for all patients.",
         "8": f"{f.reference()} {f.annotators()} Blinding: a person.",
@@ -380,15 +206,7 @@ def _checklist(items: Mapping[str, tuple[str, str]]) -> str:
     return "\n".join(["| item | topic | answer |", "| --- | --- | --- |", *rows])
 
 
-def _operating(metrics: _Json) -> str:
+def _operating(metrics: Json) -> str:
     block = metrics.get("histology") or metrics.get("consensus") or {}
     points = [f"{p['threshold']:.3g}" for p in block.get("operating_points") or []]
     return ", ".join(points) or "no threshold"
-
-
-def _short(section: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in (section or {}).items()) or "not recorded"
-
-
-def _num(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"

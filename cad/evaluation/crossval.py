@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
+from sklearn.utils.metadata_routing import get_routing_for_object
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
@@ -178,12 +180,15 @@ def fit_keywords(
 ) -> dict[str, Any]:
     """Return keywords for ``estimator.fit``: those of ``eta`` and ``groups`` that it declares.
 
-    For a pipeline every step that declares one gets it, as ``step__eta``.
+    For a pipeline every step that declares one gets it, as ``step__eta``. With scikit-learn's
+    metadata routing on, what is requested is given, to pipelines and searches alike.
     """
     known = {"eta": eta, "groups": groups}
     given = {name: value for name, value in known.items() if value is not None}
-    if not isinstance(estimator, Pipeline):
-        return {name: value for name, value in given.items() if _takes(estimator, name)}
+    routed = get_config()["enable_metadata_routing"]
+    wanted = get_routing_for_object(estimator).consumes("fit", list(given)) if routed else set()
+    if routed or not isinstance(estimator, Pipeline):
+        return {n: v for n, v in given.items() if n in wanted or _takes(estimator, n)}
     return {
         f"{step}__{name}": value
         for step, part in estimator.steps
@@ -232,7 +237,8 @@ def _fit_fold(
             table = X(train) if callable(X) else X
             fitted.fit(_safe_indexing(table, train), y[train], **keywords)
             test = _safe_indexing(table, rows)
-            probability, decision = positive_probability(fitted, test), decision_value(fitted, test)
+            last, test = _before_last(fitted, test)  # transformed once for both
+            probability, decision = positive_probability(last, test), decision_value(last, test)
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError) as error:
             return Fold(name, rows, len(train), nothing, nothing, error=str(error))
     return Fold(
@@ -246,6 +252,16 @@ def _fit_fold(
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
     )
+
+
+def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
+    """Return the last step of a fitted pipeline and the rows as it sees them."""
+    if not isinstance(fitted, Pipeline):
+        return fitted, X
+    for _, step in fitted.steps[:-1]:
+        if step is not None and step != "passthrough":
+            X = step.transform(X)
+    return fitted.steps[-1][1], X
 
 
 def _selected(fitted: Any) -> dict[str, Any]:

@@ -167,7 +167,7 @@ _TABLE = (
     Measure(
         "calibration_intercept",
         "Calibration intercept",
-        lambda c: metrics.calibration_intercept(c.truth, c.score),
+        lambda c: metrics.calibration_intercept(c.target, c.score),
         "probability",
         "near 0",
         digits=2,
@@ -175,7 +175,7 @@ _TABLE = (
     Measure(
         "calibration_slope",
         "Calibration slope",
-        lambda c: metrics.calibration_slope(c.truth, c.score),
+        lambda c: metrics.calibration_slope(c.target, c.score),
         "probability",
         "near 1",
         digits=2,

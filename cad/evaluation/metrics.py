@@ -207,7 +207,7 @@ def brier(target: ArrayLike, probability: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Hold weak calibration: logit P(malignant) = intercept + slope * logit Q.
+    """Hold weak calibration: logit of the target's expectation = intercept + slope * logit Q.
 
     Parameters
     ----------
@@ -221,36 +221,40 @@ class Calibration:
     slope: float
 
 
-def calibration(truth: ArrayLike, probability: ArrayLike) -> Calibration:
+def calibration(target: ArrayLike, probability: ArrayLike) -> Calibration:
     """Return calibration intercept and slope, by maximum likelihood."""
     return Calibration(
-        calibration_intercept(truth, probability), calibration_slope(truth, probability)
+        calibration_intercept(target, probability), calibration_slope(target, probability)
     )
 
 
-def calibration_intercept(truth: ArrayLike, probability: ArrayLike) -> float:
-    """Return the calibration intercept, the slope held at 1; NaN where a class is absent."""
-    y, q = _binary(truth, probability)
-    if len(y) == 0 or y.all() or not y.any():
-        return float("nan")
-    return float(fit_logistic(np.ones((len(y), 1)), y, offset=logit(_clipped(q)))[0])
-
-
-def calibration_slope(truth: ArrayLike, probability: ArrayLike) -> float:
-    """Return the calibration slope.
-
-    NaN where a class is absent, where all probabilities are equal, or where the classes are
-    separated by the probability, which has no finite slope.
-    """
-    y, q = _binary(truth, probability)
-    if len(y) == 0 or y.all() or not y.any():
-        return float("nan")
+def calibration_intercept(target: ArrayLike, probability: ArrayLike) -> float:
+    """Return the calibration intercept, the slope held at 1; NaN where the target is constant."""
+    t, q = _known(target, probability)
     x = logit(_clipped(q))
-    separated = x[y].min() >= x[~y].max() or x[y].max() <= x[~y].min()
-    if separated or np.ptp(x) < 1e-12:
+    if len(t) == 0 or np.ptp(t) == 0:
         return float("nan")
-    design = np.column_stack([np.ones(len(y)), x])
-    return float(fit_logistic(design, y)[1])
+    return float(fit_logistic(np.ones((len(t), 1)), t, offset=x)[0])
+
+
+def calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
+    """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
+
+    With a soft target it is 1 where probabilities are the target's expectation, which a target
+    thresholded at 1/2 would not show: that asks for more extreme ones.
+
+    NaN where target or probability is constant, or where the classes of a hard target are separated
+    by the probability, which has no finite slope.
+    """
+    t, q = _known(target, probability)
+    x = logit(_clipped(q))
+    if len(t) == 0 or np.ptp(t) == 0 or np.ptp(x) < 1e-9:
+        return float("nan")
+    if np.isin(t, (0, 1)).all():
+        high, low = x[t == 1], x[t == 0]
+        if high.min() >= low.max() or high.max() <= low.min():
+            return float("nan")
+    return float(fit_logistic(np.column_stack([np.ones(len(t)), x]), t)[1])
 
 
 def calibration_curve(
@@ -325,14 +329,21 @@ def _ratio(part: int, whole: int) -> float:
 
 
 def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
-    if y.shape != s.shape or y.ndim != 1:
-        raise ValueError(f"truth {y.shape} and score {s.shape} must be two equal one-dim. arrays")
+    y, s = _known(truth, score)
     if not np.isin(y, (0.0, 1.0)).all():
         raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
+    return y == 1, s
+
+
+def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    t, s = np.asarray(target, dtype=float), np.asarray(score, dtype=float)
+    if t.shape != s.shape or t.ndim != 1:
+        raise ValueError(f"truth {t.shape} and score {s.shape} must be two equal one-dim. arrays")
+    if not ((t >= 0) & (t <= 1)).all():
+        raise ValueError("truth must lie in [0, 1]; leave out ROIs of unknown truth")
     if np.isnan(s).any():
         raise ValueError("scores must be known; leave out ROIs without one")
-    return y == 1, s
+    return t, s
 
 
 def _cumulative(

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import GroupKFold
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.errors import CadError
 from cad.evaluation import metrics
 from cad.evaluation.crossval import decision_value, fit_keywords, positive_probability
+from cad.evaluation.scorers import soft_log_loss
 
 _Loss = Callable[[np.ndarray, np.ndarray], float]
 
@@ -63,6 +64,8 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Grid points in the order of ``losses_``.
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
+
     def __init__(
         self,
         estimator: Any,
@@ -103,6 +106,9 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if self.criterion not in CRITERIA:
             raise ValueError(f"criterion {self.criterion!r} is none of {', '.join(CRITERIA)}")
+        if y is None:
+            raise ValueError("PatientGridSearch requires y to be passed, but the target y is None")
+        X = self._checked(X)
         labels = np.asarray(y, dtype=float)
         spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
         owner = np.arange(len(labels)) if groups is None else np.asarray(groups)
@@ -122,7 +128,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(table) == 0 or not np.isfinite(table.mean(axis=0)).any():
             raise ValueError(
                 "no grid point could be fitted and measured in the inner folds: "
-                f"{len(self.points_)} points tried"
+                f"{len(self.points_)} points tried{_reason(self, X, labels, spread, owner)}"
             )
         self.losses_ = table.mean(axis=0)
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
@@ -150,6 +156,23 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         labels: np.ndarray = self.best_estimator_.predict(X)
         return labels
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the cross-entropy of soft labels, as :data:`soft_log_loss`."""
+        check_is_fitted(self)
+        return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
+
+    def _checked(self, X: Any) -> Any:
+        """Return X as it is indexed and counted; what its values may be, the estimator knows."""
+        if hasattr(X, "iloc"):
+            return validate_data(self, X, skip_check_array=True)
+        return validate_data(self, X, dtype=None, ensure_all_finite=False, ensure_min_samples=2)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
 
     def _has(self, method: str) -> bool:
         return hasattr(getattr(self, "best_estimator_", self.estimator), method)
@@ -189,6 +212,16 @@ def _fold_losses(
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
     except (ValueError, CadError):
         return [float("inf")] * len(points)
+    if hasattr(learner, "predict_grid"):  # what the points share is made once
+        try:
+            rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
+        except (ValueError, CadError):
+            return [float("inf")] * len(points)
+        known = ~np.isnan(rows).any(axis=1)
+        return [
+            loss(y[test], q) if found else float("inf")
+            for q, found in zip(rows, known, strict=True)
+        ]
     out = []
     for point in points:
         fitted = with_params(learner, point)
@@ -201,6 +234,22 @@ def _fold_losses(
         except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError):
             out.append(float("inf"))
     return out
+
+
+def _reason(
+    search: PatientGridSearch,
+    X: Any,
+    y: np.ndarray,
+    eta: np.ndarray | None,
+    owner: np.ndarray,
+) -> str:
+    """Return why the first grid point cannot be fitted to all rows; empty where it can."""
+    first = with_params(search.estimator, search.points_[0])
+    try:
+        first.fit(X, y, **fit_keywords(first, eta, owner))
+    except Exception as error:  # whatever it is, it is the reason
+        return f"; the first says: {error}"
+    return ""
 
 
 def _only_last(pipeline: Pipeline, points: list[dict[str, Any]]) -> bool:

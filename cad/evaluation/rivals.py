@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
-from scipy.special import expit, logit, xlogy
+from scipy.special import xlogy
 from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -205,6 +204,8 @@ def _rows(
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
             continue  # of a certain truth it is the cross-entropy, whose clip would decide
+        if measure in ("auc", "calibration_slope") and learner == CONSTANT:
+            continue  # it only ranks folds, against their own patients
         value = _value(measure, aim[own], q[own])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
@@ -234,29 +235,9 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
     if measure == "auc":
         return metrics.auc(metrics.consensus_truth(aim)[0], q)
     if measure == "calibration_slope":
-        return soft_calibration_slope(aim, q)
+        return metrics.calibration_slope(aim, q)
     losses = _losses(measure, aim, q)
     return float(losses.sum() if measure == "kl" else losses.mean())
-
-
-def soft_calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
-    """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
-
-    Unlike the slope against a thresholded consensus this is 1 when the probabilities are the
-    target's expectation, soft or hard. NaN where either is constant.
-    """
-    aim, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
-    z = logit(np.clip(q, metrics.CLIP, 1 - metrics.CLIP))
-    if len(z) < 2 or np.ptp(z) < 1e-9 or np.ptp(aim) == 0:
-        return float("nan")
-
-    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        eta = theta[0] + theta[1] * z
-        rest = expit(eta) - aim
-        value = float(np.mean(np.logaddexp(0.0, eta) - aim * eta))
-        return value, np.array([rest.mean(), (rest * z).mean()])
-
-    return float(minimize(loss, np.array([0.0, 1.0]), jac=True, method="BFGS").x[1])
 
 
 def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ All take soft labels: a ROI counts as malignant when y > .5, a tie as benign (do
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -134,6 +134,8 @@ class StabilitySelector(_Selector):
     random_state : int
         Seed of the half-samples.
     """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     def __init__(self, n_features: int = 20, resamples: int = 50, random_state: int = 0) -> None:
         super().__init__(n_features)

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cad.errors import CadError
+from cad.folders import owned
 
 EXPERIMENTS = {
     "niaf2014-outlier": "cad.experiments.niaf2014:outlier",
@@ -68,7 +69,7 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known one).
+        For an unknown name (with the nearest known one), or a folder that another process uses.
     """
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -77,6 +78,7 @@ def run_experiment(name: str, options: Options) -> Path:
             hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
         )
     module, function = EXPERIMENTS[name].split(":")
-    result = getattr(import_module(module), function)(options)
-    path: Path = result.write(options.out, name)
-    return path
+    with owned(options.out):
+        result = getattr(import_module(module), function)(options)
+        path: Path = result.write(options.out, name)
+        return path

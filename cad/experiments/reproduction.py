@@ -19,6 +19,7 @@ from cad.evaluation.tables import to_markdown
 from cad.experiments import EXPERIMENTS
 from cad.experiments.methods import BASELINES, METHODS
 from cad.files import write_atomic
+from cad.reading import read_frame
 
 _ORDER = "P-SVM > F-SVM > SVM"
 _HEAD = """# Do the papers' results come out?
@@ -95,7 +96,7 @@ def _claim(what: str, asked: str, measured: str, holds: bool | None) -> Claim:
 
 
 def _read(results: Path, name: str) -> pd.DataFrame:
-    return pd.read_csv(results / f"{name}.csv")
+    return read_frame(results / f"{name}.csv")
 
 
 def _table1(results: Path) -> list[Claim]:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cad.evaluation.tables import to_markdown
-from cad.files import write_atomic
+from cad.files import write_atomic, write_csv
 
 COLOURS = {
     "P-SVM": "#0072B2",
@@ -50,7 +50,7 @@ class Result:
         parts = [f"# {self.title}", "", self.setup, ""]
         for i, (caption, table) in enumerate(self.tables.items(), start=1):
             file = f"{name}-{i}.csv"
-            write_atomic(out / file, table.to_csv(index=False).encode())
+            write_csv(out / file, table, list(table.columns))
             parts += [f"**{caption}** ([{file}]({file}))", "", to_markdown(table)]
         for i, (caption, figure) in enumerate(self.figures.items(), start=1):
             file = f"{name}-{i}.png"

@@ -7,6 +7,7 @@ from cad.learners.baselines import KernelLogistic, LogitSVR
 from cad.learners.opauc import OPAUC
 from cad.learners.probabilistic import ProbabilisticSVC
 from cad.learners.rankboost import RankBoost
+from cad.learners.regressor import ProbabilityRegressor
 from cad.learners.reject import RejectSVC
 from cad.learners.sslroc import SSLROC
 from cad.learners.ssrankboost import SSRankBoost
@@ -42,6 +43,7 @@ __all__ = [
     "LogitSVR",
     "PlattSVC",
     "ProbabilisticSVC",
+    "ProbabilityRegressor",
     "RankBoost",
     "RejectSVC",
     "SSRankBoost",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +23,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.learners.base import KernelMachine, LearnerError, check_cost
 from cad.learners.kernels import Gram, Kernel
-from cad.learners.probabilistic import check_labels, margin_scale, probabilistic_problem
+from cad.learners.probabilistic import margin_scale, probabilistic_problem
 from cad.learners.problem import Array, Solution
-from cad.learners.soft_labels import KIND_NAMES, SoftLabels, check_soft, half_widths, soft_labels
+from cad.learners.soft_labels import (
+    KIND_NAMES,
+    SoftLabels,
+    check_labels,
+    check_soft,
+    half_widths,
+    soft_labels,
+)
 from cad.learners.solvers import solve_pointwise
 
 _CLIP = 1e-6
@@ -91,6 +98,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         Coefficients of the log-odds, one row per gamma.
     intercept_ : ndarray, shape (1,)
     """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     kernel = "rbf"
 

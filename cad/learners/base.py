@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from cad.errors import CadError
 from cad.learners.kernels import Gram, Kernel, decision_values, make_gram, settle_kernel
 from cad.learners.problem import Array, Solution
+
+_CLIP = 1e-6
 
 
 class LearnerError(CadError, ValueError):
@@ -79,8 +81,8 @@ def read_targets(y: ArrayLike) -> Targets:
         raise LearnerError(
             "Only binary classification is supported. The type of the target is multiclass: "
             f"{len(classes)} values from {classes[0]!r} to {classes[-1]!r}",
-            hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers "
-            "for every method but 'predict', cad.evaluation.out_of_fold does not",
+            hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers, "
+            "unless the learner stands in cad.learners.ProbabilityRegressor",
         )
     return Targets(classes, (values == classes[1]).astype(float))
 
@@ -108,12 +110,95 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
         )
 
 
-class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SoftScore:
+    """Score probabilities against soft labels: what every learner's ``score`` is.
+
+    scikit-learn's classifiers score by accuracy, which soft labels do not have: its grid search
+    would take the error for NaN and keep the first point.
+    """
+
+    classes_: NDArray[Any]
+
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+        y : array, shape (n,)
+            The two classes, or probabilities in [0, 1] of the positive one. A semi-supervised
+            learner's unlabelled rows (-1) are left out.
+        sample_weight : array, shape (n,), optional
+
+        Raises
+        ------
+        LearnerError
+            For a label that is neither a class nor a probability.
+        """
+        q: Array = self.predict_proba(X)[:, 1]  # type: ignore[attr-defined]
+        return soft_score(as_probabilities(y, self.classes_), q, sample_weight)
+
+
+def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) -> float:
+    """Return minus the weighted mean cross-entropy of the rows whose target is known.
+
+    Parameters
+    ----------
+    target, q : ndarray, shape (n,)
+        Probabilities in [0, 1]; a target of NaN is not known.
+    sample_weight : array, shape (n,), optional
+
+    Raises
+    ------
+    LearnerError
+        When no row counts.
+    """
+    known = ~np.isnan(target)
+    weight = np.ones(len(q)) if sample_weight is None else np.asarray(sample_weight, float)
+    if not (weight * known).any():
+        raise LearnerError("no row has a label and a weight: there is nothing to score")
+    return -float(np.average(cross_entropies(target[known], q[known]), weights=weight[known]))
+
+
+def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
+    """Return labels as probabilities of the second class; NaN where a row is unlabelled (-1).
+
+    Raises
+    ------
+    LearnerError
+        For a label that is neither a class nor, where the classes are 0 and 1, a probability.
+    """
+    values = np.asarray(y)
+    numbers = values.dtype.kind in "biuf" and classes.dtype.kind in "biuf"
+    unlabelled = (values == -1) & (-1 not in classes) if numbers else np.zeros(len(values), bool)
+    if numbers and classes.tolist() == [0, 1]:
+        target = values.astype(float)
+        right = (target >= 0) & (target <= 1)
+    else:
+        target = (values == classes[1]).astype(float)
+        right = np.isin(values, classes)
+    if not (right | unlabelled).all():
+        wrong = values[int(np.argmin(right | unlabelled))]
+        raise LearnerError(f"the label {wrong!r} is neither of the classes {classes.tolist()}")
+    return np.where(unlabelled, np.nan, target)
+
+
+def cross_entropies(p: Array, q: Array) -> Array:
+    """Return -p ln q - (1 - p) ln(1 - q) of every row, q clipped to [1e-6, 1 - 1e-6]."""
+    q = np.clip(q, _CLIP, 1 - _CLIP)
+    losses: Array = -p * np.log(q) - (1 - p) * np.log1p(-q)
+    return losses
+
+
+class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Share what kernel estimators have in common; subclasses declare parameters and ``fit``.
 
     Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
     after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
     """
+
+    # With scikit-learn's metadata routing on, labels bring their uncertainty unasked.
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     kernel: Any
     gamma: Any
@@ -191,6 +276,14 @@ class KernelMachine(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
         shifted: Array = values + self.intercept_[0]
         return shifted
+
+    @property
+    def coef_(self) -> Array:
+        """Return the weights of the features, shape (1, d), where the kernel is linear."""
+        if self.kernel != "linear":
+            raise AttributeError(f"coef_ needs kernel='linear', this is {self.kernel!r}")
+        weights: Array = self.dual_coef_ @ self.support_vectors_
+        return weights
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""

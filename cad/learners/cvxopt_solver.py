@@ -1,7 +1,7 @@
 """The reference: any :class:`~cad.learners.problem.Problem` as a quadratic program in cvxopt.
 
-Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3; it is
-imported only when this solver is asked for.
+Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3: it is the
+extra ``reference`` and is imported only when this solver is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cad.errors import CadError, install
 from cad.learners.problem import Array, Problem, Solution, judge
 
 
@@ -54,6 +55,24 @@ def solve_cvxopt(
     )  # fmt: skip
 
 
+def import_cvxopt() -> Any:
+    """Import cvxopt.
+
+    Raises
+    ------
+    CadError
+        Where the extra is not installed.
+    """
+    try:
+        import cvxopt
+    except ImportError as error:
+        raise CadError(
+            "the reference solver needs cvxopt, which is not installed",
+            hint=f"{install('reference')} (GPL-3); or solver='auto', which needs no extra",
+        ) from error
+    return cvxopt
+
+
 class _Quadratic(NamedTuple):
     """Hold the problem min 1/2 x'Px + q'x with Gx <= h and Ax = 0."""
 
@@ -86,8 +105,7 @@ def _dual(K: Array, problem: Problem) -> _Quadratic:
 
 
 def _call(qp: _Quadratic, tol: float, max_iter: int) -> dict[str, Any]:
-    import cvxopt
-
+    cvxopt = import_cvxopt()
     options = {
         "show_progress": False,
         "abstol": tol,

@@ -26,7 +26,9 @@ from cad.learners.smo import smo
 _FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
 _LAST_EPS = 1e-12
 _FIRST_MOVES = 1
-# Most dimensions that are looked for when the active set has failed.
+# Violation at which an active set that still fails points to a kernel of few dimensions.
+_CRAWLING = 1e-3
+# Most dimensions that are looked for then.
 _MOST_DIMENSIONS = 500
 _ROUNDS = 40
 # Largest Cholesky factor of the active set.
@@ -242,8 +244,9 @@ def _alternate(work: _Work, polish: bool) -> Solution:
         solution = None
         if polish and work.store is not None:
             solution = work.finish(work.at)
-            # A whole matrix of hidden low rank, as a linear kernel that was given, is worth a look.
-            if solution is None and not failed and work.gram.matrix is not None:
+            # Pairs crawl on a matrix of hidden low rank, as a linear kernel that was given.
+            crawl = violation > eps or eps <= _CRAWLING
+            if solution is None and crawl and not failed and work.gram.matrix is not None:
                 failed, solution = True, work.in_feature_space()
         elif polish and eps <= _PART_EPS and violation <= eps:
             solution = work.finish_part(eps)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
+from sklearn.base import clone
+from sklearn.utils.validation import validate_data
 
 from cad.learners.base import (
     KernelMachine,
     LearnerError,
     LearnerWarning,
+    Targets,
     check_cost,
     warn_unless_converged,
 )
+from cad.learners.kernels import Gram
 from cad.learners.problem import Array, Problem, Solution, pointwise_problem
 from cad.learners.soft_labels import (
     CERTAIN_POSITIVE,
     KIND_NAMES,
     SoftLabels,
+    check_labels,
     check_soft,
     half_widths,
     soft_labels,
@@ -178,20 +184,30 @@ class ProbabilisticSVC(KernelMachine):
             certain label, or a scale that collapses.
         """
         X, targets, weight = self._read_inputs(X, y, sample_weight)
+        begin = None if start is None else np.asarray(start, dtype=float)
+        return self._fit(self._make_gram(X, weight), targets, weight, eta, begin)
+
+    def _fit(
+        self,
+        gram: Gram,
+        targets: Targets,
+        weight: Array,
+        eta: ArrayLike | None,
+        start: Array | None = None,
+    ) -> Self:
+        """Fit to inputs that were read, on a kernel that others may share."""
         spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
         labels, self.kappa_ = self._labels(targets.p, spread, weight > 0)
         scale = self._fixed_scale(labels, weight > 0)
         cost = check_cost("C", self.C) * weight
         soft = cost if self.C_soft is None else check_cost("C_soft", self.C_soft) * weight
-        problem = probabilistic_problem(labels, cost, soft, scale)
-        gram = self._make_gram(X, weight)
         solution = solve_pointwise(
             gram,
-            problem,
+            probabilistic_problem(labels, cost, soft, scale),
             solver=self.solver,
             tol=self.tol,
             cache_mb=self.cache_size,
-            start=None if start is None else np.asarray(start, dtype=float),
+            start=start,
         )
         warn_unless_converged(solution, type(self).__name__)
         self.scale_ = float(solution.u[1]) if scale is None else float(scale)
@@ -201,6 +217,52 @@ class ProbabilisticSVC(KernelMachine):
         self.label_counts_ = labels.counts()
         self._keep(gram, solution)
         return self
+
+    def predict_grid(
+        self,
+        points: Sequence[dict[str, Any]],
+        X: ArrayLike,
+        y: ArrayLike,
+        X_new: ArrayLike,
+        eta: ArrayLike | None = None,
+    ) -> Array:
+        """Return what a fit at every point of a grid predicts; points share inputs and kernels.
+
+        Parameters
+        ----------
+        points : sequence of dict
+            Parameters that differ from this estimator's own.
+        X, y, eta
+            As :meth:`fit`.
+        X_new : array, shape (m, d)
+            Rows to predict; for a precomputed kernel (m, n).
+
+        Returns
+        -------
+        ndarray, shape (n_points, m)
+            P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a fit is
+            refused.
+        """
+        rows, targets, weight = self._read_inputs(X, y, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        found = np.full((len(points), len(new)), np.nan)
+        learners = [clone(self).set_params(**point) for point in points]
+        kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
+        for kernel in dict.fromkeys(kernels):
+            here = [k for k, other in enumerate(kernels) if other == kernel]
+            try:
+                gram = learners[here[0]]._make_gram(rows, weight)
+            except ValueError:
+                continue
+            between = gram.kernel.between(new, rows)
+            for k in here:
+                try:
+                    fitted = learners[k]._fit(gram, targets, weight, eta)
+                except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+                    continue
+                values = between[:, fitted.support_] @ fitted.dual_coef_[0]
+                found[k] = fitted._probability(values + fitted.intercept_[0])
+        return found
 
     def _precision(self) -> float:
         """Return eta_0, which no argument of ``fit`` changes."""
@@ -303,32 +365,6 @@ class ProbabilisticSVC(KernelMachine):
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values / self.scale_)
         return probability
-
-
-def check_labels(labels: SoftLabels, used: Any) -> None:
-    """Refuse labels that say nothing, or of one class only.
-
-    Parameters
-    ----------
-    labels : SoftLabels
-    used : ndarray of bool, shape (n,)
-        Samples that count.
-
-    Raises
-    ------
-    LearnerError
-        As the first line says.
-    """
-    certain = labels.certain & used
-    informative = ~labels.certain & used
-    informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
-    if not (certain | informative).any():
-        raise LearnerError(
-            "no sample says anything: every interval p +- eta covers (0, 1)",
-            hint="give smaller eta, or certain labels",
-        )
-    if len(np.unique(labels.kinds[certain])) == 1 and not informative.any():
-        raise LearnerError("one class only among the labels: two are needed")
 
 
 def _all_around_half(labels: SoftLabels, used: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cad.learners.base import LearnerError
+from cad.learners.base import LearnerError, SoftScore
 from cad.learners.platt import fit_sigmoid, platt_targets
 
 Floats = NDArray[np.float64]
@@ -53,7 +53,7 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
 
-class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Share what estimators that order regions have in common; probabilities follow the order.
 
     A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
@@ -63,6 +63,8 @@ class Ranker(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     is probability one half. The slope is kept >= 1e-3 per standard deviation of the scores: a
     ranker that ranks backwards out of fold gives the base rate, not an inverted order.
     """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
 
     _semi_supervised = False
     platt_folds: int

@@ -7,7 +7,7 @@ scaled, so that a row of the table costs seconds. None is tuned by hand.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +17,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from cad.learners.base import LearnerError, read_targets
+from cad.learners.base import LearnerError, SoftScore, cross_entropies, read_targets
 from cad.learners.problem import Array
 from cad.learners.svm import SoftPlattSVC
 
-_CLIP = 1e-6
 _NEWTON = 50
 
 
@@ -37,26 +36,40 @@ def rival_learners() -> dict[str, BaseEstimator]:
     }
 
 
-class _Rival(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Rival(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Hold what the rivals share: labels in, two columns of probabilities out."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""
-        positive = self._probability(np.asarray(X, dtype=float))
+        check_is_fitted(self)
+        positive = self._probability(validate_data(self, X, dtype=np.float64, reset=False))
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the likelier class of every row, shape (n,)."""
-        chosen: NDArray[Any] = self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)]
+        likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+        chosen: NDArray[Any] = self.classes_[likelier]
         return chosen
 
     def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+        if y is None:
+            raise LearnerError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         targets = read_targets(y)
+        check_consistent_length(rows, targets.p)
         if np.ptp(targets.p) == 0:
-            raise LearnerError("every label is the same: there is nothing to tell apart")
-        rows = np.asarray(X, dtype=float)
-        self.classes_, self.n_features_in_ = targets.classes, rows.shape[1]
+            raise LearnerError("every label is the same, one class: there is nothing to tell apart")
+        self.classes_ = targets.classes
         return rows, targets.p
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
     def _probability(self, X: Array) -> Array:
         raise NotImplementedError
@@ -80,6 +93,8 @@ class SoftLogistic(_Rival):
     intercept_ : float
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
     def __init__(
         self, Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), folds: int = 5
     ) -> None:
@@ -101,7 +116,8 @@ class SoftLogistic(_Rival):
             alpha, b = np.zeros(len(train)), 0.0
             for i, C in enumerate(self.Cs):
                 alpha, b, _ = _newton(K[np.ix_(train, train)], p[train], C, alpha, b)
-                losses[i] += _cross_entropy(p[test], expit(K[np.ix_(test, train)] @ alpha + b))
+                q = expit(K[np.ix_(test, train)] @ alpha + b)
+                losses[i] += float(np.mean(cross_entropies(p[test], q)))
         self.C_ = float(self.Cs[int(np.argmin(losses))])
         alpha, self.intercept_, missed = _newton(K, p, self.C_, np.zeros(len(p)), 0.0)
         if missed > 1e-4:
@@ -116,7 +132,8 @@ class SoftLogistic(_Rival):
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds, shape (n,)."""
         check_is_fitted(self)
-        values: Array = np.asarray(X, dtype=float) @ self.coef_ + self.intercept_
+        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
+        values: Array = rows @ self.coef_ + self.intercept_
         return values
 
     def _probability(self, X: Array) -> Array:
@@ -144,6 +161,8 @@ class RidgeProbability(_Rival):
     gamma_, alpha_ : float
         The chosen ones.
     """
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     def __init__(
         self,
@@ -183,7 +202,6 @@ class RidgeProbability(_Rival):
         return self
 
     def _probability(self, X: Array) -> Array:
-        check_is_fitted(self)
         K = np.exp(-self.gamma_ * _distances(X, self.rows_) / X.shape[1])
         probability: Array = np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
         return probability
@@ -220,7 +238,6 @@ class SoftBoosting(_Rival):
         return self
 
     def _probability(self, X: Array) -> Array:
-        check_is_fitted(self)
         probability: Array = self.model_.predict_proba(X)[:, 1]
         return probability
 
@@ -233,11 +250,6 @@ def _splits(
     if n < 2:
         raise LearnerError("inner folds need at least two patients")
     return list(GroupKFold(n).split(p, groups=owner))
-
-
-def _cross_entropy(p: Array, q: Array) -> float:
-    q = np.clip(q, _CLIP, 1 - _CLIP)
-    return float(-np.mean(p * np.log(q) + (1 - p) * np.log1p(-q)))
 
 
 def _newton(K: Array, p: Array, C: float, alpha: Array, b: float) -> tuple[Array, float, float]:

@@ -3,21 +3,20 @@
 [W14] Theorems 1 and 2 hand SSLROC to a semidefinite solver. With the corrections of
 docs/methods.md 2 (the box 0 <= d <= 1, the coupling v / sqrt 2 with corner t - psi'e, and
 diag(1 / (2c)) for the squared hinge) it has the optimum of the pairwise problem, so it is kept as
-an oracle for tiny instances. cvxopt is GPL-3 and is imported only here and only when asked for.
+an oracle for tiny instances. cvxopt is the extra ``reference``, imported only when asked for.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from cad.learners.cvxopt_solver import import_cvxopt, solve_cvxopt
 from cad.learners.pairwise import PairwiseProblem
 from cad.learners.problem import Array, Solution
 
 
 def solve_pairwise_cvxopt(problem: PairwiseProblem) -> Solution:
     """Solve a small pairwise problem as a dense quadratic program over its pairs."""
-    from cad.learners.cvxopt_solver import solve_cvxopt
-
     return solve_cvxopt(problem.factor @ problem.factor.T, problem.general())
 
 
@@ -32,9 +31,7 @@ def sdp_objective(problem: PairwiseProblem) -> float:
 
     without psi, and with G + diag(1 / (2c)), for the squared hinge. Forms G: tiny problems only.
     """
-    import cvxopt
-    from cvxopt import solvers
-
+    cvxopt = import_cvxopt()
     block, constant, null, t_null = _block(problem)
     n, size, m = len(constant), block.shape[2], problem.n_unlabelled
     objective = np.zeros(size)
@@ -45,7 +42,7 @@ def sdp_objective(problem: PairwiseProblem) -> float:
     # Feasible to 1e-10 is beyond reach on some processors: cvxopt then divides by zero.
     options = {"show_progress": False, "abstol": 1e-9, "reltol": 1e-9, "feastol": 1e-8}
     equality = {"A": cvxopt.matrix(null), "b": cvxopt.matrix(-t_null)} if len(null) else {}
-    result = solvers.sdp(
+    result = cvxopt.solvers.sdp(
         cvxopt.matrix(objective),
         Gl=cvxopt.matrix(linear),
         hl=cvxopt.matrix(right),

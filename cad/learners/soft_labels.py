@@ -7,10 +7,12 @@ where an interval that leaves (0, 1) makes the label certain.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cad.learners.base import LearnerError
 
 Array = NDArray[np.float64]
 Rule = Literal["drop", "paper"]
@@ -142,6 +144,32 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
             i = int(np.argmax(wrong))
             raise ValueError(f"{name}[{i}] = {value[i]!r}, must lie in [0, 1]")
     return p, eta
+
+
+def check_labels(labels: SoftLabels, used: Any) -> None:
+    """Refuse labels that say nothing, or of one class only.
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    used : ndarray of bool, shape (n,)
+        Samples that count.
+
+    Raises
+    ------
+    LearnerError
+        As the first line says.
+    """
+    certain = labels.certain & used
+    informative = ~labels.certain & used
+    informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    if not (certain | informative).any():
+        raise LearnerError(
+            "no sample says anything: every interval p +- eta covers (0, 1)",
+            hint="give smaller eta, or certain labels",
+        )
+    if len(np.unique(labels.kinds[certain])) == 1 and not informative.any():
+        raise LearnerError("one class only among the labels: two are needed")
 
 
 def _logit(p: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +38,8 @@ def svm_problem(p: Array, cost: Array) -> Problem:
 
 class _PlattMachine(KernelMachine):
     """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     C: float
     calibration_folds: int | None

@@ -11,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,23 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
+from cad.folders import commit, is_ours, owned, settle, stage
 from cad.model.state import dump_state, load_state
+from cad.reading import (
+    MAX_ARRAYS,
+    MAX_JSON,
+    open_arrays,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_parquet,
+    reading,
+)
 
 SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
-MAX_FILE_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,36 @@ class Bundle:
     hash: str
 
     @property
+    def pipeline(self) -> JsonObject:
+        """Return the settings that it was trained with.
+
+        Raises
+        ------
+        CadError
+            For a model of somebody's own table, which knows nothing of images.
+        """
+        if "pipeline" not in self.metadata:
+            raise CadError(
+                f"{self.name} was trained on a table: it scores rows of its columns, not images",
+                hint="cad.load_model(...).probability(X)",
+            )
+        return dict(self.metadata["pipeline"])
+
+    def probability(self, X: pd.DataFrame) -> np.ndarray:
+        """Return the probability of malignancy of every row, shape (n,).
+
+        Raises
+        ------
+        CadError
+            When X lacks one of the model's columns.
+        """
+        if missing := [name for name in self.features if name not in X.columns]:
+            raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
+        rows = X[self.features].to_numpy(float)
+        found: np.ndarray = self.estimator.predict_proba(rows)[:, 1]
+        return found
+
+    @property
     def features(self) -> list[str]:
         """Return the names of the feature columns, in order."""
         return list(self.metadata["features"])
@@ -71,12 +113,12 @@ def save_bundle(
     reference_X: np.ndarray,
     training: pd.DataFrame,
 ) -> None:
-    """Write a bundle; its files are byte-identical whenever the content is the same.
+    """Write a bundle, whole or not at all; equal content gives equal bytes.
 
     Parameters
     ----------
     folder : Path
-        New or existing folder; files of an earlier bundle are replaced, hashes last.
+        New or existing folder; an earlier bundle in it is replaced.
     estimator : object
         Fitted scikit-learn estimator.
     metadata : dict
@@ -87,6 +129,11 @@ def save_bundle(
         Inputs whose predictions are stored and reproduced by :func:`verify_bundle`.
     training : DataFrame
         Training regions, see :class:`Bundle`.
+
+    Raises
+    ------
+    CadError
+        When another process writes into the folder.
     """
     structure, arrays = dump_state(estimator)
     probability = estimator.predict_proba(reference_X)[:, 1]
@@ -103,10 +150,12 @@ def save_bundle(
         "training.parquet": parquet_bytes(training),
         "README.md": card.encode(),
     }
-    for name, content in contents.items():
-        write_atomic(folder / name, content)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    write_atomic(folder / HASHES, (json.dumps(hashes, indent=1) + "\n").encode())
+    contents[HASHES] = (json.dumps(hashes, indent=1) + "\n").encode()
+    with owned(folder), stage(folder) as scratch:
+        for name, content in contents.items():
+            write_atomic(scratch / name, content)
+        commit(folder, {name: scratch / name for name in contents})
 
 
 def load_bundle(folder: Path) -> Bundle:
@@ -118,10 +167,8 @@ def load_bundle(folder: Path) -> Bundle:
         For a missing, additional, truncated or changed file, or a schema of a later version.
     """
     contents = _checked_contents(folder)
-    try:
-        metadata = dict(json.loads(contents["metadata.json"]))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise CadError(f"metadata.json is no JSON object: {error}", file=folder) from error
+    with reading(folder, "metadata.json is no JSON object"):
+        metadata = dict(parse_json(contents["metadata.json"]))
     found = metadata.get("schema_version")
     if found != SCHEMA_VERSION:
         raise CadError(
@@ -129,7 +176,8 @@ def load_bundle(folder: Path) -> Bundle:
             file=folder,
             hint="use the release of cad that wrote it, or train again",
         )
-    try:
+    # Hashes may be right, yet someone may have written anything.
+    with reading(folder, "the bundle's content is not a model"):
         estimator = load_state(metadata["structure"], _arrays(contents["weights.npz"]))
         reference = _arrays(contents["reference.npz"])
         return Bundle(
@@ -138,13 +186,19 @@ def load_bundle(folder: Path) -> Bundle:
             metadata,
             reference["X"],
             reference["probability"],
-            pd.read_parquet(io.BytesIO(contents["training.parquet"])),
+            read_parquet(contents["training.parquet"]),
             hashlib.sha256((folder / HASHES).read_bytes()).hexdigest(),
         )
-    except CadError:
-        raise
-    except Exception as error:  # hashes are right, yet someone may have written anything
-        raise CadError(f"the bundle's content is not a model: {error!r}", file=folder) from error
+
+
+@contextmanager
+def using(bundle: Bundle) -> Iterator[None]:
+    """Turn what fails while a bundle's content is used into an error that names the bundle.
+
+    Hashes may be right, yet someone may have written anything.
+    """
+    with reading(bundle.name, "the bundle's content is not a model"):
+        yield
 
 
 def verify_bundle(folder: Path) -> float:
@@ -161,11 +215,10 @@ def verify_bundle(folder: Path) -> float:
         As :func:`load_bundle`, and when the predictions do not reproduce.
     """
     bundle = load_bundle(folder)
-    try:
+    # Parts that were altered together may break it anywhere.
+    with reading(folder, "the bundle's model does not predict"):
         got = bundle.estimator.predict_proba(bundle.reference_X)[:, 1]
         gap = float(np.abs(got - bundle.reference_probability).max())
-    except Exception as error:  # parts that were altered together may break it anywhere
-        raise CadError(f"the bundle's model does not predict: {error!r}", file=folder) from error
     if not gap <= REPRODUCTION_TOLERANCE:
         raise CadError(
             f"reference predictions differ by {gap:.2g}, allowed {REPRODUCTION_TOLERANCE:g}",
@@ -178,7 +231,8 @@ def verify_bundle(folder: Path) -> float:
 def _checked_contents(folder: Path) -> dict[str, bytes]:
     if not folder.is_dir():
         raise CadError("no such model folder", file=folder)
-    present = {p.name for p in folder.iterdir()}
+    settle(folder)
+    present = {p.name for p in folder.iterdir() if not is_ours(p.name)}
     if present != {*FILES, HASHES}:
         odd = sorted(present ^ {*FILES, HASHES})
         raise CadError(
@@ -188,14 +242,13 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
         )
     for name in present:
         path = folder / name
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_FILE_BYTES:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_ARRAYS:
             raise CadError("a bundle's member is a plain file of at most 512 MiB", file=path)
-    contents = {name: (folder / name).read_bytes() for name in FILES}
-    try:
-        hashes = json.loads((folder / HASHES).read_text(encoding="utf-8"))
+    limits = dict.fromkeys(FILES, MAX_ARRAYS) | {"metadata.json": MAX_JSON}
+    contents = {name: read_bytes(folder / name, limit) for name, limit in limits.items()}
+    hashes = read_json(folder / HASHES)
+    with reading(folder / HASHES, "hashes.json is damaged"):
         expected = {name: str(hashes[name]) for name in FILES}
-    except (ValueError, KeyError, TypeError) as error:
-        raise CadError("hashes.json is damaged", file=folder / HASHES) from error
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != expected[name]:
             raise CadError(
@@ -214,5 +267,5 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _arrays(content: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+    with open_arrays(content) as archive:
+        return dict(archive)

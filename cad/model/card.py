@@ -195,7 +195,8 @@ def _marked(typicality: JsonObject | None) -> str:
         return "Too few patients to say which new regions are unlike the training cohort."
     return (
         "Regions unlike the training cohort are marked, with the image and family that is: limits "
-        "that flag 3 % of regions of held-out training patients."
+        "that flag 2 % of regions, and 2 % of studies by their regions' mean, of held-out training "
+        "patients."
     )
 
 

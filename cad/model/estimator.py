@@ -9,13 +9,16 @@ import pandas as pd
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from cad.errors import CadError
 from cad.evaluation.nested import PatientGridSearch
 from cad.evaluation.selection import SELECTORS
 from cad.learners import LEARNERS
 from cad.settings import LabelSettings, LearnerSettings, PipelineSettings
+
+# A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
+RANK_QUANTILES = 21
 
 
 def make_estimator(settings: PipelineSettings) -> Any:
@@ -41,8 +44,10 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
     steps: list[tuple[str, Any]] = [
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
-        ("scale", StandardScaler()),
     ]
+    if settings.learner.scaling == "rank":
+        steps.append(("rank", QuantileTransformer(n_quantiles=RANK_QUANTILES, subsample=None)))
+    steps.append(("scale", StandardScaler()))
     if settings.learner.selection != "none":
         selector = SELECTORS[settings.learner.selection]
         steps.append(("select", selector(n_features=settings.learner.n_features)))

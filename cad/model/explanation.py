@@ -34,7 +34,7 @@ def explanation_rows(
 
 
 def explain(
-    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 5
+    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 10
 ) -> list[list[Explanation]]:
     """Return the features that moved each region's decision value most.
 

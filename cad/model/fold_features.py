@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from cad.features.robustness import MIN_LOWER_BOUND, stable_features
 from cad.features.unscaled import UnscaledT2
 from cad.files import JsonObject, write_atomic
 from cad.imaging.standardise import NyulScale
+from cad.reading import MAX_ARRAYS, check_file, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.study_file import open_study
 from cad.settings import PipelineSettings
@@ -308,9 +310,13 @@ class FoldFeatures:
         """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
-        if path.exists():
+        wanted = (len(self.keys), len(names))
+        # What is absent or damaged is made anew.
+        with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
+            check_file(path, MAX_ARRAYS)
             stored: np.ndarray = np.load(path, allow_pickle=False)
-            return stored
+            if stored.shape == wanted and stored.dtype == float:
+                return stored
         blocks = []
         for result in self.results:
             with open_study(result) as archive:

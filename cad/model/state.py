@@ -15,6 +15,7 @@ from cad.errors import CadError
 # Preprocessing classes a pipeline may hold; learners are added from cad.learners by their names.
 _KNOWN = {
     "Pipeline": "sklearn.pipeline",
+    "QuantileTransformer": "sklearn.preprocessing",
     "SimpleImputer": "sklearn.impute",
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",

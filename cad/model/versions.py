@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas", "cvxopt")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")
 
 
 def library_versions() -> dict[str, str]:

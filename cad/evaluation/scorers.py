@@ -1,0 +1,33 @@
+"""Scores of probabilities against soft labels, for whatever in scikit-learn takes ``scoring``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.metrics import make_scorer
+
+from cad.evaluation import metrics
+
+
+def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
+    """Return the two-sided Kullback-Leibler distance of a mean region, in nats.
+
+    Of folds of different sizes only means can be averaged; :func:`cad.evaluation.metrics.kl` is
+    the sum, as papers print it.
+    """
+    return metrics.kl(target, probability) / np.size(target)
+
+
+def _scorer(loss: Callable[[ArrayLike, ArrayLike], float]) -> Any:
+    return make_scorer(loss, greater_is_better=False, response_method=("predict_proba", "predict"))
+
+
+soft_log_loss = _scorer(metrics.cross_entropy)
+"""Minus the mean cross-entropy: what a learner's own ``score`` is."""
+soft_brier = _scorer(metrics.brier)
+"""Minus the mean squared difference."""
+kl = _scorer(mean_kl)
+"""Minus the mean two-sided Kullback-Leibler distance."""

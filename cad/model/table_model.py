@@ -1,0 +1,104 @@
+"""A bundle of a learner that was fitted on somebody's own table instead of on measured images."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from cad import __version__
+from cad.errors import CadError
+from cad.files import JsonObject, json_safe
+from cad.model.bundle import Bundle, load_bundle, save_bundle, verify_bundle
+from cad.model.versions import library_versions
+
+_REFERENCE_ROWS = 16
+
+
+def save_table_model(
+    folder: Path,
+    learner: Any,
+    X: pd.DataFrame,
+    y: ArrayLike,
+    patients: ArrayLike,
+    *,
+    eta: ArrayLike | None = None,
+    description: str = "",
+) -> Bundle:
+    """Write the bundle and read it back; parameters as :func:`cad.api.save_model`.
+
+    Raises
+    ------
+    CadError
+        As :func:`cad.api.save_model`.
+    """
+    if getattr(learner, "n_features_in_", None) != X.shape[1]:
+        raise CadError(
+            f"the learner was fitted on {getattr(learner, 'n_features_in_', 'no')} features, "
+            f"X has {X.shape[1]} columns",
+            hint="fit it on the X that is given",
+        )
+    columns = [str(name) for name in X.columns]
+    values = X.set_axis(columns, axis=1).reset_index(drop=True).astype(float)
+    labels = pd.DataFrame({"y": np.asarray(y, dtype=float)})
+    labels["eta"] = np.nan if eta is None else np.asarray(eta, dtype=float)
+    meta: JsonObject = {
+        "name": folder.name,
+        "description": description,
+        "cad_version": __version__,
+        "versions": library_versions(),
+        "features": columns,
+        "carries_training_rows": True,
+        "training": {
+            "regions": len(values),
+            "patients": len(np.unique(np.asarray(patients).astype(str))),
+        },
+        "learner": _learner(learner),
+    }
+    training = pd.concat([labels, values], axis=1)
+    reference = values.to_numpy()[:_REFERENCE_ROWS]
+    save_bundle(folder, _nameless(learner), json_safe(meta), _card(meta), reference, training)
+    verify_bundle(folder)
+    return load_bundle(folder)
+
+
+def _nameless(learner: Any) -> Any:
+    """Return a copy that takes rows without column names, as bundles are asked."""
+    copy = deepcopy(learner)
+    for step in copy if hasattr(copy, "steps") else [copy]:
+        vars(step).pop("feature_names_in_", None)
+    return copy
+
+
+def _learner(learner: Any) -> JsonObject:
+    last = learner[-1] if hasattr(learner, "steps") else learner
+    plain = {k: v for k, v in last.get_params().items() if isinstance(v, str | int | float | None)}
+    return {"name": type(last).__name__, "params": plain}
+
+
+def _card(meta: JsonObject) -> str:
+    """Return the text for people."""
+    training, learner = meta["training"], meta["learner"]
+    return "\n".join(
+        [
+            f"# {meta['name']}",
+            "",
+            meta["description"],
+            "",
+            "**Research use only.** Trained on a table that its owner made: how its columns were "
+            "measured is not known here, so that it scores tables, not images.",
+            "",
+            f"- {training['regions']} regions of {training['patients']} patients; their rows are "
+            "in `training.parquet`",
+            f"- {len(meta['features'])} columns: {', '.join(meta['features'])}",
+            f"- learner: {learner['name']} {json.dumps(learner['params'])}",
+            f"- cad {meta['cad_version']}, "
+            + ", ".join(f"{name} {release}" for name, release in meta["versions"].items()),
+            "",
+        ]
+    )
