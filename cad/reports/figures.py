@@ -65,6 +65,11 @@ def draw_figures(
     return found
 
 
+def draw(name: str, axes: Any, metrics: JsonObject) -> bool:
+    """Draw one figure on matplotlib axes; return whether the metrics hold its arrays."""
+    return _FIGURES[name][2](axes, metrics, None)
+
+
 # The array in a part of the metrics that a figure is drawn from.
 _ARRAYS = {
     "roc": "roc",
@@ -92,15 +97,30 @@ def _against(metrics: JsonObject, figure: str) -> str:
 
 
 def inline(name: str, svg: str) -> str:
-    """Return the SVG for use inside a page: the page's colours, its own ids, no prologue."""
+    """Return the SVG for use inside a page: the page's colours, its own ids, no prologue, no style.
+
+    A page's content security policy allows the page's own style sheet alone, so that what the file
+    says in style attributes is said in presentation attributes here.
+    """
     body = svg[svg.index("<svg") :]
-    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
     for colour, role in _ROLES.items():
         body = body.replace(colour, role)
-    return re.sub(r'^<svg([^>]*?) width="[^"]*"', r'<svg\1 aria-hidden="true"',
-                  re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body))  # fmt: skip
+    body = re.sub(r'\bstyle="([^"]*)"', _attributes, body)
+    body = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body)
+    return re.sub(
+        r'^<svg([^>]*?) width="[^"]*"',
+        r'<svg\1 aria-hidden="true" stroke-linejoin="round" stroke-linecap="butt"',
+        body,
+    )
+
+
+def _attributes(style: re.Match[str]) -> str:
+    """Return the declarations of a style attribute as attributes of their own."""
+    pairs = (part.partition(":") for part in style[1].split(";") if part.strip())
+    return " ".join(f'{name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
 Draw = Callable[[Any, JsonObject, "tuple[float, float] | None"], bool]
@@ -288,6 +308,27 @@ def _reader_comparison(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     return True
 
 
+def _ceiling(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
+    part = metrics.get("ceiling") or {}
+    readers, share = part.get("against_others") or {}, (part.get("share") or {}).get("value")
+    if not readers or share is None:
+        return False
+    styles = (("brier", INK, "s", "reader"), ("classifier_brier", MAIN, "o", "classifier"))
+    for key, colour, marker, label in styles:
+        axes.plot([row[key] for row in readers.values()], range(len(readers)), marker,
+                  color=colour, markersize=5, label=f"{label} to the others' mean")  # fmt: skip
+    last = len(readers)
+    axes.barh(last, part["distance"], height=0.35, color=PAPER, edgecolor=MAIN,
+              label="classifier to the mean of all")  # fmt: skip
+    axes.barh(last, part["scatter"], height=0.35, color=DIM, label="of it the readers' scatter")
+    axes.set_yticks(range(last + 1), [*readers, "all"])
+    axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
+    axes.grid(axis="x", color=LINE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.legend(loc="upper center", ncols=2, fontsize=6.5)
+    return True
+
+
 def _reject(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     part = (metrics.get("reject") or {}).get("curve")
     curve = _arrays(part, "reject_rate", "error_rate", "cost")
@@ -335,6 +376,12 @@ _FIGURES: dict[str, tuple[str, str, Draw]] = {
         "Readers and classifier",
         "Each reader beside the classifier on the regions that this reader scored.",
         _reader_comparison,
+    ),
+    "ceiling": (
+        "What the readers allow",
+        "How far each reader and the classifier are from the mean of the other readers, and how "
+        "much of the classifier's distance to the mean of all is the readers' own scatter.",
+        _ceiling,
     ),
     "reject": (
         "Referring",

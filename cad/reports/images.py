@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
-from cad.errors import CadError
 from cad.files import JsonObject
+from cad.reading import open_arrays, parse_json, reading
 from cad.run_folder import RunFolder
-from cad.run_folder.study_file import DAMAGED, open_study, read_map_display
+from cad.run_folder.study_file import read_map_display
 
 KEY_SIDE_MM = 64.0  # a key slice shows the region with its neighbourhood
 SCALE_BAR_MM = 10
+# Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
+SLICES_BYTES = 4_500_000
+LOSSY_QUALITIES = (92, 80, 60)
+FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (0.0, 3000.0)}  # of physics, not of a study
 NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
 
@@ -109,16 +112,13 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
     """
     path = folder.study(study_id)
     keys = {layer.key for layer in LAYERS}
-    try:
-        with open_study(path) as archive:
-            arrays = {k: archive[k] for k in archive.files if k in _WANTED or k in keys}
-        path = folder.map_display(study_id)
+    with reading(path, "the study's images cannot be shown"):
+        with open_arrays(path) as archive:
+            arrays = {k: archive[k] for k in archive if k in _WANTED or k in keys}
         probability = read_map_display(folder, study_id)
         if probability is not None:
             arrays["probability"] = probability
-        return _oriented(arrays, json.loads(str(arrays["meta"])))
-    except DAMAGED as error:
-        raise CadError(f"the study's images cannot be shown: {error}", file=path) from error
+        return oriented(arrays, parse_json(str(arrays["meta"])))
 
 
 _WANTED = {
@@ -127,7 +127,8 @@ _WANTED = {
 }  # fmt: skip
 
 
-def _oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
+def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
+    """Return display arrays turned so that rows run to posterior and columns to the left."""
     turn: list[slice] = [slice(None)] * 3
     sides = ("", "", "", "")
     if "direction" in arrays:
@@ -174,7 +175,7 @@ def key_slice(images: StudyImages, label: int) -> int | None:
 
 @dataclass(frozen=True)
 class KeyImage:
-    """Hold a key slice for an SVG in mm: image, outline, extent and scale bar."""
+    """Hold a key slice for an SVG in mm: image, outline, extent, scale bar, neighbours."""
 
     title: str
     unit: str
@@ -183,6 +184,7 @@ class KeyImage:
     height: float
     outline: str
     others: str
+    neighbours: list[tuple[str, float, float]]
     scale: tuple[float, float]
     window: tuple[float, float]
     digits: int
@@ -197,6 +199,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     rows, columns = _crop(inside, images.spacing)
     others = (images.roi_map[z] > 0) & ~inside
     sx, sy = images.spacing
+    neighbours = _neighbours(images, others[rows, columns], images.roi_map[z, rows, columns])
     found = []
     for layer in LAYERS:
         if layer.key not in keys or layer.key not in images.layers:
@@ -212,6 +215,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 height=part.shape[0] * sy,
                 outline=outline(inside[rows, columns]),
                 others=outline(others[rows, columns]),
+                neighbours=neighbours,
                 scale=(sx, sy),
                 window=(low, high),
                 digits=layer.digits,
@@ -220,11 +224,25 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     return found
 
 
+def _neighbours(
+    images: StudyImages, others: np.ndarray, labels: np.ndarray
+) -> list[tuple[str, float, float]]:
+    """Return name and place (mm) of the other regions on a cropped slice."""
+    sx, sy = images.spacing
+    found = []
+    for name, known in images.rois.items():
+        at = np.argwhere(others & (labels == min(int(known.get("label", 0)), 255)))
+        if len(at):
+            y, x = at.mean(axis=0) + 0.5
+            found.append((name, round(float(x * sx), 1), round(float(y * sy) + 1, 1)))
+    return found
+
+
 def window(images: StudyImages, key: str) -> tuple[float, float]:
     """Return a layer's grey window: the study's own, else its 1st and 99.5th percentile."""
     stated = (images.meta.get("window") or {}).get(key)
-    if key == "probability":
-        return 0.0, 1.0
+    if key in FIXED_WINDOWS:
+        return FIXED_WINDOWS[key]
     if stated:
         return float(stated[0]), float(stated[1])
     finite = images.layers[key][np.isfinite(images.layers[key])]
@@ -312,6 +330,7 @@ def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None
         "low": low,
         "high": high,
         "window": list(window(images, layer.key)),
+        "floor": 0.0 if layer.key in FIXED_WINDOWS else None,
         "source": data_url(_tile(_grey(array, low, high, first=1), columns), quality),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Iterable
 from functools import cache
@@ -11,9 +13,13 @@ import jinja2
 from markupsafe import Markup
 
 from cad.files import JsonObject, write_atomic
+from cad.reading import reading
 from cad.reports.figures import draw_figures, inline
+from cad.reports.headline import headline
 from cad.reports.images import SCALE_BAR_MM
+from cad.reports.paragraph import paragraph
 from cad.reports.plots import probability_text
+from cad.reports.sectors import map_lines
 from cad.reports.tables import metric_tables
 from cad.reports.views import PatientView, list_patients, study_views
 from cad.run_folder.results import RegionResult, Results, read_results
@@ -41,45 +47,76 @@ def write_report(run: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder is no finished run. A study whose images are damaged gets a page
-        that says so.
+        When the folder is no finished run, or holds what no page can show. A study whose images
+        are damaged gets a page that says so.
     """
     results = read_results(run)
     folder = results.folder
     patients = list_patients(results)
-    for patient in patients:
-        write_atomic(folder.page(patient.page), _patient_page(results, patient).encode())
-    figures = draw_figures(results.metrics, results.thresholds)
-    for name, figure in figures.items():
-        write_atomic(folder.figure(name), figure.svg.encode())
+    for k, patient in enumerate(patients):
+        around = (patients[k - 1] if k else None, patients[k + 1] if patients[k + 1 :] else None)
+        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
+            page = _patient_page(results, patient, around)
+            write_atomic(folder.page(patient.page), page.encode())
     index = folder.page("index.html")
-    write_atomic(index, _index_page(results, patients, figures).encode())
+    with reading(folder.root, "the run's record or measures cannot be shown"):
+        figures = draw_figures(results.metrics, results.thresholds)
+        for name, figure in figures.items():
+            write_atomic(folder.figure(name), figure.svg.encode())
+        write_atomic(index, _index_page(results, patients, figures).encode())
     _remove_stale(folder.report, {p.page for p in patients})
     return index
 
 
-def _patient_page(results: Results, patient: PatientView) -> str:
+def _patient_page(
+    results: Results,
+    patient: PatientView,
+    around: tuple[PatientView | None, PatientView | None],
+) -> str:
     studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
-    return _template("patient.html.j2").render(
+    said = patient.verdict
+    place = {id(region): k for k, (region, _) in enumerate(said.regions)}
+    regions = [r for s in studies for r in s.regions]
+    if not patient.blinded:  # the order would say what is hidden
+        regions.sort(key=lambda view: place[id(view.region)])
+    models = _models(results, patient.regions)
+    head = headline(
+        results,
+        said,
+        regions,
+        models,
+        missing=[name for s in studies for name in s.missing],
+        failures=len(patient.failures),
+        gland_ml=next((s.gland_ml for s in studies if s.gland_ml), None),
+    )
+    return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
-        models=_models(results, patient.regions),
+        before=around[0],
+        after=around[1],
+        models=models,
         studies=studies,
-        regions=sorted(
-            (r for s in studies for r in s.regions),
-            key=lambda v: -1.0 if v.region.probability is None else v.region.probability,
-            reverse=True,
-        ),
+        head=head,
+        regions=regions,
+        has_pirads=any(v.pirads for v in regions),
+        lines=paragraph(head, regions),
+        map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
-        style=_asset("report.css"),
-        script=_asset("patient.js"),
+        page={
+            "key": f"cad {results.run.get('created', '')} {patient.patient}",
+            "blinded": patient.blinded,
+            "regions": [v.region.roi for v in regions],
+        },
+        style=asset("report.css"),
+        script=asset("viewer.js") + asset("patient.js"),
     )
 
 
 def _index_page(results: Results, patients: list[PatientView], figures: JsonObject) -> str:
     metrics = results.metrics
-    return _template("index.html.j2").render(
+    shown = [p for p in patients if not p.blinded]
+    return template("index.html.j2").render(
         **_common(results),
         patients=patients,
         tables=metric_tables(metrics),
@@ -96,11 +133,13 @@ def _index_page(results: Results, patients: list[PatientView], figures: JsonObje
             (name, f.title, f.caption, Markup(inline(name, f.svg)))  # nosec B704  # noqa: S704
             for name, f in figures.items()
         ],
-        counts={d: sum(p.count(d) for p in patients) for d in ("malignant", "refer", "benign")},
+        disputed=sum(bool(p.verdict.disputed) for p in shown),
+        blinded=len(patients) - len(shown),
+        counts={d: sum(p.count(d) for p in shown) for d in ("malignant", "refer", "benign")},
         statuses=sorted({p.status for p in patients}),
         record=_record(results.run),
-        style=_asset("report.css"),
-        script=_asset("index.js"),
+        style=asset("report.css"),
+        script=asset("index.js"),
     )
 
 
@@ -153,6 +192,12 @@ def _moment(text: str) -> str:
     return text.replace("T", " ").replace("+00:00", " UTC")
 
 
+def _digest(text: str) -> Markup:
+    """Return how a content security policy names our own style or script."""
+    value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Markup("sha256-{}").format(value)
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -164,15 +209,17 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["probability"] = probability_text
     environment.filters["moment"] = _moment
+    environment.filters["digest"] = _digest
     return environment
 
 
-def _template(name: str) -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """Return a template of the pages."""
     return _environment().get_template(name)
 
 
 @cache
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """Return our own style or script, put into the page as it is."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # nosec B704  # noqa: S704
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.run_folder.results import Reason
-
 
 @dataclass(frozen=True)
 class CurvePlot:
@@ -87,21 +85,6 @@ def _ticks(low: float, high: float, about: int = 4) -> list[float]:
     # Noise a little beyond a round number needs no further tick.
     first, last = math.floor(low / step + 0.15), math.ceil(high / step - 0.15)
     return [round(k * step, 10) for k in range(first, last + 1)]
-
-
-@dataclass(frozen=True)
-class ReasonBar:
-    """Hold a feature that moved the decision, with its bar as a share of the largest one."""
-
-    reason: Reason
-    share: float
-    value: str
-
-
-def reason_bars(reasons: list[Reason]) -> list[ReasonBar]:
-    """Return bars from -1 (towards benign) to 1 (towards malignant)."""
-    largest = max((abs(r.delta) for r in reasons), default=0.0) or 1.0
-    return [ReasonBar(r, r.delta / largest, measured(r.value, r.unit)) for r in reasons]
 
 
 _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}

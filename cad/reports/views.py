@@ -3,68 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cad.errors import CadError
 from cad.files import JsonObject
 from cad.imaging.modality import short_name
+from cad.reading import reading
 from cad.reports.alignment import AlignmentView, alignments
 from cad.reports.images import (
-    KeyImage,
+    LOSSY_QUALITIES,
+    SLICES_BYTES,
     StudyImages,
-    key_images,
-    key_slice,
     read_images,
     viewer_data,
 )
-from cad.reports.plots import (
-    CurvePlot,
-    ReasonBar,
-    curve_plot,
-    measured,
-    probability_text,
-    reason_bars,
-)
+from cad.reports.plots import probability_text
+from cad.reports.regions import RegionView, region_view
 from cad.run_folder import RunFolder
-from cad.run_folder.results import Reason, RegionResult, Results
-
-KEY_LAYERS = ("t2w", "adc", "enhancement")
-# Lossless slices up to here, then lossy ones: a page stays below 6 MB as text.
-SLICES_BYTES = 4_500_000
-LOSSY_QUALITIES = (92, 80, 60)
-# What a page warns about; it changes no number.
-POOR_FIT_R2 = 0.8
-SMALL_MM3 = 65.0  # a ball of 5 mm diameter
-
-ACTIONS = {
-    "malignant": "above the site's upper threshold: treat as suspicious, consider as biopsy target",
-    "refer": "between the site's thresholds: no decision, have it read again",
-    "benign": "below the site's lower threshold: no suspicion at the site's costs",
-    "": "no probability: see what was missing or failed",
-}
-NOT_BENIGN = (
-    "below the site's lower threshold, but unlike the regions that the model learned from: benign "
-    "is not stated, have it read again"
-)
-
-
-@dataclass(frozen=True)
-class RegionView:
-    """Hold a region as its card shows it."""
-
-    region: RegionResult
-    anchor: str
-    action: str
-    images: list[KeyImage]
-    slice_number: int | None
-    z_mm: float | None
-    columns: dict[str, str]
-    facts: list[tuple[str, str]]
-    fit: str
-    curve: CurvePlot | None
-    no_curve: str
-    reasons: list[ReasonBar]
-    warnings: list[str]
+from cad.run_folder.results import RegionResult, Results
+from cad.run_folder.verdict import PatientVerdict, patient_verdict, verdict
 
 
 @dataclass(frozen=True)
@@ -79,6 +36,8 @@ class StudyView:
     notes: list[str]
     failures: list[dict[str, str]]
     alignments: list[AlignmentView] = field(default_factory=list)
+    gland_ml: float | None = None
+    lost: str = ""
 
 
 @dataclass
@@ -96,10 +55,14 @@ class PatientView:
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
 
     @property
-    def ranked(self) -> list[RegionResult]:
-        """Sort the regions, most probable first; those without a probability last."""
-        return sorted(self.regions, key=lambda r: -1.0 if r.probability is None else r.probability,
-                      reverse=True)  # fmt: skip
+    def verdict(self) -> PatientVerdict:
+        """Say what may be stated of the patient."""
+        return patient_verdict(self.regions, bool(self.failures))
+
+    @property
+    def blinded(self) -> bool:
+        """Return whether nobody has scored a region yet; the page then asks for a score first."""
+        return bool(self.regions) and not any(region.scores for region in self.regions)
 
     @property
     def probability(self) -> float | None:
@@ -110,7 +73,8 @@ class PatientView:
     @property
     def top(self) -> RegionResult | None:
         """Return the region of highest probability."""
-        return self.ranked[0] if self.regions and self.ranked[0].probability is not None else None
+        known = [region for region in self.regions if region.probability is not None]
+        return max(known, key=lambda r: r.probability or 0.0, default=None)
 
     @property
     def status(self) -> str:
@@ -127,12 +91,15 @@ class PatientView:
         return f"scored without {lacking}" if lacking else "scored"
 
     def count(self, decision: str) -> int:
-        """Count the regions with this decision."""
-        return sum(r.decision == decision for r in self.regions)
+        """Count the regions of which this decision is stated."""
+        return sum(verdict(r).stated == decision for r in self.regions)
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """List every patient that the run knows, by falling highest probability."""
+    """List every patient that the run knows, by falling highest probability.
+
+    Patients whom nobody has scored follow by name: their order would give the results away.
+    """
     found: dict[str, PatientView] = {}
     for region in results.regions:
         found.setdefault(region.patient, PatientView(region.patient)).regions.append(region)
@@ -142,37 +109,63 @@ def list_patients(results: Results) -> list[PatientView]:
             found.setdefault(patient, PatientView(patient)).failures.append(failure)
     return sorted(
         found.values(),
-        key=lambda p: (-(p.top.probability or 0.0) if p.top else 1.0, p.patient),
+        key=lambda p: (
+            p.blinded,
+            0.0 if p.blinded else -(p.top.probability or 0.0) if p.top else 1.0,
+            p.patient,
+        ),
     )
 
 
 def study_views(results: Results, patient: PatientView) -> list[StudyView]:
     names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
-    images = {name: _images(results.folder, name) for name in sorted(names)}
-    viewers = _viewers([v for v in images.values() if isinstance(v, StudyImages)])
-    views = []
-    for name, shown in images.items():
-        own = [r for r in patient.ranked if r.study == name]
+    views: list[StudyView] = []
+    shown = []
+    for name in sorted(names):
+        own = [r for r in patient.regions if r.study == name]
         failures = [f for f in patient.failures if _study_of(f) == name]
-        if isinstance(shown, str):
-            views.append(StudyView(name, [_region_view(results, r, None) for r in own], None, 0,
-                                   [], [shown] if own else [], failures))  # fmt: skip
-            continue
-        missing = [short_name(m) for m in shown.meta.get("missing", [])]
-        patient.missing.update(missing)
-        views.append(
-            StudyView(
-                study=name,
-                regions=[_region_view(results, r, shown) for r in own],
-                viewer=_with_regions(viewers.pop(0), own),
-                n_slices=len(shown.z_mm),
-                missing=missing,
-                notes=list(map(str, shown.meta.get("notes", []))),
-                failures=failures,
-                alignments=alignments(shown),
-            )
-        )
+        images = _images(results.folder, name)
+        try:
+            if isinstance(images, str):
+                raise CadError(images)
+            with reading(name, "the study's images cannot be shown"):
+                views.append(_study_view(results, name, own, failures, images))
+                patient.missing.update(views[-1].missing)
+                shown.append((len(views) - 1, own, images))
+        except CadError as error:
+            regions = [region_view(results, r, None) for r in own]
+            lost = error.problem if own else ""
+            views.append(StudyView(name, regions, None, 0, [], [], failures, lost=lost))
+    try:
+        with reading(patient.patient, "the slices cannot be shown"):
+            viewers = _viewers([images for _, _, images in shown])
+    except CadError as error:
+        notes = [error.problem]
+        return [replace(v, notes=[*v.notes, *notes]) if v.n_slices else v for v in views]
+    for (place, own, _), viewer in zip(shown, viewers, strict=True):
+        views[place] = replace(views[place], viewer=_with_regions(viewer, own))
     return views
+
+
+def _study_view(
+    results: Results,
+    name: str,
+    own: list[RegionResult],
+    failures: list[dict[str, str]],
+    images: StudyImages,
+) -> StudyView:
+    """Return what there is to show of a study whose images can be read, its scroller apart."""
+    return StudyView(
+        study=name,
+        regions=[region_view(results, r, images) for r in own],
+        viewer=None,
+        n_slices=len(images.z_mm),
+        missing=[short_name(m) for m in images.meta.get("missing", [])],
+        notes=list(map(str, images.meta.get("notes", []))),
+        failures=failures,
+        alignments=alignments(images),
+        gland_ml=images.meta.get("gland_ml"),
+    )
 
 
 def _study_of(failure: dict[str, str]) -> str:
@@ -188,6 +181,8 @@ def _images(folder: RunFolder, study: str) -> StudyImages | str:
         return read_images(folder, study)
     except CadError as error:
         return f"{path.name}: {error.problem}"
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
 
 
 def _viewers(studies: list[StudyImages]) -> list[JsonObject]:
@@ -208,75 +203,9 @@ def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject
         {
             "id": r.roi,
             "label": min(r.label, 255),
-            "decision": r.decision,
-            "text": f"{r.roi}  P {probability_text(r.probability)}",
+            "decision": verdict(r).stated,
+            "text": f"P {probability_text(r.probability)}",
         }
         for r in regions
     ]
     return {**viewer, "regions": listed}
-
-
-def _region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
-    known = images.rois.get(region.roi, {}) if images else {}
-    z = key_slice(images, region.label) if images else None
-    reasons: list[Reason] = results.reasons.get((region.study, region.roi), [])
-    return RegionView(
-        region=region,
-        anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
-        action=_action(region, results.thresholds_of(region)),
-        images=key_images(images, region.label, KEY_LAYERS) if images else [],
-        slice_number=None if z is None or images is None else images.slice_numbers[z],
-        z_mm=None if z is None or images is None else float(images.z_mm[z]),
-        columns={key: _measured(known, key) for key in _COLUMNS},
-        facts=[(t, _measured(known, k, unit)) for k, t, unit in _FACTS if known.get(k) is not None],
-        fit=", ".join(
-            f"{t} {_measured(known, k, unit)}" for k, t, unit in _FIT if known.get(k) is not None
-        ),
-        curve=curve_plot(images.curve(region.roi)) if images else None,
-        no_curve=_no_curve(images),
-        reasons=reason_bars(reasons[:5]),
-        warnings=[*region.warnings, *_display_warnings(known, images)],
-    )
-
-
-def _no_curve(images: StudyImages | None) -> str:
-    """Say why a region may have no enhancement curve."""
-    absent = images is not None and "dce" in images.meta.get("missing", [])
-    return "This study has no dynamic series." if absent else "No curve was measured here."
-
-
-def _action(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
-    """Say what a decision means for the region; one may be referred although its P is low."""
-    low = thresholds and region.probability is not None and region.probability < thresholds[0]
-    return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[region.decision]
-
-
-_COLUMNS = ("volume_mm3", "adc_median", "ktrans_median")
-_FACTS = (
-    ("volume_mm3", "volume", "mm³"),
-    ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
-    ("ktrans_median", "median Ktrans", "1/min"),
-)
-_FIT = (
-    ("ktrans_median", "Ktrans", "1/min"),
-    ("ve_median", "ve", ""),
-    ("fit_r2", "R²", ""),
-)
-
-
-def _measured(known: JsonObject, key: str, unit: str = "") -> str:
-    value = known.get(key)
-    return "–" if value is None else measured(float(value), unit)
-
-
-def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:
-    said = []
-    for modality in images.meta.get("missing", []) if images else []:
-        said.append(f"{short_name(modality)} missing: nothing was measured on it")
-    fit = known.get("fit_r2")
-    if fit is not None and fit < POOR_FIT_R2:
-        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
-    volume = known.get("volume_mm3")
-    if volume is not None and volume < SMALL_MM3:
-        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
-    return said

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from cad.errors import CadError
+from cad.folders.lock import LOCK
+from cad.reading import read_json
 
 WRITERS = {
-    "lock": "cad.execution.lock",
+    "lock": "cad.folders.lock",
     "memory": "cad.execution.resume",
     "log": "cad.execution.resume",
     "study": "cad.stages.extract",
@@ -48,7 +49,7 @@ class RunFolder:
     @property
     def lock(self) -> Path:
         """Return the file that keeps other runs out."""
-        return self.root / ".lock"
+        return self.root / LOCK
 
     @property
     def memory(self) -> Path:
@@ -157,8 +158,8 @@ class RunFolder:
                 "the output folder is a cohort", file=self.root, hint="name another folder"
             )
         try:
-            before = json.loads(self.record.read_text(encoding="utf-8"))["kind"]
-        except (OSError, ValueError, KeyError, TypeError):
+            before = read_json(self.record).get("kind", kind)
+        except (OSError, CadError):
             return
         if before != kind:
             raise CadError(

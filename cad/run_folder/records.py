@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from cad.errors import CadError
-from cad.files import JsonObject, write_atomic, write_json
+from cad.files import JsonObject, plain, write_atomic, write_json
+from cad.reading import read_json
 from cad.run_folder.folder import RunFolder
 
 
@@ -17,7 +15,7 @@ def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
 
 def read_metrics(folder: RunFolder) -> JsonObject:
     """Read ``metrics.json``; empty where there is none."""
-    return _read(folder.metrics) if folder.metrics.is_file() else {}
+    return read_json(folder.metrics) if folder.metrics.is_file() else {}
 
 
 def write_record(folder: RunFolder, record: JsonObject) -> None:
@@ -39,12 +37,12 @@ def read_record(folder: RunFolder) -> JsonObject:
             file=folder.record,
             hint="give the folder that `cad run`, `cad predict` or `cad demo` wrote",
         )
-    return _read(folder.record)
+    return read_json(folder.record)
 
 
 def write_validation(folder: RunFolder, text: str) -> None:
     """Write ``validation.md``."""
-    write_atomic(folder.validation, text.encode())
+    write_atomic(folder.validation, plain(text).encode())
 
 
 def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
@@ -55,13 +53,3 @@ def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
 def write_complete(folder: RunFolder, identity: str) -> None:
     """Mark the folder as whole, and made from what ``identity`` hashes."""
     write_atomic(folder.complete, identity.encode())
-
-
-def _read(path: Path) -> JsonObject:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not isinstance(content, dict):
-        raise CadError("expected a JSON object", file=path)
-    return content

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
 from cad.files import JsonObject
+from cad.reading import read_rows, reading
 from cad.run_folder.folder import RunFolder
 from cad.run_folder.records import read_metrics, read_record
+from cad.run_folder.tables import LIKE
 
 SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
 
@@ -41,6 +42,18 @@ class RegionResult:
         Conformal set at error ``SET_ERROR``; None where the run made none.
     model : str
         The trained model that scored it; empty where a run validates itself.
+    reader_values : list of (str, float)
+        Reader, and the score as probability of malignancy.
+    scales : dict of str to str
+        Reader to the scale of the score; without an entry a run of before.
+    unlike : str
+        The groups of features in which it is unlike the training; empty where it is like it.
+    compared : bool
+        Whether it was compared with the training at all.
+    sector : str
+        As drawn by hand in ``rois.tsv``; empty where nobody said.
+    psa : float or None
+        The patient's, ng/mL.
     """
 
     patient: str
@@ -62,6 +75,12 @@ class RegionResult:
     warnings: list[str]
     plausible: list[str] | None
     model: str
+    reader_values: list[tuple[str, float]] = field(default_factory=list)
+    scales: dict[str, str] = field(default_factory=dict)
+    unlike: str = ""
+    compared: bool = False
+    sector: str = ""
+    psa: float | None = None
 
 
 @dataclass(frozen=True)
@@ -102,18 +121,20 @@ class Results:
 
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return P- and P+ of the model that scored a region."""
-        models = (self.run.get("model") or {}).get("models") or {}
-        stated = (models.get(region.model) or {}).get("thresholds")
-        return (float(stated[0]), float(stated[1])) if stated else self.thresholds
+        with reading(self.folder.record, "thresholds are two numbers"):
+            models = (self.run.get("model") or {}).get("models") or {}
+            stated = (models.get(region.model) or {}).get("thresholds")
+            return (float(stated[0]), float(stated[1])) if stated else self.thresholds
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
         """Return P- and P+ of the site's costs, where the run states them."""
-        stated = self.run.get("decision_thresholds")
-        if stated:
-            return float(stated[0]), float(stated[1])
-        stated = self.metrics.get("thresholds")
-        return (float(stated["lower"]), float(stated["upper"])) if stated else None
+        with reading(self.folder.root, "thresholds are two numbers"):
+            stated = self.run.get("decision_thresholds")
+            if stated:
+                return float(stated[0]), float(stated[1])
+            stated = self.metrics.get("thresholds")
+            return (float(stated["lower"]), float(stated["upper"])) if stated else None
 
 
 def read_results(root: Path) -> Results:
@@ -147,7 +168,7 @@ def number(text: Any) -> float | None:
     """Return a finite number from a cell, or None."""
     try:
         value = float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if abs(value) < float("inf") else None
 
@@ -157,12 +178,7 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
         if needed:
             raise CadError(f"no {path.name}: this is not a finished run", file=path)
         return []
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream, restval="")
-            return [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise CadError(f"not a readable table: {error}", file=path) from error
+    return read_rows(path)
 
 
 def _region(row: dict[str, str], path: Path) -> RegionResult:
@@ -174,6 +190,10 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
     if benign is not None and malignant is not None:
         named = (("benign", benign), ("malignant", malignant))
         plausible = [name for name, p in named if p > SET_ERROR]
+    warnings = [part.strip() for part in row.get("warnings", "").split(";") if part.strip()]
+    # A run of before says it in its warnings only.
+    said = next((text for text in warnings if text.startswith("unlike the training")), "")
+    unlike = _known(row.get("unlike")) or said.partition("(")[2].rpartition(")")[0]
     return RegionResult(
         patient=row["participant_id"],
         study=row["study_id"],
@@ -189,16 +209,27 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         histology=_known(row.get("histology")),
         isup=_whole(row.get("isup")),
         scores=_scores(row.get("scores", "")),
-        with_tool=[
-            (reader, value)
-            for reader, text in _scores(row.get("with_tool", ""))
-            if (value := number(text)) is not None
-        ],
+        with_tool=_values(row.get("with_tool", "")),
         patient_probability=number(row.get("patient_probability")),
-        warnings=[part.strip() for part in row.get("warnings", "").split(";") if part.strip()],
+        warnings=warnings,
         plausible=plausible,
         model=_known(row.get("model")),
+        reader_values=_values(row.get("reader_values", "")) or _likert(row.get("scores", "")),
+        scales=dict(_scores(row.get("scales", ""))),
+        unlike=unlike if unlike != LIKE else "",
+        compared=bool(unlike),
+        sector=_known(row.get("sector")),
+        psa=number(row.get("psa")),
     )
+
+
+def _values(text: str) -> list[tuple[str, float]]:
+    return [(r, value) for r, part in _scores(text) if (value := number(part)) is not None]
+
+
+def _likert(text: str) -> list[tuple[str, float]]:
+    """Return scores of a run of before, whose scale was not written: five points."""
+    return [(reader, min(max((value - 1) / 4, 0.0), 1.0)) for reader, value in _values(text)]
 
 
 def _known(text: str | None) -> str:

@@ -8,18 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
+from cad.reading import open_arrays, parse_json, reading
 from cad.run_folder.folder import RunFolder
 from cad.run_folder.tables import Failure
-
-DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile)
-"""What reading a damaged file of this kind can raise."""
 
 
 def write_measured(
@@ -76,8 +73,14 @@ def write_measured(
 
 @contextmanager
 def open_study(path: Path) -> Iterator[Any]:
-    """Open a study's file to read arrays by name; numpy alone would leave a damaged file open."""
-    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+    """Open a study's file to read arrays by name.
+
+    Raises
+    ------
+    CadError
+        When it is damaged, or what is done with it while it is open shows that it is.
+    """
+    with reading(path, "the study's file is damaged"), open_arrays(path) as archive:
         yield archive
 
 
@@ -86,15 +89,15 @@ def study_key(path: Path) -> str | None:
     try:
         with open_study(path) as archive:
             return str(archive["key"])
-    except DAMAGED:
+    except (CadError, OSError):
         return None
 
 
 def study_failures(path: Path) -> list[Failure]:
     """Return the regions of a study that could not be measured."""
     with open_study(path) as archive:
-        record = json.loads(str(archive["record"]))
-    return [Failure(**failure) for failure in record["failures"]]
+        record = parse_json(str(archive["record"]))
+        return [Failure(**failure) for failure in record["failures"]]
 
 
 def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
@@ -108,12 +111,9 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
     path = folder.study(study_id)
     if not path.is_file():
         return {}
-    try:
-        with open_study(path) as archive:
-            meta = json.loads(str(archive["meta"]))
-        return {str(roi["roi_id"]): roi for roi in meta["rois"]}
-    except DAMAGED as error:
-        raise CadError(f"the study's file is damaged: {error}", file=path) from error
+    with open_study(path) as archive:
+        meta = parse_json(str(archive["meta"]))
+        return {str(roi["roi_id"]): dict(roi) for roi in meta["rois"]}
 
 
 def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
@@ -128,7 +128,7 @@ def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     for path in paths:
         with open_study(path) as archive:
-            record = json.loads(str(archive["record"]))
+            record = parse_json(str(archive["record"]))
             blocks.append(archive["features"])
             names = tuple(archive["feature_names"].tolist())
             columns.append(known.setdefault(names, names))
@@ -155,11 +155,9 @@ def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
     tables = []
     for path in paths:
         with open_study(path) as archive:
-            content = json.loads(str(archive["provenance"]))
-            n_rows = len(archive["roi_ids"])
-        tables.append(
-            pd.DataFrame(content["data"], columns=content["columns"], index=range(n_rows))
-        )
+            content = parse_json(str(archive["provenance"]))
+            index = range(len(archive["roi_ids"]))
+            tables.append(pd.DataFrame(content["data"], columns=content["columns"], index=index))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 

@@ -7,13 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Literal, TypedDict
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from cad.errors import CadError
 from cad.files import parquet_bytes, write_atomic, write_csv
+from cad.reading import read_frame, read_parquet, read_rows, reading
 from cad.run_folder.folder import RunFolder
 
 KEYS = ["participant_id", "study_id", "roi_id"]
 """What names a region."""
+
+LIKE = "like"
+"""Stands in the column ``unlike`` of a region that was compared and is like the training."""
 
 FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
 PROBABILITY_COLUMNS = (
@@ -36,6 +41,11 @@ PROBABILITY_COLUMNS = (
     "p_malignant",
     "model",
     "warnings",
+    "unlike",
+    "scales",
+    "reader_values",
+    "sector",
+    "psa",
 )
 EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
 
@@ -79,7 +89,13 @@ def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
 
 def read_features(folder: RunFolder) -> pd.DataFrame:
     """Read ``features.parquet``."""
-    return pd.read_parquet(folder.features)
+    with reading(folder.features, "not a readable table"):
+        return read_parquet(folder.features)
+
+
+def count_features(folder: RunFolder) -> int:
+    """Count the features of ``features.parquet``."""
+    return len(set(pq.read_schema(folder.features).names) - set(KEYS))
 
 
 def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -102,7 +118,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
-    return pd.read_csv(folder.probabilities, dtype={"roi_id": str, "zone": str})
+    return read_frame(folder.probabilities, dtype={"roi_id": str, "zone": str})
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
@@ -117,9 +133,19 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 def read_failures(folder: RunFolder) -> list[Failure]:
     """Read the rows of ``failures.csv``."""
-    columns = list(FAILURE_COLUMNS)
-    table = pd.read_csv(folder.failures, dtype=str, keep_default_na=False, usecols=columns)
-    return [Failure(*row) for row in table[columns].itertuples(index=False)]
+    table = read_rows(folder.failures, FAILURE_COLUMNS)
+    return [
+        Failure(
+            row["participant_id"],
+            row["study_id"],
+            row["roi_id"],
+            row["stage"],
+            row["reason"],
+            row["hint"],
+            "awaiting ROI" if row["status"] == "awaiting ROI" else "failed",
+        )
+        for row in table
+    ]
 
 
 def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -127,8 +153,11 @@ def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
     write_csv(folder.suggestions, table, list(table.columns))
 
 
-def scores_text(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores of every region as ``r1=3; r2=4``, as the readers gave them."""
-    given = scores.assign(scores=[f"{r.reader_id}={r.score:g}" for r in scores.itertuples()])
-    grouped = given.groupby(["participant_id", "roi_id"], sort=False)["scores"].agg("; ".join)
-    return grouped.reset_index()
+def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """Return what every region's readers say in a column as ``r1=3; r2=4``, under a name."""
+    texts = [
+        f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
+        for reader, value in zip(scores["reader_id"], scores[column], strict=True)
+    ]
+    grouped = scores.assign(**{name: texts}).groupby(["participant_id", "roi_id"], sort=False)
+    return grouped[name].agg("; ".join).reset_index()

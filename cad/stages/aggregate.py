@@ -16,9 +16,9 @@ from cad.labels.consensus import (
     reader_labels,
     reader_probabilities,
 )
-from cad.labels.pooled import fold_labels
+from cad.labels.rules import fold_labels
 from cad.learners.soft_labels import KIND_NAMES, Rule, constraint_kinds, half_widths
-from cad.model.bundle import Bundle
+from cad.model.bundle import Bundle, using
 from cad.model.fold_features import FoldFeatures
 from cad.run_folder.tables import KEYS, write_labels
 from cad.settings import PipelineSettings
@@ -171,7 +171,7 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
     relabel = None
-    if settings.consensus == "pooled":
+    if settings.consensus != "mean":
         relabel = _fold_labels(loaded, scores, rois, table)
     note = relabel.note() if relabel else ""
     return Aggregated(
@@ -211,6 +211,11 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     CadError
         When the model carries no training rows, measured otherwise, or shares a region.
     """
+    with using(bundle):
+        return _extended(loaded, aggregated, bundle)
+
+
+def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
     _refuse_other_measurements(loaded, bundle)
     table = aggregated.table
     both = bundle.training[["participant_id", "roi_id"]].merge(
@@ -244,7 +249,7 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
             f"{bundle.name} was written without its training rows and cannot be extended",
             hint="train it again with learner.training_rows: carry",
         )
-    old = bundle.metadata["pipeline"]
+    old = bundle.pipeline
     new = loaded.settings.model_dump(mode="json", by_alias=True)
     for part in ("images", "features"):
         if old[part] != new[part]:

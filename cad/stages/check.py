@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cad.cohort import Cohort, read_cohort
-from cad.errors import CadError
+from cad.cohort import Cohort, StudyRef, read_cohort
+from cad.errors import CadError, refused
+from cad.execution.options import HERE, ExecutionOptions
+from cad.execution.pool import each
+from cad.execution.progress import progress
+from cad.execution.task import StudyOutcome
 from cad.settings import ImageSettings
 
 
-def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
+def check(
+    root: Path, options: ExecutionOptions = HERE
+) -> tuple[list[CadError], dict[str, list[str]]]:
     """Find every problem of a cohort: its tables, its images, its regions on every measured grid.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort.
+    options : ExecutionOptions
+        How its studies are looked at; one that cannot be looked at is a problem of its own.
 
     Returns
     -------
@@ -19,11 +32,6 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
     notes : dict of str to list of str
         What is missing or replaced without being wrong, and the studies that it holds for.
     """
-    from cad.imaging.plausibility import implausible, site_ranges
-    from cad.imaging.prepare import prepare_study
-    from cad.imaging.study import Roi
-    from cad.imaging.study_files import check_study, lost_images, misnamed_images, read_study
-
     notes: dict[str, list[str]] = {}
     try:
         cohort = read_cohort(root)
@@ -32,22 +40,44 @@ def check(root: Path) -> tuple[list[CadError], dict[str, list[str]]]:
     problems = list(cohort.problems)
     for note in _to_learn_from(cohort):
         notes.setdefault(note, []).append(cohort.root.name)
-    for ref in cohort.studies():
-        problems += [lost.at(patient=ref.participant_id) for lost in lost_images(ref.folder)]
-        misnamed = misnamed_images(ref.folder, ref.study_id)
-        problems += [name.at(patient=ref.participant_id) for name in misnamed]
-        rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
-        try:
-            study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-            problems += implausible(study, site_ranges(ref.folder))
-            study, _ = prepare_study(study, ImageSettings())
-        except CadError as error:
-            problems.append(error)
-            continue
-        problems += check_study(study)
-        for note in [*study.missing_notes, *study.notes]:
+    refs = cohort.studies()
+    found: dict[str, tuple[list[CadError], list[str]]] = {}
+    with progress(len(refs), 0, options) as tell:
+        for done in each(check_study_of, refs, options):
+            ref, fault = done.task, done.fault
+            if fault is not None:
+                where = {"file": ref.folder, "patient": ref.participant_id}
+                found[ref.study_id] = [CadError(fault.reason, hint=fault.hint, **where)], []
+            elif done.result is not None:
+                found[ref.study_id] = done.result
+            tell(StudyOutcome(ref.study_id, "computed", "", [], done.seconds))
+    for ref in refs:
+        own, said = found[ref.study_id]
+        problems += own
+        for note in said:
             notes.setdefault(note, []).append(ref.study_id)
     return problems, notes
+
+
+def check_study_of(ref: StudyRef) -> tuple[list[CadError], list[str]]:
+    """Return the problems of one study, and what is missing or replaced without being wrong."""
+    from cad.imaging.plausibility import implausible, site_ranges
+    from cad.imaging.prepare import prepare_study
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import check_study, lost_images, misnamed_images, read_study
+
+    problems = [*lost_images(ref.folder), *misnamed_images(ref.folder, ref.study_id)]
+    problems = [problem.at(patient=ref.participant_id) for problem in problems]
+    rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
+    try:
+        study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+        problems += implausible(study, site_ranges(ref.folder))
+        study, _ = prepare_study(study, ImageSettings())
+    except CadError as error:
+        return [*problems, error], []
+    except OSError as error:
+        return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
+    return [*problems, *check_study(study)], [*study.missing_notes, *study.notes]
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:

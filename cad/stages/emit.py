@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,8 +14,11 @@ from cad import __version__
 from cad.errors import CadError
 from cad.evaluation.claim import validation_md
 from cad.files import JsonObject
+from cad.folders import commit, stage
 from cad.model.versions import library_versions
+from cad.reading import reading
 from cad.reports import write_report
+from cad.run_folder import RunFolder
 from cad.run_folder.records import (
     read_metrics,
     write_complete,
@@ -23,9 +26,12 @@ from cad.run_folder.records import (
     write_record,
     write_validation,
 )
+from cad.run_folder.results import read_results
 from cad.run_folder.tables import (
     Failure,
+    count_features,
     read_failures,
+    read_probabilities,
     write_explanations,
     write_failures,
     write_probabilities,
@@ -33,7 +39,7 @@ from cad.run_folder.tables import (
 from cad.stages.extract import Measured
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
-from cad.stages.printed import numbers, printed_table
+from cad.stages.printed import numbers, patient_lines, printed_table
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Emitted:
         Content of ``metrics.json``.
     model : Path or None
         The bundle that was written.
+    patients : list of str
+        Lines on patients, by falling highest probability; of a prediction.
     """
 
     out: Path
@@ -60,6 +68,7 @@ class Emitted:
     failures: list[Failure]
     metrics: JsonObject
     model: Path | None = None
+    patients: list[str] = field(default_factory=list)
 
     def as_dict(self) -> JsonObject:
         """Return JSON-serialisable content."""
@@ -82,6 +91,8 @@ class Emitted:
         for f in self.failures:
             roi = f" ROI {f.roi_id}" if f.roi_id else ""
             lines.append(f"failed: {f.study_id}{roi} ({f.stage}): {f.reason}")
+        if self.patients:
+            lines += [*self.patients, f"open {RunFolder(self.out).page('index.html')}"]
         return "\n".join(lines)
 
 
@@ -90,11 +101,14 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     folder = loaded.folder
     needed = (folder.features, folder.labels, folder.explanations, folder.page("index.html"))
     try:
-        same = folder.complete.read_text(encoding="utf-8") == _identity(loaded, measured)
-        if loaded.options.resume and same and all(path.exists() for path in needed):
-            results = pd.read_csv(folder.probabilities)
-            return _emitted(loaded, results, read_metrics(folder), read_failures(folder))
-    except (OSError, ValueError, CadError):  # damaged: it is made anew
+        with reading(folder.root, "not a finished run"):
+            same = folder.complete.read_text(encoding="utf-8") == _identity(loaded, measured)
+            if loaded.options.resume and same and all(path.exists() for path in needed):
+                results, metrics = read_probabilities(folder), read_metrics(folder)
+                emitted = _emitted(loaded, results, metrics, read_failures(folder))
+                _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
+                return emitted
+    except (OSError, CadError):  # damaged: it is made anew
         return None
     return None
 
@@ -119,16 +133,19 @@ def begin(loaded: Loaded, measured: Measured) -> None:
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
-    """Write the run's tables and records, its pages last, and mark the folder as whole."""
+    """Write the run's tables and records at once, then its pages, and mark the folder as whole."""
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
-    write_probabilities(folder, judged.results)
-    write_explanations(folder, judged.explanations)
-    write_metrics(folder, judged.metrics)
-    write_failures(folder, failures)
     record = _record(loaded, measured, judged)
-    write_record(folder, record)
-    write_validation(folder, validation_md(record, judged.metrics))
+    with stage(folder.root) as scratch:
+        aside = RunFolder(scratch)
+        write_probabilities(aside, judged.results)
+        write_explanations(aside, judged.explanations)
+        write_metrics(aside, judged.metrics)
+        write_failures(aside, failures)
+        write_record(aside, record)
+        write_validation(aside, validation_md(record, judged.metrics))
+        commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
     write_report(folder.root)
     write_complete(folder, _identity(loaded, measured))
     return _emitted(loaded, judged.results, judged.metrics, failures)
@@ -139,7 +156,11 @@ def _emitted(
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
-    return Emitted(loaded.folder.root, studies, len(scored), failures, metrics)
+    patients = []
+    if loaded.kind == "predict":
+        regions = read_results(loaded.folder.root).regions
+        patients = patient_lines(regions, {failure.participant_id for failure in failures})
+    return Emitted(loaded.folder.root, studies, len(scored), failures, metrics, patients=patients)
 
 
 def _identity(loaded: Loaded, measured: Measured) -> str:
@@ -148,12 +169,16 @@ def _identity(loaded: Loaded, measured: Measured) -> str:
     parts = [
         json.dumps(settings, sort_keys=True),
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
+        loaded.cohort.digest,
         json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),
     ]
-    root = loaded.cohort.root
-    tables = sorted([*root.glob("*.tsv"), *root.glob("*.json")])
-    parts += [hashlib.sha256(path.read_bytes()).hexdigest() for path in tables]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _sites(loaded: Loaded) -> int | None:
+    """Count the sites of the cohort; None where its tables name none."""
+    people = loaded.cohort.participants
+    return int(people["site"].nunique()) or None if "site" in people else None
 
 
 def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
@@ -176,6 +201,8 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "studies": len(outcomes),
             "failed": sum(o.status == "failed" for o in outcomes),
             "regions": len(judged.results),
+            "sites": _sites(loaded),
+            "features": count_features(loaded.folder),
         },
         "warnings": [*judged.metrics.get("warnings", []), *judged.notes],
         "simulated": judged.simulated,

@@ -15,7 +15,7 @@ from cad.evaluation.reject import decide
 from cad.evaluation.summary import evaluate
 from cad.files import JsonObject
 from cad.labels.consensus import reader_probabilities
-from cad.run_folder.tables import KEYS, ExplanationRow, Failure, scores_text
+from cad.run_folder.tables import KEYS, ExplanationRow, Failure, by_region
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
 from cad.stages.outcome import take_out_of_fold
@@ -116,7 +116,7 @@ def judge(
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,
     )
-    results = _described(aggregated)
+    results = _described(loaded, aggregated)
     own = slice(0, len(results))  # rows of an earlier model's table come after the cohort's
     results["probability"], results["decision_value"] = probability[own], decision_value[own]
     results["decision"] = called[own]
@@ -134,15 +134,24 @@ def _called(
     return np.where(np.isfinite(probability), called, "")
 
 
-def _described(aggregated: Aggregated) -> pd.DataFrame:
+def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
     """Return one row per region of the cohort with what its tables say of it."""
+    rois, scores = aggregated.rois, aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
+    columns += [name for name in ("sector",) if name in rois]
     region = ["participant_id", "roi_id"]
+    values = reader_probabilities(scores, rois, loaded.settings.labels)
     results = (
         aggregated.table.keys.iloc[: aggregated.own_rows]
-        .merge(aggregated.rois[columns], on=region, how="left")
+        .merge(rois[columns], on=region, how="left")
         .merge(aggregated.labels, on=region, how="left")
-        .merge(scores_text(aggregated.scores), on=region, how="left")
+        .merge(by_region(scores, "score", "scores"), on=region, how="left")
+        .merge(by_region(scores, "scale", "scales"), on=region, how="left")
+        .merge(by_region(values, "probability", "reader_values"), on=region, how="left")
     )
     results["label"] = results["label"].astype(int)
+    patients = loaded.cohort.participants
+    if "psa" in patients:
+        own = pd.to_numeric(patients.set_index("participant_id")["psa"], errors="coerce")
+        results["psa"] = results["participant_id"].map(own[own > 0])
     return results[[*KEYS, *(c for c in results.columns if c not in KEYS)]]

@@ -19,10 +19,10 @@ from cad.files import JsonObject
 from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
-from cad.model.bundle import Bundle
+from cad.model.bundle import Bundle, using
 from cad.model.explanation import explanation_rows
 from cad.model.fold_features import Preparation
-from cad.run_folder.tables import KEYS, ExplanationRow, Failure
+from cad.run_folder.tables import KEYS, LIKE, ExplanationRow, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
 from cad.stages.extract import Extracted
@@ -50,10 +50,7 @@ def shared_settings(
     CadError
         When the models measure images differently.
     """
-    parsed = [
-        parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name)
-        for bundle in bundles
-    ]
+    parsed = [_settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
         same = other.features.model_copy(update={"modalities": first.features.modalities})
@@ -68,6 +65,11 @@ def shared_settings(
     return first.model_copy(update={"features": features, "decision": decision or first.decision})
 
 
+def _settings_of(bundle: Bundle) -> PipelineSettings:
+    with using(bundle):
+        return parse_settings(PipelineSettings, bundle.pipeline, bundle.name)
+
+
 def basis(bundles: Sequence[Bundle]) -> str:
     """Return what tells these models from others of the same names."""
     return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
@@ -75,7 +77,8 @@ def basis(bundles: Sequence[Bundle]) -> str:
 
 def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
     """Return the T2 scale of the first model, on which the stored features stand."""
-    return Preparation.of(bundles[0].metadata).scale
+    with using(bundles[0]):
+        return Preparation.of(bundles[0].metadata).scale
 
 
 def predict(
@@ -106,12 +109,14 @@ def predict(
         operating_point=points[first],
         outside=table["outside"].to_numpy(),
     )
-    for name in ("p_benign", "p_malignant", "model", "warnings"):
+    for name in ("p_benign", "p_malignant", "model", "warnings", "unlike"):
         results[name] = table[name]
     results = results.drop(columns=["with_tool", "patient_probability"], errors="ignore")
     given = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
     for bundle in bundles:
-        results = add_from_bundle(results, given, bundle)
+        with using(bundle):
+            results = add_from_bundle(results, given, bundle)
+    trainings = [_training(bundle) for bundle in bundles]
     return Judged(
         results,
         metrics,
@@ -124,8 +129,15 @@ def predict(
         {"score": time.perf_counter() - start},
         limits[first],
         model=_models(bundles, limits),
-        simulated=aggregated.simulated or any(b.metadata["training"]["simulated"] for b in bundles),
+        simulated=aggregated.simulated or any(bool(said["simulated"]) for said in trainings),
     )
+
+
+def _training(bundle: Bundle) -> JsonObject:
+    """Return what a model says of its training."""
+    with using(bundle):
+        said = dict(bundle.metadata["training"])
+        return {**said, "simulated": bool(said["simulated"])}
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
@@ -135,16 +147,17 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
-    own = parse_settings(PipelineSettings, bundle.metadata["pipeline"], bundle.name).decision
-    stored = bundle.metadata.get("operating_point")
-    if own == decision and stored is not None:
-        return OperatingChoice.from_dict(stored)
-    names = ("truth", "out_of_fold", "participant_id")
-    truth, q, patients = (bundle.training[name].to_numpy() for name in names)
-    try:
-        return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
-    except CadError:  # trained without histology, or not validated: nothing to choose on
-        return None
+    own = _settings_of(bundle).decision
+    with using(bundle):
+        stored = bundle.metadata.get("operating_point")
+        if own == decision and stored is not None:
+            return OperatingChoice.from_dict(stored)
+        names = ("truth", "out_of_fold", "participant_id")
+        truth, q, patients = (bundle.training[name].to_numpy() for name in names)
+        try:
+            return choose_operating_point(truth.astype(float), q.astype(float), patients, decision)
+        except CadError:  # trained without histology, or not validated: nothing to choose on
+            return None
 
 
 def _costs_instead(
@@ -165,8 +178,8 @@ def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -
     models = {
         b.name: {
             "name": b.name,
-            "training": b.metadata["training"],
-            "cad_version": b.metadata["cad_version"],
+            "training": _training(b),
+            "cad_version": str(b.metadata.get("cad_version", "")),
             "thresholds": limits[b.name],
         }
         for b in bundles
@@ -212,26 +225,17 @@ def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
     CadError
         When no model can take any region.
     """
-    features, source = extracted.features, extracted.source
+    features = extracted.features
     n = len(features)
     table = pd.DataFrame(
         {name: np.full(n, np.nan) for name in ("probability", "decision_value")}
         | {name: np.full(n, np.nan) for name in ("p_benign", "p_malignant")}
-    ).assign(model="", outside=False, warnings="")
+    ).assign(model="", outside=False, warnings="", unlike="")
     scores = Scores(table)
     reasons: dict[str, list[str]] = {}
     for bundle in bundles:
-        preparation = Preparation.of(bundle.metadata)
-        X = source.measured(preparation.scale).reindex(columns=bundle.features)
-        missing = _missing_modalities(X, bundle)
-        for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
-            lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
-            reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
-        open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
-        if len(open_rows):
-            adjusted = preparation.adjust(X, source.sites)
-            _score(bundle, X, adjusted, open_rows, extracted, scores)
-            scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
+        with using(bundle):
+            _score_open(bundle, extracted, scores, reasons)
     unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
     scores.refused = {
         study: "; ".join(why) + " and this study has none"
@@ -244,6 +248,24 @@ def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
             hint="; ".join(f"{study}: {why}" for study, why in list(scores.refused.items())[:3]),
         )
     return scores
+
+
+def _score_open(
+    bundle: Bundle, extracted: Extracted, scores: Scores, reasons: dict[str, list[str]]
+) -> None:
+    """Score what no model before could take; ``reasons`` says what this one cannot."""
+    features, source, table = extracted.features, extracted.source, scores.table
+    preparation = Preparation.of(bundle.metadata)
+    X = source.measured(preparation.scale).reindex(columns=bundle.features)
+    missing = _missing_modalities(X, bundle)
+    for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
+        lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
+        reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
+    open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
+    if len(open_rows):
+        adjusted = preparation.adjust(X, source.sites)
+        _score(bundle, X, adjusted, open_rows, extracted, scores)
+        scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
 
 
 def _missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
@@ -266,7 +288,8 @@ def _score(
 ) -> None:
     """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
     table, training, seen = scores.table, bundle.training, adjusted[rows]
-    unlike = _unlike(bundle, X.iloc[rows])
+    unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
+    said = map(_warned, unlike)
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
     probability = positive_probability(bundle.estimator, seen)
     known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
@@ -277,8 +300,9 @@ def _score(
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
         "model": bundle.name,
-        "outside": [text != "" for text in unlike],
-        "warnings": ["; ".join(filter(None, pair)) for pair in zip(unlike, otherwise, strict=True)],
+        "outside": [text not in ("", LIKE) for text in unlike],
+        "unlike": unlike,
+        "warnings": ["; ".join(filter(None, pair)) for pair in zip(said, otherwise, strict=True)],
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
@@ -308,18 +332,24 @@ def _unseen_notes(bundle: Bundle, preparation: Preparation, sites: np.ndarray) -
     ]
 
 
-def _unlike(bundle: Bundle, measured: pd.DataFrame) -> list[str]:
-    """Return how each region is unlike the model's training regions; empty where it is not."""
+def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[str]:
+    """Return how each region is unlike the model's training regions, ``LIKE`` where it is not.
+
+    Empty where the model keeps no limits.
+    """
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return [""] * len(measured)
     return [
-        f"unlike the training cohort ({', '.join(map(str, judged.deviations))}), so that benign is "
-        "not stated"
-        if judged.flagged
-        else ""
-        for judged in Typicality.from_dict(limits).judge(measured)
+        ", ".join(map(str, judged.deviations)) if judged.flagged else LIKE
+        for judged in Typicality.from_dict(limits).judge(measured, studies.to_numpy(str))
     ]
+
+
+def _warned(unlike: str) -> str:
+    if unlike in ("", LIKE):
+        return ""
+    return f"unlike the training cohort ({unlike}), so that benign is not stated"
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ from cad.features.snapshot import display_grid
 from cad.imaging.geometry import resample_image
 from cad.imaging.nifti import write_volume
 from cad.imaging.prepare import prepare_study
-from cad.model.bundle import Bundle
+from cad.model.bundle import Bundle, using
 from cad.model.fold_features import Preparation
 from cad.run_folder import RunFolder
 from cad.run_folder.study_file import write_map_display
@@ -90,13 +90,14 @@ def map_study(task: MapTask) -> Failure | None:
         study, _ = prepare_study(
             read_study_of(ref), task.settings.images, task.settings.features.modalities
         )
-        preparation = Preparation.of(task.bundle.metadata)
-        found = sliding_rows(study, task.settings, scale=preparation.scale)
-        X = found.rows.reindex(columns=task.bundle.features)
-        rows = preparation.adjust(X, [task.site] * len(X))
-        probability = np.full(len(rows), np.nan)
-        whole = np.isfinite(rows).any(axis=1)
-        probability[whole] = positive_probability(task.bundle.estimator, rows[whole])
+        with using(task.bundle):
+            preparation = Preparation.of(task.bundle.metadata)
+            found = sliding_rows(study, task.settings, scale=preparation.scale)
+            X = found.rows.reindex(columns=task.bundle.features)
+            rows = preparation.adjust(X, [task.site] * len(X))
+            probability = np.full(len(rows), np.nan)
+            whole = np.isfinite(rows).any(axis=1)
+            probability[whole] = positive_probability(task.bundle.estimator, rows[whole])
         volume = found.to_volume(probability)
         write_volume(task.folder.map_image(ref.study_id), volume)
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)

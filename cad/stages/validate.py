@@ -200,7 +200,8 @@ def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
         return None
     if aggregated.relabel is not None:
         raise CadError(
-            "labels.consensus 'pooled' learns from histology, which the permutation null shuffles",
+            f"labels.consensus {loaded.settings.labels.consensus!r} learns labels in every fold, "
+            "and the permutation null shuffles what they are learned from",
             hint="set validate.permutations: 0, or labels.consensus: mean",
         )
     return permutation_null(

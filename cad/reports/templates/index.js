@@ -5,11 +5,15 @@
     row,
     patient: row.cells[0].textContent.trim(),
     text: (row.cells[0].textContent + " " + row.cells[3].textContent).toLowerCase(),
-    p: Number(row.dataset.p),
-    decision: row.dataset.decision,
     status: row.dataset.status,
-    counts: row.dataset.counts.split(" ").map(Number),
+    ...known(row),
   }));
+  // What nobody has scored has no place in any order until it is shown.
+  function known(row) {
+    if (row.classList.contains("blinded")) return { p: -1, decision: "", counts: [0, 0, 0] };
+    const { p, decision, counts } = row.dataset;
+    return { p: Number(p), decision, counts: counts.split(" ").map(Number) };
+  }
   const order = { malignant: 3, refer: 2, benign: 1, "": 0 };
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = {
@@ -84,6 +88,16 @@
     field("shown").textContent = `${wanted.length} of ${rows.length} patients`;
   }
   for (const f of fields) f.addEventListener("input", filter);
+  const unblind = document.getElementById("unblind");
+  if (unblind) unblind.addEventListener("click", () => {
+    for (const item of rows) {
+      item.row.classList.remove("blinded");
+      Object.assign(item, known(item.row));
+    }
+    unblind.hidden = true;
+    rows.sort((a, b) => b.p - a.p);
+    filter();
+  });
   field("clear").addEventListener("click", () => {
     fields.forEach((f, i) => { f.value = defaults[i]; });
     filter();

@@ -1,390 +1,55 @@
 "use strict";
 (() => {
-  // A region's colour and sign by its decision; the sign says it without the colour.
-  const STYLE = {
-    malignant: { colour: "#f08a4b", sign: "\u25a0 " },
-    refer: { colour: "#e8cf66", sign: "\u25c7 " },
-    benign: { colour: "#6db3e8", sign: "\u25cb " },
-    "": { colour: "#d5dadf", sign: "" },
+  const page = JSON.parse(document.getElementById("page").textContent);
+  // A browser may refuse to keep anything, also by throwing: the page works without.
+  const store = {
+    get() { try { return JSON.parse(localStorage.getItem(page.key) || "null"); } catch { return null; } },
+    set(value) { try { localStorage.setItem(page.key, JSON.stringify(value)); } catch { /* not kept */ } },
   };
-  // Cividis-like ramp: readable by colour-blind people and monotone in brightness.
-  const RAMP = [[0, 34, 78], [53, 69, 108], [102, 105, 112], [148, 142, 119], [200, 184, 102], [253, 231, 55]];
-  const PANELS = [["t2w", "T2"], ["adc", "ADC"], ["enhancement", "DCE enhancement"]];
 
-  function ramp(v) {
-    const at = Math.min(Math.max(v, 0), 1) * (RAMP.length - 1);
-    const i = Math.min(Math.floor(at), RAMP.length - 2);
-    return RAMP[i].map((c, k) => c + (at - i) * (RAMP[i + 1][k] - c));
+  function reveal(own) {
+    document.body.classList.remove("blinded");
+    const form = document.getElementById("blind");
+    if (form) form.hidden = true;
+    const said = document.getElementById("own-said");
+    const given = Object.entries(own.scores || {});
+    if (said && given.length) {
+      said.querySelector("dd").textContent = given.map(([roi, score]) => `region ${roi}: ${score} of 5`).join(", ") + ", before seeing the results.";
+      said.hidden = false;
+    }
+    document.dispatchEvent(new Event("cad-reveal"));
   }
 
-  function load(source) {
-    return new Promise((done, fail) => {
-      const image = new Image();
-      image.onload = () => {
-        const canvas = document.createElement("canvas");
-        canvas.width = image.width;
-        canvas.height = image.height;
-        const context = canvas.getContext("2d", { willReadFrequently: true });
-        context.drawImage(image, 0, 0);
-        const { data, width } = context.getImageData(0, 0, image.width, image.height);
-        const grey = new Uint8Array(data.length / 4);
-        for (let i = 0; i < grey.length; i++) grey[i] = data[4 * i];
-        done({ grey, width });
-      };
-      image.onerror = () => fail(new Error("a slice image cannot be read"));
-      image.src = source;
+  const form = document.getElementById("blind");
+  if (form) {
+    const kept = store.get();
+    if (kept) reveal(kept);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const scores = {};
+      for (const field of form.querySelectorAll("input:checked")) scores[field.dataset.roi] = Number(field.value);
+      const own = { scores };
+      store.set(own);
+      reveal(own);
+    });
+    document.getElementById("waive").addEventListener("click", () => {
+      const own = { waived: true };
+      store.set(own);
+      reveal(own);
     });
   }
 
-  class Viewer {
-    constructor(root, data) {
-      this.root = root;
-      this.data = data;
-      this.layers = Object.fromEntries(data.layers.map((l) => [l.key, { ...l, shown: [...l.window] }]));
-      this.z = 0;
-      this.cursor = null;
-      this.find = (name) => root.querySelector("." + name);
-      this.buffer = document.createElement("canvas");
-      this.buffer.width = data.width;
-      this.buffer.height = data.height;
+  const copy = document.getElementById("copy");
+  if (copy) copy.addEventListener("click", async () => {
+    const text = document.getElementById("paragraph").innerText.replace(/\n{2,}/g, "\n");
+    const said = document.getElementById("copied");
+    try {
+      await navigator.clipboard.writeText(text);
+      said.textContent = "copied";
+    } catch {
+      // Without leave to write the clipboard the text is marked, ready for Ctrl+C.
+      getSelection().selectAllChildren(document.getElementById("paragraph"));
+      said.textContent = "marked: press Ctrl+C";
     }
-
-    async start() {
-      const { data } = this;
-      const sprites = await Promise.all([...data.layers.map((l) => load(l.source)), load(data.labels)]);
-      this.labels = sprites.pop();
-      data.layers.forEach((l, i) => { this.layers[l.key].sprite = sprites[i]; });
-      this.centres();
-      this.controls();
-      this.panels = PANELS.map(([key, name]) => this.panel(key, name));
-      this.active = this.panels.find((p) => this.layers[p.key]) || this.panels[0];
-      const first = data.regions.find((r) => this.centre.has(r.label));
-      this.go(first ? this.centre.get(first.label).z : Math.floor(data.n / 2));
-      new ResizeObserver(() => this.draw()).observe(this.find("panels"));
-      this.root.dataset.ready = Math.round(performance.now()) + " ms";
-    }
-
-    at(sprite, z, y, x) {
-      const { columns, width, height } = this.data;
-      const row = Math.floor(z / columns) * height + y;
-      return sprite.grey[row * sprite.width + (z % columns) * width + x];
-    }
-
-    // Where every region is largest, and its middle there.
-    centres() {
-      const { n, height, width } = this.data;
-      this.centre = new Map();
-      for (let z = 0; z < n; z++) {
-        const here = new Map();
-        for (let y = 0; y < height; y++)
-          for (let x = 0; x < width; x++) {
-            const label = this.at(this.labels, z, y, x);
-            if (!label) continue;
-            const sum = here.get(label) || { z, n: 0, x: 0, y: 0 };
-            sum.n++; sum.x += x; sum.y += y;
-            here.set(label, sum);
-          }
-        for (const [label, sum] of here)
-          if (!this.centre.has(label) || sum.n > this.centre.get(label).n) this.centre.set(label, sum);
-      }
-    }
-
-    controls() {
-      const { root, data } = this;
-      const slider = this.find("slice");
-      slider.addEventListener("input", () => this.go(Number(slider.value) - 1));
-      for (const name of ["outlines", "map"]) this.find(name).addEventListener("change", () => this.draw());
-      const which = this.find("which");
-      const maps = data.layers.filter((l) => l.key !== "t2w");
-      for (const l of [...maps].reverse()) which.append(new Option(l.title, l.key));
-      if (this.layers.ktrans && !this.layers.probability) which.value = "ktrans";
-      which.addEventListener("change", () => { this.find("map").checked = true; this.draw(); });
-      if (!maps.length) for (const name of ["map", "which"]) this.find(name).disabled = true;
-      this.find("reset").addEventListener("click", () => this.reset());
-      data.regions.forEach((r) => {
-        if (!this.centre.has(r.label)) return;
-        const button = document.createElement("button");
-        button.type = "button";
-        button.textContent = r.id;
-        button.title = "Go to region " + r.text;
-        button.addEventListener("click", () => this.go(this.centre.get(r.label).z));
-        this.find("goto").append(button);
-      });
-      root.addEventListener("keydown", (event) => this.key(event));
-    }
-
-    panel(key, name) {
-      const figure = document.createElement("figure");
-      const caption = document.createElement("figcaption");
-      figure.append(caption);
-      this.find("panels").append(figure);
-      const layer = this.layers[key];
-      if (!layer) {
-        caption.textContent = name;
-        const absent = document.createElement("p");
-        absent.className = "absent";
-        absent.textContent = name + " is missing";
-        figure.append(absent);
-        return { key, figure, caption };
-      }
-      const canvas = document.createElement("canvas");
-      canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", name + " slice");
-      figure.append(canvas);
-      const panel = { key, name, figure, caption, canvas };
-      canvas.addEventListener("wheel", (event) => {
-        event.preventDefault();
-        this.go(this.z - Math.sign(event.deltaY));
-      }, { passive: false });
-      let drag = null;
-      canvas.addEventListener("pointerdown", (event) => {
-        canvas.setPointerCapture(event.pointerId);
-        drag = { x: event.clientX, y: event.clientY, shown: [...layer.shown] };
-        this.active = panel;
-        this.root.focus({ preventScroll: true });
-      });
-      canvas.addEventListener("pointermove", (event) => {
-        if (drag) this.window(layer, drag.shown, event.clientX - drag.x, event.clientY - drag.y);
-        this.point(panel, event);
-      });
-      canvas.addEventListener("pointerup", () => { drag = null; });
-      canvas.addEventListener("pointercancel", () => { drag = null; });
-      canvas.addEventListener("pointerleave", () => { this.cursor = null; this.draw(); });
-      canvas.addEventListener("dblclick", () => { layer.shown = [...layer.window]; this.draw(); });
-      return panel;
-    }
-
-    key(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const onSlider = event.target === this.find("slice");
-      if (/^(SELECT|OPTION)$/.test(event.target.tagName)) return;
-      const layer = this.layers[this.active.key];
-      const steps = { ArrowUp: 1, PageUp: 1, ArrowDown: -1, PageDown: -1 };
-      const shifts = { ArrowLeft: [-10, 0], ArrowRight: [10, 0], ArrowUp: [0, -10], ArrowDown: [0, 10] };
-      if (event.shiftKey && shifts[event.key] && layer) this.window(layer, [...layer.shown], ...shifts[event.key]);
-      else if (event.shiftKey) return;
-      else if (steps[event.key] && !onSlider) this.go(this.z + steps[event.key]);
-      else if (event.key === "Home" && !onSlider) this.go(0);
-      else if (event.key === "End" && !onSlider) this.go(this.data.n - 1);
-      else if (event.key === "o") this.toggle("outlines");
-      else if (event.key === "m") this.toggle("map");
-      else if (event.key === "r") this.reset();
-      else if (/^[1-9]$/.test(event.key)) {
-        const button = this.find("goto").querySelectorAll("button")[Number(event.key) - 1];
-        if (!button) return;
-        button.click();
-      } else return;
-      event.preventDefault();
-    }
-
-    toggle(name) {
-      const box = this.find(name);
-      if (!box.disabled) box.checked = !box.checked;
-      this.draw();
-    }
-
-    reset() {
-      for (const layer of Object.values(this.layers)) layer.shown = [...layer.window];
-      this.draw();
-    }
-
-    // Right: wider; up: brighter, as on a workstation.
-    window(layer, from, dx, dy) {
-      const span = layer.high - layer.low;
-      const width = Math.min(Math.max((from[1] - from[0]) * Math.exp(dx / 200), span / 200), 4 * span);
-      const level = (from[0] + from[1]) / 2 + (dy / 300) * (from[1] - from[0]);
-      layer.shown = [level - width / 2, level + width / 2];
-      this.draw();
-    }
-
-    go(z) {
-      this.z = Math.min(Math.max(z, 0), this.data.n - 1);
-      const slider = this.find("slice");
-      slider.value = this.z + 1;
-      const text = `${this.data.numbers[this.z]} of ${this.data.total}, z ${this.data.z[this.z].toFixed(1).replace("-", "\u2212")} mm`;
-      slider.setAttribute("aria-valuetext", text);
-      this.find("where").textContent = text;
-      this.draw();
-    }
-
-    point(panel, event) {
-      const box = panel.canvas.getBoundingClientRect();
-      const x = Math.floor(((event.clientX - box.left) / box.width) * this.data.width);
-      const y = Math.floor(((event.clientY - box.top) / box.height) * this.data.height);
-      const inside = x >= 0 && y >= 0 && x < this.data.width && y < this.data.height;
-      this.cursor = inside ? { x, y, panel } : null;
-      this.draw();
-    }
-
-    draw() {
-      if (!this.panels) return;
-      for (const panel of this.panels) if (panel.canvas) this.paint(panel);
-      this.readout();
-    }
-
-    value(layer, grey) {
-      return grey ? layer.low + ((grey - 1) / 254) * (layer.high - layer.low) : null;
-    }
-
-    paint(panel) {
-      const { width, height, spacing } = this.data;
-      const { canvas } = panel;
-      const ratio = Math.min(window.devicePixelRatio || 1, 2);
-      const wide = Math.max(Math.round(panel.figure.clientWidth * ratio), 2);
-      const high = Math.max(Math.round((wide * height * spacing[1]) / (width * spacing[0])), 2);
-      if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
-      const context = canvas.getContext("2d");
-      this.fill(this.layers[panel.key], panel.key === "t2w" && this.find("map").checked);
-      context.imageSmoothingEnabled = true;
-      context.imageSmoothingQuality = "high";
-      context.drawImage(this.buffer, 0, 0, wide, high);
-      if (this.find("outlines").checked) this.outline(context, wide / width, high / height, ratio);
-      this.annotate(context, panel, wide, high, ratio);
-      const [low, top] = this.layers[panel.key].shown;
-      const { digits, unit } = this.layers[panel.key];
-      panel.caption.textContent = `${panel.name}  window ${low.toFixed(digits).replace("-", "\u2212")} to ${top.toFixed(digits)} ${unit}`;
-      canvas.setAttribute("aria-label", `${panel.name}, slice ${this.data.numbers[this.z]} of ${this.data.total}`);
-    }
-
-    // One slice through its window into the buffer; the map laid over it in colour.
-    fill(layer, mapped) {
-      const { width, height, columns } = this.data;
-      const context = this.buffer.getContext("2d");
-      const image = context.createImageData(width, height);
-      const table = new Uint8ClampedArray(256);
-      const [low, high] = layer.shown;
-      for (let g = 1; g < 256; g++) table[g] = (255 * (this.value(layer, g) - low)) / (high - low);
-      const over = mapped ? this.layers[this.find("which").value] : null;
-      const colours = over ? this.colours(over) : null;
-      const top = Math.floor(this.z / columns) * height;
-      const left = (this.z % columns) * width;
-      for (let y = 0, k = 0; y < height; y++) {
-        const from = (top + y) * layer.sprite.width + left;
-        for (let x = 0; x < width; x++, k += 4) {
-          const grey = table[layer.sprite.grey[from + x]];
-          const c = over ? colours[over.sprite.grey[from + x]] : null;
-          image.data[k] = c ? grey * (1 - c[3]) + c[0] * c[3] : grey;
-          image.data[k + 1] = c ? grey * (1 - c[3]) + c[1] * c[3] : grey;
-          image.data[k + 2] = c ? grey * (1 - c[3]) + c[2] * c[3] : grey;
-          image.data[k + 3] = 255;
-        }
-      }
-      context.putImageData(image, 0, 0);
-    }
-
-    colours(layer) {
-      const [low, high] = layer.shown;
-      return Array.from({ length: 256 }, (_, g) => {
-        if (!g) return null;
-        const v = Math.min(Math.max((this.value(layer, g) - low) / (high - low), 0), 1);
-        return [...ramp(v), 0.12 + 0.5 * v];
-      });
-    }
-
-    outline(context, sx, sy, ratio) {
-      const { width, height, regions } = this.data;
-      for (const region of regions) {
-        const path = new Path2D();
-        const same = (x, y) =>
-          x >= 0 && y >= 0 && x < width && y < height && this.at(this.labels, this.z, y, x) === region.label;
-        let seen = null;
-        for (let y = 0; y < height; y++)
-          for (let x = 0; x < width; x++) {
-            if (!same(x, y)) continue;
-            if (!seen) seen = { x, y };
-            if (!same(x, y - 1)) { path.moveTo(x * sx, y * sy); path.lineTo((x + 1) * sx, y * sy); }
-            if (!same(x, y + 1)) { path.moveTo(x * sx, (y + 1) * sy); path.lineTo((x + 1) * sx, (y + 1) * sy); }
-            if (!same(x - 1, y)) { path.moveTo(x * sx, y * sy); path.lineTo(x * sx, (y + 1) * sy); }
-            if (!same(x + 1, y)) { path.moveTo((x + 1) * sx, y * sy); path.lineTo((x + 1) * sx, (y + 1) * sy); }
-          }
-        if (!seen) continue;
-        const style = STYLE[region.decision] || STYLE[""];
-        context.strokeStyle = "rgba(0,0,0,.65)";
-        context.lineWidth = 2.6 * ratio;
-        context.stroke(path);
-        context.strokeStyle = style.colour;
-        context.lineWidth = 1.3 * ratio;
-        context.stroke(path);
-        this.text(context, style.sign + region.id, seen.x * sx, seen.y * sy - 4 * ratio, ratio, style.colour, "left");
-      }
-    }
-
-    text(context, text, x, y, ratio, colour, align) {
-      context.font = `${11.5 * ratio}px system-ui, sans-serif`;
-      context.textAlign = align;
-      context.lineJoin = "round";
-      context.lineWidth = 2.5 * ratio;
-      context.strokeStyle = "rgba(0,0,0,.8)";
-      context.strokeText(text, x, y);
-      context.fillStyle = colour;
-      context.fillText(text, x, y);
-    }
-
-    annotate(context, panel, wide, high, ratio) {
-      const ink = "#d5dadf";
-      const [left, right, top, bottom] = this.data.sides;
-      const pad = 6 * ratio;
-      this.text(context, left, pad, high / 2, ratio, ink, "left");
-      this.text(context, right, wide - pad, high / 2, ratio, ink, "right");
-      this.text(context, top, wide / 2, pad + 9 * ratio, ratio, ink, "center");
-      this.text(context, bottom, wide / 2, high - pad, ratio, ink, "center");
-      const bar = (10 / (this.data.width * this.data.spacing[0])) * wide;
-      context.strokeStyle = ink;
-      context.lineWidth = 1.5 * ratio;
-      context.beginPath();
-      context.moveTo(pad, high - pad - 4 * ratio);
-      context.lineTo(pad, high - pad + 1);
-      context.lineTo(pad + bar, high - pad + 1);
-      context.lineTo(pad + bar, high - pad - 4 * ratio);
-      context.stroke();
-      this.text(context, "10 mm", pad + bar + 5 * ratio, high - pad + 1, ratio, ink, "left");
-      if (panel.key === "t2w" && this.find("map").checked) this.legend(context, wide, ratio);
-      if (this.cursor) {
-        const x = ((this.cursor.x + 0.5) / this.data.width) * wide;
-        const y = ((this.cursor.y + 0.5) / this.data.height) * high;
-        const gap = 7 * ratio;
-        context.strokeStyle = "rgba(213,218,223,.75)";
-        context.lineWidth = ratio;
-        context.beginPath();
-        for (const [a, b] of [[x - 3 * gap, x - gap], [x + gap, x + 3 * gap]]) { context.moveTo(a, y); context.lineTo(b, y); }
-        for (const [a, b] of [[y - 3 * gap, y - gap], [y + gap, y + 3 * gap]]) { context.moveTo(x, a); context.lineTo(x, b); }
-        context.stroke();
-      }
-    }
-
-    legend(context, wide, ratio) {
-      const layer = this.layers[this.find("which").value];
-      const [low, high] = layer.shown;
-      const size = 90 * ratio, x = wide - size - 8 * ratio, y = 8 * ratio;
-      for (let i = 0; i < size; i++) {
-        context.fillStyle = `rgb(${ramp(i / size).map(Math.round).join(",")})`;
-        context.fillRect(x + i, y, 1, 7 * ratio);
-      }
-      const below = y + 19 * ratio;
-      this.text(context, low.toFixed(layer.digits), x, below, ratio, "#d5dadf", "left");
-      this.text(context, high.toFixed(layer.digits), x + size, below, ratio, "#d5dadf", "right");
-      this.text(context, `${layer.title} ${layer.unit}`, x + size, below + 14 * ratio, ratio, "#d5dadf", "right");
-    }
-
-    readout() {
-      const { cursor } = this;
-      let text = "";
-      if (cursor) {
-        text = this.data.layers.map((l) => {
-          const layer = this.layers[l.key];
-          const value = this.value(layer, this.at(layer.sprite, this.z, cursor.y, cursor.x));
-          return `${l.title} ${value === null ? "outside" : value.toFixed(l.digits) + " " + l.unit}`;
-        }).join("   ·   ");
-        const label = this.at(this.labels, this.z, cursor.y, cursor.x);
-        const region = label && this.data.regions.find((r) => r.label === label);
-        if (region) text = `region ${region.text}   ·   ${text}`;
-      }
-      this.find("readout").textContent = text || "\u00a0";
-    }
-  }
-
-  const all = JSON.parse(document.getElementById("viewers").textContent);
-  for (const root of document.querySelectorAll(".viewer")) {
-    new Viewer(root, all[Number(root.dataset.viewer)]).start();
-  }
+  });
 })();

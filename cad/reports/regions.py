@@ -1,0 +1,196 @@
+"""What the pages show of one region: where it lies, how large it is, what was measured and said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cad.files import JsonObject
+from cad.imaging.modality import short_name
+from cad.reports.images import KeyImage, StudyImages, key_images, key_slice
+from cad.reports.plots import CurvePlot, curve_plot, measured
+from cad.reports.reasons import ReasonGroup, reason_groups
+from cad.reports.sectors import SectorMark, mark
+from cad.run_folder.results import RegionResult, Results
+from cad.run_folder.verdict import Verdict, verdict
+
+KEY_LAYERS = ("t2w", "adc", "enhancement")
+# What a page warns about; it changes no number.
+POOR_FIT_R2 = 0.8
+SMALL_MM3 = 65.0  # a ball of 5 mm diameter
+
+ACTIONS = {
+    "malignant": "above the site's upper threshold: treat as suspicious, consider as biopsy target",
+    "refer": "between the site's thresholds: no decision, have it read again",
+    "benign": "below the site's lower threshold: no suspicion at the site's costs",
+    "": "no probability: see what was missing or failed",
+}
+NOT_BENIGN = (
+    "below the site's lower threshold, but unlike the regions that the model learned from: benign "
+    "is not stated, have it read again"
+)
+CURVE_TYPES = {1: "1, still rising", 2: "2, plateau", 3: "3, wash-out"}
+
+
+@dataclass(frozen=True)
+class RegionView:
+    """Hold a region as its card, the table and the report's paragraph show it.
+
+    Parameters
+    ----------
+    region, verdict : RegionResult, Verdict
+        What the run says, and what may be stated.
+    anchor : str
+        Of its card.
+    action : str
+        What to do, in words.
+    thresholds : (float, float) or None
+        P- and P+ of the model that scored it.
+    where : str
+        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any.
+    images : list of KeyImage
+        Its slice by modality.
+    slice_number, z_mm : int, float, or None
+        Of that slice: in the stack, and along its normal.
+    archive : str
+        ``series 4 image 9``, as the archive numbers them; empty where the import kept no numbers.
+    facts : dict of str to str
+        Text with unit by name; absent where unknown.
+    """
+
+    region: RegionResult
+    verdict: Verdict
+    anchor: str
+    action: str
+    thresholds: tuple[float, float] | None
+    where: str
+    sector: SectorMark | None
+    images: list[KeyImage]
+    slice_number: int | None
+    z_mm: float | None
+    archive: str
+    archive_adc: str
+    facts: dict[str, str]
+    fit: str
+    curve: CurvePlot | None
+    no_curve: str
+    reasons: list[ReasonGroup]
+    warnings: list[str]
+
+    @property
+    def pirads(self) -> str:
+        """Return the readers' PI-RADS categories; empty where nobody gave one."""
+        given = [
+            s for reader, s in self.region.scores if self.region.scales.get(reader) == "pirads"
+        ]
+        return " ".join(given)
+
+
+def region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
+    """Put together what the page shows of a region."""
+    known = images.rois.get(region.roi, {}) if images else {}
+    z = key_slice(images, region.label) if images else None
+    place = known.get("place")
+    said, limits = verdict(region), results.thresholds_of(region)
+    sector = region.sector or (place or {}).get("sector", "")
+    return RegionView(
+        region=region,
+        verdict=said,
+        anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
+        action=_action(region, said, limits),
+        thresholds=limits,
+        where=_where(region, place),
+        # A dot beside the sector that a person named would contradict it.
+        sector=mark(sector, None if region.sector else place) if sector else None,
+        images=key_images(images, region.label, KEY_LAYERS) if images else [],
+        slice_number=None if z is None or images is None else images.slice_numbers[z],
+        z_mm=None if z is None or images is None else float(images.z_mm[z]),
+        archive=_archive(images, "t2w", z),
+        archive_adc=_archive(images, "adc", z),
+        facts=_facts(known),
+        fit=", ".join(
+            f"{t} {measured(float(known[k]), unit)}"
+            for k, t, unit in _FIT
+            if known.get(k) is not None
+        ),
+        curve=curve_plot(images.curve(region.roi)) if images else None,
+        no_curve=_no_curve(images),
+        reasons=reason_groups(results.reasons.get((region.study, region.roi), [])),
+        warnings=[*region.warnings, *_display_warnings(known, images)],
+    )
+
+
+def _where(region: RegionResult, place: JsonObject | None) -> str:
+    """Say side, level and sector: a person's word, else the estimate, else the zone."""
+    if region.sector:
+        return region.sector
+    if place is None:
+        return region.zone
+    text = str(place["sector"])
+    if place["side"] == "midline":
+        text = f"{text}, crosses the midline"
+    return f"{text} (estimated)"
+
+
+def _archive(images: StudyImages | None, key: str, z: int | None) -> str:
+    found = (images.meta.get("archive") or {}).get(key) if images else None
+    if found is None or z is None:
+        return ""
+    image = found["images"][z]
+    return f"series {found['series']}" + (f" image {image}" if image is not None else "")
+
+
+def _facts(known: JsonObject) -> dict[str, str]:
+    """Return what was measured, as text by name."""
+    found = {
+        name: measured(float(known[key]), unit)
+        for key, name, unit in _MEASURED
+        if known.get(key) is not None
+    }
+    volume = known.get("volume_mm3")
+    if volume is not None:
+        found["volume"] = f"{volume / 1000:.2f} mL"
+    if known.get("diameter_mm") is not None:
+        found["diameter"] = f"{known['diameter_mm']:.1f} mm"
+    kind = known.get("curve_type")
+    if kind is not None:
+        found["curve type"] = CURVE_TYPES[int(kind)]
+    return found
+
+
+_MEASURED = (
+    ("adc_median", "median ADC", "×10⁻⁶ mm²/s"),
+    ("ktrans_median", "median Ktrans", "1/min"),
+)
+_FIT = (
+    ("ktrans_median", "Ktrans", "1/min"),
+    ("ve_median", "ve", ""),
+    ("fit_r2", "R²", ""),
+)
+
+
+def _no_curve(images: StudyImages | None) -> str:
+    """Say why a region may have no enhancement curve."""
+    absent = images is not None and "dce" in images.meta.get("missing", [])
+    return "This study has no dynamic series." if absent else "No curve was measured here."
+
+
+def _action(region: RegionResult, said: Verdict, thresholds: tuple[float, float] | None) -> str:
+    """Say what follows for the region; one may be referred although its P is low."""
+    if said.against:
+        return f"no decision is stated: {'; '.join(said.against)}; have it read again"
+    low = thresholds and region.probability is not None and region.probability < thresholds[0]
+    return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[said.stated]
+
+
+def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:
+    said = []
+    for modality in images.meta.get("missing", []) if images else []:
+        said.append(f"{short_name(modality)} missing: nothing was measured on it")
+    fit = known.get("fit_r2")
+    if fit is not None and fit < POOR_FIT_R2:
+        said.append(f"poor Tofts fit: R² {fit:.2f}, below {POOR_FIT_R2:g}")
+    volume = known.get("volume_mm3")
+    if volume is not None and volume < SMALL_MM3:
+        said.append(f"small region: {volume:.0f} mm³, less than a ball of 5 mm diameter")
+    return said

@@ -1,0 +1,225 @@
+"use strict";
+(() => {
+  const plan = JSON.parse(document.getElementById("plan").textContent);
+  const key = `${plan.study} ${plan.reader} ${plan.session}`;
+  const at = (name) => document.getElementById(name);
+  let state = { at: 0, scores: {}, notes: {}, ms: {}, finished: null };
+  let kept = true; // whether this browser keeps what is scored
+  let since = null;
+  let current = 0;
+  let seen = false; // whether the case is on the screen: what was not seen is not scored
+
+  // IndexedDB is on the disk before a score counts as kept; localStorage may be a few seconds late
+  // when a browser is killed, and stands in where there is no IndexedDB.
+  const store = {
+    async open() {
+      this.db = await new Promise((done) => {
+        try {
+          const request = indexedDB.open("cad reading", 1);
+          request.onupgradeneeded = () => request.result.createObjectStore("states");
+          request.onsuccess = () => done(request.result);
+          request.onerror = request.onblocked = () => done(null);
+        } catch { done(null); }
+      });
+    },
+    async get(name) {
+      const found = this.db && await new Promise((done) => {
+        const request = this.db.transaction("states").objectStore("states").get(name);
+        request.onsuccess = () => done(request.result);
+        request.onerror = () => done(null);
+      });
+      if (found) return found;
+      try { return JSON.parse(localStorage.getItem("cad reading " + name)); } catch { return null; }
+    },
+    async set(name, value) {
+      let whole = false;
+      if (this.db) whole = await new Promise((done) => {
+        try {
+          const write = this.db.transaction("states", "readwrite", { durability: "strict" });
+          write.objectStore("states").put(value, name);
+          write.oncomplete = () => done(true);
+          write.onerror = write.onabort = () => done(false);
+        } catch { done(false); }
+      });
+      try { localStorage.setItem("cad reading " + name, JSON.stringify(value)); return true; } catch { return whole; }
+    },
+  };
+
+  async function save() {
+    clock();
+    kept = await store.set(key, state);
+    if (!kept) alarm("This browser keeps nothing: scores are lost when it closes. Export them before, or use another browser.");
+  }
+
+  function alarm(text) { at("alarm").textContent = text; at("alarm").hidden = false; }
+
+  // Time counts while the case is on the screen and the page is in front.
+  function clock() {
+    const now = performance.now();
+    const item = plan.cases[state.at];
+    if (since !== null && item) state.ms[item.code] = (state.ms[item.code] || 0) + Math.round(now - since);
+    since = document.visibilityState === "visible" ? now : null;
+  }
+  document.addEventListener("visibilitychange", clock);
+
+  const waiting = {};
+  window.cadCase = (code, data) => waiting[code](data);
+  function load(code) {
+    return new Promise((done, fail) => {
+      waiting[code] = done;
+      const script = document.createElement("script");
+      script.src = `cases/${code}.js`;
+      script.onerror = () => fail(new Error(`cases/${code}.js cannot be read`));
+      script.onload = () => script.remove();
+      document.head.append(script);
+    });
+  }
+
+  const scored = (item) => item.rois.filter((roi) => (state.scores[item.code] || {})[roi]).length;
+  const open = () => plan.cases.findIndex((item) => scored(item) < item.rois.length);
+
+  let viewer = null;
+  async function show(n) {
+    if (n < 0 || n >= plan.cases.length) return;
+    await save();
+    state.at = n;
+    since = null;
+    seen = false;
+    viewer = null;
+    at("slot").replaceChildren(); // never one case's images under another's name
+    const item = plan.cases[n];
+    current = Math.max(item.rois.findIndex((roi) => !(state.scores[item.code] || {})[roi]), 0);
+    at("note").value = state.notes[item.code] || "";
+    draw();
+    let data;
+    try { data = await load(item.code); } catch (error) { alarm(error.message); return; }
+    if (plan.cases[state.at] !== item) return;
+    const root = at("case").content.firstElementChild.cloneNode(true);
+    root.querySelector(".slice").max = data.n;
+    at("slot").replaceChildren(root);
+    viewer = new window.CadViewer(root, { ...data, reading: true });
+    await viewer.start();
+    mark();
+    since = performance.now();
+    seen = true;
+    root.dataset.case = item.code;
+    root.focus({ preventScroll: true });
+  }
+
+  function mark() {
+    draw();
+    const item = plan.cases[state.at];
+    const region = viewer && viewer.data.regions.find((r) => r.id === item.rois[current]);
+    if (region && viewer.centre.has(region.label)) viewer.go(viewer.centre.get(region.label).z);
+  }
+
+  function draw() {
+    const item = plan.cases[state.at];
+    const total = plan.cases.reduce((n, c) => n + c.rois.length, 0);
+    const done = plan.cases.reduce((n, c) => n + scored(c), 0);
+    at("progress").textContent = `case ${state.at + 1} of ${plan.cases.length} (${item.code}) · ${done} of ${total} regions scored`;
+    at("done").hidden = done < total;
+    at("ask").hidden = false;
+    at("rois").replaceChildren(...item.rois.map((roi, k) => {
+      const box = document.createElement("div");
+      box.className = "roi" + (k === current ? " current" : "");
+      box.setAttribute("role", "group");
+      box.setAttribute("aria-label", `Region ${roi}`);
+      const name = document.createElement("b");
+      name.textContent = roi;
+      name.addEventListener("click", () => { current = k; mark(); });
+      box.append(name);
+      for (let n = 1; n <= 5; n++) {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = n;
+        button.setAttribute("aria-label", `Region ${roi}: ${n}`);
+        button.setAttribute("aria-pressed", String((state.scores[item.code] || {})[roi] === n));
+        button.addEventListener("click", () => { current = k; score(n); });
+        box.append(button, " ");
+      }
+      if (item.tool) {
+        const tool = document.createElement("span");
+        tool.className = "tool";
+        tool.textContent = `tool P ${item.tool[roi].toFixed(2)}`;
+        box.append(tool);
+      }
+      return box;
+    }));
+  }
+
+  async function score(n) {
+    if (!seen) return;
+    const item = plan.cases[state.at];
+    (state.scores[item.code] ||= {})[item.rois[current]] = n;
+    if (open() < 0 && !state.finished) state.finished = new Date().toISOString();
+    // On to the next region without a score; after the last one Enter goes on.
+    const next = item.rois.findIndex((roi) => !state.scores[item.code][roi]);
+    if (next >= 0) { current = next; mark(); } else draw();
+    await save();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || at("ask").hidden) return;
+    if (event.target === at("note")) return;
+    const item = plan.cases[state.at];
+    const button = event.target.closest && event.target.closest("button, input, select");
+    if (/^[1-5]$/.test(event.key) && !(button && button.tagName !== "BUTTON" && button.type !== "range")) score(Number(event.key));
+    else if (event.key === "Tab" && !button && item.rois.length > 1 && !event.shiftKey && current < item.rois.length - 1) { current += 1; mark(); }
+    else if (event.key === "Enter" && !button) show(state.at + 1);
+    else if (event.key === "Backspace" && !button) show(state.at - 1);
+    else return;
+    event.preventDefault();
+  });
+  at("next").addEventListener("click", () => show(state.at + 1));
+  at("previous").addEventListener("click", () => show(state.at - 1));
+  at("note").addEventListener("input", () => { state.notes[plan.cases[state.at].code] = at("note").value; save(); });
+
+  function crc32(bytes) {
+    let crc = ~0;
+    for (const byte of bytes) {
+      crc ^= byte;
+      for (let k = 0; k < 8; k++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    return (~crc >>> 0).toString(16).padStart(8, "0");
+  }
+
+  function exported() {
+    const readings = [];
+    for (const item of plan.cases)
+      for (const roi of item.rois) {
+        const given = (state.scores[item.code] || {})[roi];
+        if (given) readings.push({ case: item.code, roi, score: given, condition: item.condition, milliseconds: state.ms[item.code] || 0, note: state.notes[item.code] || "" });
+      }
+    const { format, study, reader, session, scale } = plan;
+    const line = JSON.stringify({ format, study, reader, session, scale, finished: state.finished, readings });
+    return `${line}\n${JSON.stringify({ crc32: crc32(new TextEncoder().encode(line)) })}\n`;
+  }
+  window.cadExport = exported;
+
+  at("export").addEventListener("click", async () => {
+    await save();
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([exported()], { type: "application/octet-stream" }));
+    link.download = `${plan.reader}-session-${plan.session}.jsonl`;
+    link.click();
+    at("exported").textContent = link.download;
+  });
+  window.addEventListener("beforeunload", (event) => { if (!kept && Object.keys(state.scores).length) event.preventDefault(); });
+
+  async function start() {
+    await store.open();
+    state = { ...state, ...(await store.get(key) || {}) };
+    const first = plan.session > 1 ? await store.get(`${plan.study} ${plan.reader} ${plan.session - 1}`) : null;
+    const ready = first && first.finished ? Date.parse(first.finished) + plan.wash_out * 864e5 : null;
+    const begin = () => { at("wait").hidden = true; show(open() < 0 ? state.at : open()); };
+    if (plan.session > 1 && !(ready && ready <= Date.now())) {
+      at("wait-text").textContent = ready
+        ? `This session opens ${plan.wash_out} days after the first one was finished: on ${new Date(ready).toISOString().slice(0, 10)}.`
+        : `This session follows ${plan.wash_out} days after the first one; this browser does not know it as finished.`;
+      at("wait").hidden = false;
+      at("open").addEventListener("click", begin);
+    } else begin();
+  }
+  start();
+})();

@@ -1,0 +1,73 @@
+"""Import: a source becomes a cohort, each study in a process with limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cad.clinic.archive import ArchiveLimits
+from cad.clinic.explain import Explanation
+from cad.clinic.explain import explain_source as explain
+from cad.clinic.importer import ImportSummary, import_source
+from cad.clinic.pacs_import import import_patient
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import Caller
+from cad.execution.progress import progress
+from cad.execution.task import StudyOutcome
+from cad.run_folder.tables import Failure
+
+
+def import_cohort(
+    source: str,
+    out: Path,
+    rules: Path,
+    options: ExecutionOptions,
+    *,
+    patient: str | None = None,
+    aet: str = "ANY-SCP",
+    limits: ArchiveLimits | None = None,
+) -> ImportSummary:
+    """Turn a folder or zip of DICOM, or a patient's studies in an archive, into a cohort folder.
+
+    Parameters
+    ----------
+    source : str
+        Folder or zip; an archive's address where ``patient`` is given.
+    out, rules : Path
+        Cohort folder, and the site's rules file.
+    options : ExecutionOptions
+        Limits of one study; what a study cannot survive costs no other.
+    patient, aet : str
+        PatientID in the archive, and the archive's AE title.
+    limits : ArchiveLimits, optional
+        What the archive may cost.
+
+    Raises
+    ------
+    CadError
+        As :func:`cad.clinic.importer.import_source`, and
+        :func:`cad.clinic.pacs_import.import_patient` where a patient is named.
+    """
+
+    @contextmanager
+    def watch(count: int) -> Iterator[Callable[[str, str], None]]:
+        with progress(count, 0, options) as tell:
+
+            def told(study: str, problem: str) -> None:
+                failures = [Failure(study, study, "", "import", problem)] if problem else []
+                status = "failed" if problem else "computed"
+                tell(StudyOutcome(study or "a study", status, "", failures, 0.0))
+
+            yield told
+
+    with Caller(options) as call:
+        if patient is not None:
+            return import_patient(source, aet, patient, out, rules, limits, call, watch)
+        return import_source(Path(source), out, rules, call, watch)
+
+
+def explain_source(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
+    """Say what an import would take; see :func:`cad.clinic.explain.explain_source`."""
+    with Caller(options) as call:
+        return explain(source, rules, call)

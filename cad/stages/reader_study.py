@@ -1,0 +1,298 @@
+"""Write a reader study: pages on which several readers score a cohort, blinded, without a server.
+
+Every reader gets the cases in an order of their own, drawn from a seed, and sees nothing of the
+patient, of other readers, of histology and of the tool. With a tool there are two sessions: each
+reader reads half of the cases, drawn again, with its probability in the first and the other half in
+the second, so that case, reader and session are crossed with the tool
+(:mod:`cad.evaluation.mrmc`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cad.cohort import StudyRef, read_cohort
+from cad.errors import CadError
+from cad.features.perfusion.semiquantitative import find_bolus
+from cad.features.snapshot import ENHANCEMENT, snapshot
+from cad.features.table import StudyFeatures
+from cad.files import JsonObject, write_json
+from cad.imaging.geometry import resample_mask
+from cad.imaging.study import Study
+from cad.reports.images import oriented
+from cad.reports.reader_pages import write_case, write_reader_page
+from cad.run_folder.results import read_results
+from cad.stages.load import read_study_of
+
+SCALES = ("likert5", "pirads")
+FORMAT = "cad reading 1"
+KEY = "reading.json"
+"""The study's key: what each case is. Readers need it not, collecting does."""
+ALONE, WITH_TOOL = "alone", "with_tool"
+WASH_OUT_DAYS = 28
+
+
+@dataclass(frozen=True)
+class ReadingSettings:
+    """Say how a cohort is to be read.
+
+    Parameters
+    ----------
+    readers : tuple of str
+        Ids of ``readers.tsv``.
+    scale : str
+        ``likert5`` or ``pirads``: both have five steps.
+    seed : int
+        Of every draw.
+    wash_out : int
+        Days between the sessions.
+    """
+
+    readers: tuple[str, ...] = ()
+    scale: str = "likert5"
+    seed: int = 0
+    wash_out: int = WASH_OUT_DAYS
+
+
+def write_reading(
+    root: Path,
+    out: Path,
+    settings: ReadingSettings,
+    tool: Path | None = None,
+    order: Path | None = None,
+) -> list[str]:
+    """Write the pages of a reader study.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder to write: a page a reader and session, ``cases/`` and ``reading.json``.
+    settings : ReadingSettings
+        Readers, scale, seed; without readers those of ``readers.tsv``.
+    tool : Path, optional
+        Run folder whose probabilities half of the cases show in each of two sessions.
+    order : Path, optional
+        ``suggestions.csv``: its cases only, in its order, for every reader.
+
+    Returns
+    -------
+    list of str
+        What was written, and which studies could not be.
+
+    Raises
+    ------
+    CadError
+        For an unknown reader or scale, a folder that holds another study, or no case at all.
+    """
+    cohort = read_cohort(root)
+    readers = settings.readers or tuple(cohort.readers["reader_id"])
+    _check(readers, settings, set(cohort.readers["reader_id"]))
+    refs = _wanted([ref for ref in cohort.studies() if len(ref.rois)], order)
+    codes = _codes(refs, settings.seed)
+    cases = {
+        codes[ref.study_id]: {"participant_id": ref.participant_id, "study_id": ref.study_id,
+                              "rois": ref.rois["roi_id"].tolist()}
+        for ref in refs
+    }  # fmt: skip
+    told = {} if tool is None else _tool(tool, cases)
+    in_order = [codes[ref.study_id] for ref in refs]
+    sessions = _sessions(readers, in_order, settings, bool(told), ordered=order is not None)
+    key: JsonObject = {"format": FORMAT, **asdict(settings), "readers": list(readers),
+                       "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
+    key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    _refuse_another(out / KEY, key["study"])
+    lost = _write_cases(out, refs, codes)
+    if len(lost) == len(refs):
+        raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
+    readable = set(cases) - set(lost)
+    for session in sessions:
+        name = f"{session['reader']}-session-{session['session']}.html"
+        write_reader_page(out / name, _plan(key, session, readable, told))
+    write_json(out / KEY, key)
+    n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
+    return [n, *(f"left out: {text}" for text in lost.values())]
+
+
+def _codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
+    """Return every study's code; drawn, so that it says nothing of its place in the cohort."""
+    shuffled = np.random.default_rng([seed, 0]).permutation(len(refs))
+    return {refs[at].study_id: f"case-{k:03d}" for k, at in enumerate(shuffled, start=1)}
+
+
+def _check(readers: Sequence[str], settings: ReadingSettings, known: set[str]) -> None:
+    if settings.scale not in SCALES:
+        raise CadError(f"scale {settings.scale!r} is none of {' '.join(SCALES)}")
+    if not readers or len(set(readers)) < len(readers):
+        raise CadError(f"readers must be named once each, found {', '.join(readers) or 'none'}")
+    for reader in readers:
+        if reader not in known:
+            raise CadError(
+                f"reader {reader} is not in readers.tsv", hint="add a line reader_id, expert"
+            )
+        if not all(c.isalnum() or c in "_-" for c in reader):
+            raise CadError(f"reader id {reader!r} names a file: letters, digits, - and _ only")
+
+
+def _wanted(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
+    """Return the cases; with suggestions those it names, the most valuable first."""
+    if order is None:
+        wanted = refs
+    else:
+        try:
+            named = pd.read_csv(order, dtype=str)[["participant_id", "roi_id"]]
+        except (OSError, ValueError, KeyError) as error:
+            raise CadError(f"no table of suggestions: {error}", file=order) from error
+        rank: dict[tuple[str, str], int] = {}
+        for k, pair in enumerate(named.itertuples(index=False)):
+            rank.setdefault((str(pair[0]), str(pair[1])), k)
+        best = {
+            ref.study_id: min(
+                (rank.get((ref.participant_id, roi), len(named)) for roi in ref.rois["roi_id"]),
+                default=len(named),
+            )
+            for ref in refs
+        }
+        wanted = sorted((r for r in refs if best[r.study_id] < len(named)),
+                        key=lambda r: best[r.study_id])  # fmt: skip
+    if not wanted:
+        raise CadError("no study with regions to read", hint="draw regions, or see cad check")
+    return wanted
+
+
+def _tool(run: Path, cases: Mapping[str, JsonObject]) -> dict[str, dict[str, float]]:
+    """Return the tool's probability of every region by case; a case without one is refused."""
+    known = {
+        (r.study, r.roi): r.probability
+        for r in read_results(run).regions
+        if r.probability is not None
+    }
+    told: dict[str, dict[str, float]] = {}
+    for code, case in cases.items():
+        found = {roi: known.get((case["study_id"], roi)) for roi in case["rois"]}
+        if None in found.values():
+            raise CadError(
+                "the tool has no probability of every region of this study",
+                file=run,
+                patient=case["participant_id"],
+                hint="give a run of this cohort that scored it, or leave the study out",
+            )
+        told[code] = {roi: round(p, 2) for roi, p in found.items() if p is not None}
+    return told
+
+
+def _sessions(
+    readers: Sequence[str],
+    codes: list[str],
+    settings: ReadingSettings,
+    told: bool,
+    *,
+    ordered: bool,
+) -> list[JsonObject]:
+    """Return every reader's sessions: codes in their order, each with its condition."""
+    found = []
+    for k, reader in enumerate(readers, start=1):
+        draw = np.random.default_rng([settings.seed, k])
+        first = set(draw.permutation(codes)[: len(codes) // 2].tolist()) if told else set()
+        for session in (1, 2) if told else (1,):
+            order = codes if ordered else draw.permutation(codes).tolist()
+            conditions = [
+                WITH_TOOL if told and (code in first) == (session == 1) else ALONE for code in order
+            ]
+            found.append(
+                {
+                    "reader": reader,
+                    "session": session,
+                    "cases": [list(pair) for pair in zip(order, conditions, strict=True)],
+                }
+            )
+    return found
+
+
+def _plan(
+    key: JsonObject, session: JsonObject, readable: set[str], told: dict[str, dict[str, float]]
+) -> JsonObject:
+    """Return what one page knows: cases by code, and the tool only where this session shows it."""
+    return {
+        "format": FORMAT,
+        "study": key["study"],
+        "reader": session["reader"],
+        "session": session["session"],
+        "scale": key["scale"],
+        "wash_out": key["wash_out"],
+        "cases": [
+            {
+                "code": code,
+                "condition": condition,
+                "rois": key["cases"][code]["rois"],
+                "tool": told[code] if condition == WITH_TOOL else None,
+            }
+            for code, condition in session["cases"]
+            if code in readable
+        ],
+    }
+
+
+def _write_cases(out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str]) -> dict[str, str]:
+    """Write every case's images; return by code what could not be read, and why."""
+    lost = {}
+    for ref in refs:
+        code = codes[ref.study_id]
+        try:
+            study = read_study_of(ref)
+        except CadError as error:
+            lost[code] = f"{ref.study_id}: {error.problem}"
+            continue
+        shown = snapshot(study, _images_only(study))
+        meta = json.loads(str(shown.pop("meta")))
+        regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
+        write_case(_case(out, code), code, oriented(shown, meta), regions)
+    return lost
+
+
+def _case(out: Path, code: str) -> Path:
+    return out / "cases" / f"{code}.js"
+
+
+def _images_only(study: Study) -> StudyFeatures:
+    """Return what a reader sees: the images, and how strongly each voxel enhances at its peak."""
+    nothing = StudyFeatures(pd.DataFrame({"roi_id": pd.Series(dtype=str)}))
+    if study.dce is None or study.roi_map is None:
+        return nothing
+    frames = study.dce.frames
+    inside = resample_mask(
+        study.roi_map.with_array(study.roi_map.array > 0), study.dce.grid
+    ).array.astype(bool)
+    if not inside.any():
+        return nothing
+    try:
+        bolus = find_bolus(study.dce.times, frames[:, inside].mean(axis=1))
+    except CadError:  # no bolus is seen: nothing enhances
+        return nothing
+    before = frames[: bolus.n_baseline].mean(axis=0, dtype=np.float32)
+    gain = frames.max(axis=0) / np.where(before > 0, before, np.inf) - (before > 0)
+    nothing.maps[ENHANCEMENT] = study.dce.grid.with_array(gain.astype(np.float32))
+    return nothing
+
+
+def _refuse_another(path: Path, study: str) -> None:
+    if not path.exists():
+        return
+    try:
+        same = json.loads(path.read_text(encoding="utf-8"))["study"] == study
+    except (ValueError, KeyError, TypeError):
+        same = False
+    if not same:
+        raise CadError(
+            "the folder holds another reader study, whose exports need its key",
+            file=path,
+            hint="name another folder",
+        )
