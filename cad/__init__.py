@@ -1,3 +1,40 @@
-"""Probability of malignancy for regions of interest in prostate multiparametric MRI."""
+"""Probability of malignancy for regions of interest in prostate multiparametric MRI.
+
+The public names are loaded when they are first asked for, so that a command starts at once:
+``read_cohort, measure, consensus, validate, save_model, load_model, predict`` and their types,
+``CadError``, and the modules ``plot, learners, evaluation``.
+"""
 
 __version__ = "0.1.0"
+
+_MODULES = ("plot", "learners", "evaluation")
+_NAMES = (
+    "Belief",
+    "Bundle",
+    "CadError",
+    "Cohort",
+    "Table",
+    "Validation",
+    "consensus",
+    "load_model",
+    "measure",
+    "predict",
+    "read_cohort",
+    "save_model",
+    "validate",
+)
+__all__ = [*_NAMES, *_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"cad.{name}")
+    if name in _NAMES:
+        return getattr(import_module("cad.api"), name)
+    raise AttributeError(f"module 'cad' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -56,6 +56,19 @@ class CadError(Exception):
         )
 
 
+def refused(error: OSError) -> CadError:
+    """Return what the system refused, as an error that names the file."""
+    return CadError(str(error.strerror or error), file=error.filename or "")
+
+
+def install(extra: str) -> str:
+    """Return the commands that install an extra, for a hint.
+
+    The distribution is ``prostate-cad``: on the package index ``cad`` is another project.
+    """
+    return f"pip install 'prostate-cad[{extra}]', or in a checkout uv sync --extra {extra}"
+
+
 def _rebuild(
     kind: type[CadError], problem: str, hint: str, file: str, patient: str, roi: str
 ) -> CadError:

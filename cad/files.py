@@ -1,11 +1,16 @@
-"""Write files that are whole or absent, as text, JSON or tables with the same bytes every time."""
+"""Write files that are whole or absent, as text, JSON or tables with the same bytes every time.
+
+Text that came from elsewhere is made harmless here for what opens it next: :func:`plain` for a
+terminal, :func:`harmless` for a spreadsheet, with :func:`as_given` to read it back unchanged.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from io import BytesIO
 from pathlib import Path
@@ -17,9 +22,14 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 JsonObject = dict[str, Any]
 """Content of a JSON file, or what becomes one: where types end."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line separators, and what turns the direction of writing around."""
+# A cell that a spreadsheet takes as a formula, also behind blanks; numbers are none.
+_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+_NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
     The content goes to a temporary file in the same folder, is flushed to the disk and renamed;
@@ -31,6 +41,8 @@ def write_atomic(path: Path, content: bytes) -> None:
         The file; its folder is made when absent.
     content : bytes
         Everything that the file shall hold.
+    mode : int
+        Who may do what with it, before the user's mask.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=PART_SUFFIX)
@@ -42,7 +54,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         # mkstemp files are private; results are as readable as any file of this user.
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
+        os.chmod(name, mode & ~umask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -79,7 +91,51 @@ def parquet_bytes(table: pd.DataFrame) -> bytes:
     return stream.getvalue()
 
 
+def harmless(cell: Any) -> Any:
+    """Return a table's cell as no spreadsheet executes it: with an apostrophe before a formula.
+
+    ``=``, ``+``, ``-`` and ``@`` begin one, also behind blanks or a tab; a number is left as it is.
+    """
+    if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
+        return f"'{cell}"
+    return cell
+
+
+def as_given(cell: Any) -> Any:
+    """Return what :func:`harmless` was given."""
+    return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
+
+
+def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
+    """Return a table with its cells changed; columns in which no cell changes stay as they are."""
+    import pandas as pd
+
+    changed = {}
+    for name in table.columns:
+        column = table[name]
+        if column.dtype.kind not in "biufc":  # numbers are no text
+            cells = [change(cell) for cell in column]
+            if any(new is not old for new, old in zip(cells, column, strict=True)):
+                changed[name] = pd.Series(cells, column.index, column.dtype)
+    return table.assign(**changed)
+
+
+def plain(text: str) -> str:
+    """Return text fit for a terminal: lines stay, every other control character is spelt out."""
+    return CONTROL.sub(
+        lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text
+    )
+
+
+def _plain_cell(cell: Any) -> Any:
+    return plain(cell) if isinstance(cell, str) and CONTROL.search(cell) else cell
+
+
 def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Write a table as CSV with exactly these columns; floats read back to the same bits."""
-    text = table.reindex(columns=list(columns)).to_csv(index=False, lineterminator="\n")
-    write_atomic(path, text.encode())
+    """Write a table as CSV with exactly these columns; floats read back to the same bits.
+
+    Cells of text are :func:`plain` and :func:`harmless`; the readers of :mod:`cad.reading` undo
+        the latter.
+    """
+    own = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
+    write_atomic(path, own.to_csv(index=False, lineterminator="\n").encode())

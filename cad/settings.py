@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cad.errors import CadError
+from cad.reading import MAX_YAML, check_depth, read_bytes, reading
 
 
 class Section(BaseModel):
@@ -43,6 +44,10 @@ class ImageSettings(Section):
         None, description="T2 is interpolated to this spacing, mm along x, y, z (0 keeps the axis)"
     )
     spacing_adc: tuple[float, float, float] | None = Field(None, description="the same for ADC")
+    interpolation: Literal["linear", "cubic"] = Field(
+        "linear", description="between voxel centres, or by cubic splines"
+    )
+    whole_numbers: bool = Field(False, description="round what is interpolated (IBSI, for CT)")
     registration: Literal["none", "rigid"] = Field(
         "none", description="align ADC and DCE to T2 by rigid mutual information"
     )
@@ -54,14 +59,18 @@ class PerfusionSettings(Section):
     t1: Literal["vfa", "fixed", "auto"] = Field(
         "auto", description="tissue T1 from flip angles, fixed, or flip angles where there are any"
     )
-    t1_tissue: float = Field(1.6, gt=0, description="fixed tissue T1, seconds (prostate, 3 T)")
-    t1_blood: float = Field(1.664, gt=0, description="blood T1, seconds (3 T)")
+    t1_tissue: float | None = Field(
+        None, gt=0, description="fixed tissue T1, seconds; null: prostate, 3 T 1.6, 1.5 T 1.317"
+    )
+    t1_blood: float | None = Field(
+        None, gt=0, description="blood T1, seconds; null: 3 T 1.664, 1.5 T 1.441"
+    )
     relaxivity: float = Field(4.5, gt=0, description="contrast agent r1, 1/(s mM)")
     haematocrit: float = Field(0.42, ge=0, lt=1, description="haematocrit, 0 to 1")
     arterial_input: Literal["parker", "measured", "auto"] = Field(
         "auto", description="population input, vessel mask, or the mask where there is one"
     )
-    models: tuple[Literal["tofts", "extended_tofts", "brix"], ...] = Field(
+    models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = Field(
         ("tofts", "extended_tofts", "brix"), description="kinetic models to fit"
     )
     refine: bool = Field(False, description="non-linear refinement after the linear estimate")
@@ -77,8 +86,13 @@ class TextureSettings(Section):
         description="re-segmentation: values outside do not count, and bins of fixed width begin "
         "at its lower bound (IBSI)",
     )
+    outliers: float | None = Field(
+        None, gt=0, description="nor do values beyond so many standard deviations of the region"
+    )
     distance: int = Field(1, ge=1, description="co-occurrence distance, voxels (Chebyshev)")
-    dimension: Literal["2D", "3D"] = Field("3D", description="4 directions a slice, or 13")
+    dimension: Literal["slice", "2D", "3D"] = Field(
+        "3D", description="4 directions, averaged over slices or with slices merged, or 13"
+    )
     aggregation: Literal["merged", "averaged"] = Field(
         "merged", description="one merged matrix, or features averaged over directions"
     )
@@ -121,8 +135,11 @@ class FeatureSettings(Section):
         False,
         description="also measure what grows with the number of voxels, and so tells size",
     )
-    radiomics: tuple[Literal["shape", "glrlm", "glszm", "gldm", "ngtdm"], ...] = Field(
-        (), description="further classes through pyradiomics (extra 'radiomics')"
+    radiomics: tuple[
+        Literal["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"], ...
+    ] = Field((), description="further classes through pyradiomics (extra 'radiomics')")
+    partial_voxels: Literal["share", "half"] = Field(
+        "share", description="they count by their share, or whole from one half on (IBSI)"
     )
     exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
     texture: TextureSettings = TextureSettings()
@@ -137,9 +154,10 @@ class LabelSettings(Section):
     readers: Literal["all", "expert"] | tuple[str, ...] = Field(
         "all", description="whose scores count: all, the declared expert, or named readers"
     )
-    consensus: Literal["mean", "pooled"] = Field(
+    consensus: Literal["mean", "pooled", "graded"] = Field(
         "mean",
-        description="p of several readers: their mean, or pooled by skill on training histology",
+        description="p of several readers: their mean; pooled by skill on training histology; or "
+        "the expected grade of a graded latent model, which needs no histology",
     )
     eta: Literal["adaptive"] | float = Field(
         "adaptive", description="disagreement: standard deviation over readers, or one constant"
@@ -177,6 +195,11 @@ class LearnerSettings(Section):
 
     name: str = Field("ProbabilisticSVC", description="class in cad.learners")
     params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
+    scaling: Literal["standard", "rank"] = Field(
+        "standard",
+        description="before the learner, inside every fold: mean 0 and variance 1 as measured, or "
+        "of each feature's rank among the training regions, which no outlier can stretch",
+    )
     selection: Literal["none", "t-test", "mutual-information", "mrmr", "stability"] = Field(
         "none", description="feature selection inside every fold"
     )
@@ -283,11 +306,11 @@ def read_settings(kind: type[T], path: Path) -> T:
     """
     if not path.is_file():
         raise CadError("no such settings file", file=path)
-    try:
+    with reading(path, "not valid YAML"):
+        text = read_bytes(path, MAX_YAML).decode("utf-8-sig")
         # _Plain is a SafeLoader, which the linters cannot see.
-        content = yaml.load(path.read_text(encoding="utf-8"), _Plain)  # nosec B506  # noqa: S506
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CadError(f"not valid YAML: {error}", file=path) from error
+        content = yaml.load(text, _Plain)  # nosec B506  # noqa: S506
+        check_depth(content)
     if not isinstance(content, dict):
         raise CadError("settings are a mapping of keys to values", file=path)
     return parse_settings(kind, content, path)
@@ -295,10 +318,11 @@ def read_settings(kind: type[T], path: Path) -> T:
 
 def parse_settings(kind: type[T], content: dict[str, Any], file: object = "") -> T:
     """Make typed settings from a mapping; errors as in :func:`read_settings`."""
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise CadError("; ".join(_explain(kind, e) for e in error.errors()), file=file) from error
+    with reading(file, "not valid settings"):
+        try:
+            return kind.model_validate(content)
+        except ValidationError as error:
+            raise CadError("; ".join(_explain(kind, e) for e in error.errors())) from error
 
 
 def _explain(kind: type[Section], error: Any) -> str:
@@ -329,55 +353,3 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in get_args(annotation):
         yield from _sections(inner)
-
-
-def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the rows of a Markdown table: every key with its path, type, default and meaning."""
-    rows = []
-    for name, field in kind.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            rows += settings_table(field.annotation, f"{key}.")
-            continue
-        values = str(field.annotation).replace("typing.", "").replace("|", "or")
-        if isinstance(field.annotation, type):
-            values = field.annotation.__name__
-        default = (
-            "required"
-            if field.is_required()
-            else f"`{field.get_default(call_default_factory=True)!r}`"
-        )
-        rows.append(f"| `{key}` | {values} | {default} | {field.description} |")
-    return rows
-
-
-def settings_page() -> str:
-    """Return ``docs/settings.md``: every settings key, generated from the types."""
-    head = "| key | values | default | meaning |\n|---|---|---|---|"
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "Generated from `cad/settings.py`: `uv run python -m cad.settings > docs/settings.md`.",
-            "What is not written in a file takes the default. Unknown keys are refused.",
-            "",
-            "## A pipeline (`pipelines/*.yaml`)",
-            "",
-            head,
-            *settings_table(PipelineSettings),
-            "",
-            "## A site's costs (`configs/decision/*.yaml`)",
-            "",
-            "For `cad predict --decision FILE`; only their ratios count. A region is called benign "
-            "below P₋ = R_n / (C_p − R_p + R_n), malignant above P₊ = (C_n − R_n) / (C_n − R_n + "
-            "R_p), and referred between.",
-            "",
-            head,
-            *settings_table(DecisionSettings),
-            "",
-        ]
-    )
-
-
-if __name__ == "__main__":
-    print(settings_page(), end="")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from cad.cohort.sectors import SECTOR_NAMES
 from cad.errors import CadError
 from cad.labels.scales import check_score
 
@@ -37,6 +38,7 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
+    sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
     label = rois["label"]
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
@@ -54,6 +56,13 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
         (
             rois["zone"].notna() & ~rois["zone"].isin(ZONES),
             lambda row: f"zone {row['zone']!r} is none of {' '.join(ZONES)} n/a",
+        ),
+        (
+            sector.notna() & ~sector.isin(SECTOR_NAMES),
+            lambda row: (
+                f"sector {row['sector']!r} is no side, level and sector of PI-RADS v2.1, "
+                "as 'left mid PZpl'"
+            ),
         ),
         (
             rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),

@@ -7,6 +7,8 @@ excludes that patient and is kept in :attr:`Cohort.problems`; a problem of the w
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -19,8 +21,10 @@ import pandas as pd
 
 from cad.cohort.rules import check_participants, check_rois, check_scores
 from cad.errors import CadError
-from cad.files import write_atomic
+from cad.files import CONTROL, each_cell, harmless, write_atomic
+from cad.folders import pending, settle
 from cad.labels.scales import check_score
+from cad.reading import read_frame, read_json, reading
 
 MISSING = "n/a"
 SIMULATOR = "cad simulate"
@@ -32,11 +36,13 @@ _COLUMNS = {
     "rois.tsv": _ROI_COLUMNS,
     "scores.tsv": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
+_TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
-# BIDS has no datatype for dynamic MRI and no region tables; its validator must skip them.
+# BIDS has no datatype for dynamic MRI, no region tables and no image of "high" b; its validator
+# must skip them. A pattern that ends in a slash does not skip a folder it knows no name for.
 _BIDSIGNORE = (
-    "*/perf/\n*/masks/\n*/ses-*/perf/\n*/ses-*/masks/\nrois.tsv\nscores.tsv\nreaders.tsv\n"
+    "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
 
 
@@ -98,6 +104,8 @@ class Cohort:
         One for every broken rule that concerns a single patient.
     simulated : bool
         Whether the patients are simulated.
+    digest : str
+        SHA-256 of the tables, and of the site's ranges, as they were read.
     """
 
     root: Path
@@ -107,6 +115,7 @@ class Cohort:
     scores: pd.DataFrame
     problems: list[CadError] = field(default_factory=list)
     simulated: bool = False
+    digest: str = ""
 
     def studies(self) -> list[StudyRef]:
         """Return the studies of patients without problems, in the order of ``participants.tsv``."""
@@ -154,10 +163,34 @@ def read_cohort(root: Path) -> Cohort:
     ------
     CadError
         When a table is missing, unreadable, lacks a column, or a rule is broken that no single
-        patient can be blamed for.
+        patient can be blamed for; when an import changes the tables again and again meanwhile.
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
+    for _ in range(_TRIES):
+        settle(root)
+        before = _digest(root)
+        try:
+            cohort = _read_once(root)
+        except CadError:
+            if not pending(root) and _digest(root) == before:
+                raise
+            continue
+        if not pending(root) and _digest(root) == before:
+            return replace(cohort, digest=before)
+    raise CadError(
+        "the tables change while they are read", file=root, hint="wait until the import has ended"
+    )
+
+
+def _digest(root: Path) -> str:
+    """Return what tells the tables of one commit from those of another."""
+    files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
+    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _read_once(root: Path) -> Cohort:
     simulated = is_simulated(root)
     participants = _read(root, "participants.tsv")
     readers = _typed_readers(root, _read(root, "readers.tsv"))
@@ -195,7 +228,8 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
                 hint="for example sub-0001/1/r1=4",
             )
         patient, roi, reader, score = found.groups()
-        check_score("likert5", float(score))
+        with reading("", f"score {score!r} is no number"):
+            check_score("likert5", float(score))
         known = (cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)
         if not known.any():
             raise CadError("the region is not in the cohort", patient=patient, roi=roi)
@@ -240,7 +274,10 @@ def write_tables(
         "scores.tsv": scores,
     }
     for filename, table in tables.items():
-        text = table.to_csv(sep="\t", index=False, na_rep=MISSING, lineterminator="\n")
+        own = each_cell(table, harmless)
+        text = own.to_csv(
+            sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
+        )
         write_atomic(root / filename, text.encode())
 
 
@@ -252,37 +289,26 @@ def is_simulated(root: Path) -> bool:
     CadError
         When the description is missing or no JSON object.
     """
-    made = _read_description(root).get("GeneratedBy")
-    return isinstance(made, list) and {"Name": SIMULATOR} in made
-
-
-def _read_description(root: Path) -> dict[str, object]:
     path = root / "dataset_description.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        made = read_json(path).get("GeneratedBy")
     except FileNotFoundError:
         raise CadError(
             "not a cohort folder: dataset_description.json is missing",
             file=path,
             hint="make one with `cad import` or `cad simulate`",
         ) from None
-    except ValueError as error:
-        raise CadError(f"not valid JSON: {error}", file=path) from error
-    if not isinstance(content, dict):
-        raise CadError("a dataset description is a JSON object", file=path)
-    return content
+    return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
 def _read(root: Path, filename: str) -> pd.DataFrame:
     path = root / filename
     if not path.is_file():
         raise CadError(f"the cohort has no {filename}", file=path)
-    try:
-        table = pd.read_csv(
-            path, sep="\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
-        )
-    except (ValueError, UnicodeDecodeError) as error:
-        raise CadError(f"not a tab-separated table: {error}", file=path) from error
+    table = read_frame(
+        path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
+    )
+    _refuse_control_characters(table, path)
     absent = [column for column in _COLUMNS[filename] if column not in table.columns]
     if absent:
         raise CadError(
@@ -296,6 +322,18 @@ def _read(root: Path, filename: str) -> pd.DataFrame:
             line = int(table[key].isna().to_numpy().argmax()) + 2
             raise CadError(f"line {line} has no {key}", file=path)
     return table
+
+
+def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
+    """Refuse cells that would act on a terminal, or end a line of a table."""
+    for column in table.columns:
+        for line, cell in enumerate(table[column], start=2):
+            if isinstance(cell, str) and CONTROL.search(cell):
+                raise CadError(
+                    f"line {line} has a control character in {column}",
+                    file=path,
+                    hint="write the cell without it",
+                )
 
 
 def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from cad import __version__
-from cad.errors import CadError
+from cad.errors import CadError, install
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import Done, Fault, Worker
 
@@ -27,7 +27,7 @@ def client_of(address: str) -> Iterator[Any]:
     except ImportError as error:
         raise CadError(
             "--scheduler needs the extra 'cluster', which is not installed",
-            hint="uv sync --extra cluster, or pip install 'cad[cluster]'",
+            hint=install("cluster"),
         ) from error
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=True)

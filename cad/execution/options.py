@@ -12,7 +12,7 @@ class ExecutionOptions:
     Parameters
     ----------
     jobs : int
-        Processes on this machine.
+        Processes on this machine; 0 does the work in this one, where nothing limits it.
     scheduler : str or None
         Address of a Dask scheduler, used instead of processes here.
     resume : bool
@@ -20,7 +20,7 @@ class ExecutionOptions:
     retry_failed : bool
         Try studies again that failed with unchanged input.
     time_limit : float
-        Seconds allowed for one study.
+        Seconds of processor time that one study may use, and seconds that it may wait.
     memory_limit : float
         Gigabytes that one study may ask for.
     progress : bool
@@ -34,3 +34,7 @@ class ExecutionOptions:
     time_limit: float = 600.0
     memory_limit: float = 8.0
     progress: bool = False
+
+
+HERE = ExecutionOptions(jobs=0)
+"""In this process, unsupervised: for a notebook."""

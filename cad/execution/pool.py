@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from cad.errors import CadError
 from cad.execution.cluster import CONNECT_SECONDS, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
-from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker
+from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker, attempt
 
+Returned = TypeVar("Returned")
 _NO_MORE: Any = object()
 
 
@@ -41,9 +43,61 @@ def each(
     CadError
         When no worker can be started, or no scheduler answers.
     """
+    if options.jobs == 0:
+        return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _here(function, tasks, options)
     return on_cluster(function, tasks, options)
+
+
+class Caller:
+    """Call functions one after the other in a process of its own, with its limits.
+
+    What a call cannot survive ends that process and costs that call only.
+    """
+
+    def __init__(self, options: ExecutionOptions) -> None:
+        self.options = options
+        self._worker: Worker | None = None
+
+    def __enter__(self) -> Caller:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __call__(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
+        """Return what the function returns, or raise the CadError or OSError that it raises.
+
+        Raises
+        ------
+        CadError
+            Also when it takes too long or too much memory, or its process ends under it.
+        """
+        if self.options.jobs == 0:
+            return function(*arguments)
+        self._worker = self._worker or Worker(_called, self.options)
+        done = self._worker.do((function, arguments))
+        if self._worker.busy:  # it is gone; the next call starts another
+            self._close()
+        if done.fault is not None:
+            raise CadError(done.fault.reason, hint=done.fault.hint)
+        if isinstance(done.result, CadError | OSError):
+            raise done.result
+        return cast(Returned, done.result)
+
+    def _close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
+
+
+def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, arguments = task
+    try:
+        return function(*arguments)
+    except (CadError, OSError) as error:
+        return error
 
 
 @contextmanager
@@ -94,7 +148,7 @@ def _here(
             for worker in list(workers):
                 if worker.connection in answered:
                     done = worker.take()
-                elif worker.deadline <= now:
+                elif worker.deadline <= now and worker.late():
                     done = worker.stop()
                 else:
                     continue

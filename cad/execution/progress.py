@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from cad.execution.options import ExecutionOptions
 from cad.execution.task import StudyOutcome
+from cad.files import plain
 
 Tell = Callable[[StudyOutcome], None]
 _PLAIN_SECONDS = 10.0
@@ -33,7 +34,8 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
         failed += outcome.status == "failed"
         count, per_second, now = rate.after_one_more()
         if outcome.status == "failed":
-            print(f"failed: {outcome.study_id}: {outcome.failures[0].reason}", file=sys.stderr)
+            reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
+            print(reason, file=sys.stderr)
         if now - last >= _PLAIN_SECONDS or count == pending:
             print(
                 f"{count} of {pending} studies, {failed} failed, {per_second:.2f} a second, "

@@ -16,12 +16,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
 from cad.files import write_atomic
+from cad.reading import parse_json, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 
@@ -180,17 +182,18 @@ def _remembered(path: Path) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
     with suppress(FileNotFoundError), path.open("rb") as stream:
         for text in stream:
-            try:
-                line = json.loads(text)
+            with suppress(CadError), reading(path, "a torn line"):
+                line = parse_json(text)
+                failures = [Failure(**failure) for failure in line["failures"]]
+                if line["status"] == "failed" and not failures:
+                    continue
                 known[str(line["study"])] = _Known(
                     str(line["status"]),
                     str(line["key"]),
                     str(line["fingerprint"]),
                     list(line["result"]),
-                    [Failure(**failure) for failure in line["failures"]],
+                    failures,
                 )
-            except (ValueError, KeyError, TypeError):
-                continue
     return known
 
 
@@ -201,8 +204,8 @@ def _compact(path: Path, wanted: set[str]) -> None:
         return
     last: dict[str, bytes] = {}
     for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
-            last[json.loads(line)["study"]] = line
+        with suppress(CadError), reading(path, "a torn line"):
+            last[str(parse_json(line)["study"])] = line
     write_atomic(path, b"".join(line for study, line in last.items() if study in wanted))
 
 

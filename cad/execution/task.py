@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
 
 # Raised whenever measured numbers change meaning, so that results of older code are recomputed.
-RESULT_VERSION = 3
+RESULT_VERSION = 5
 FAILED_BEFORE = "failed before with the same input; --retry-failed tries again"
 
 
@@ -87,6 +88,8 @@ class StudyOutcome:
 def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
     """Return files of a study by their path in its folder, sorted; other sessions are left out.
 
+    Pipes, sockets and devices are no files: opening one may never end.
+
     Raises
     ------
     OSError
@@ -101,9 +104,9 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
                     continue
                 if entry.is_dir():
                     folders.append(Path(entry.path))
-                else:
+                elif stat.S_ISREG((status := entry.stat()).st_mode):
                     name = os.path.relpath(entry.path, folder).replace(os.sep, "/")
-                    found.append((name, entry.stat()))
+                    found.append((name, status))
     return sorted(found, key=lambda item: item[0])
 
 
@@ -129,7 +132,7 @@ def fingerprint(ref: StudyRef, settings: str) -> str:
     It is enough to say "same". A file that changed without its size and time changing is not
     seen; ``--no-resume`` is.
     """
-    files = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in study_files(ref.folder)]
+    files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
     text = settings + _rois_text(ref) + json.dumps(files)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,6 +1,8 @@
 """A process that does one task at a time, with limits of time and memory.
 
-A task that hangs or takes its process down is known by name and costs no other task.
+A task that hangs or takes its process down is known by name and costs no other task. Its processor
+time and its waiting (for a disk, or for ever) are limited apart; what it waits for a processor that
+others use counts for neither, so that a busy machine does not turn slow into failed.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ THREAD_VARIABLES = (
     "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
 )
 _START_SECONDS = 300.0
+_STARTS = 5
+# Where the system does not tell how long a process has had no processor, this share of all time.
+_UNKNOWN_SHARE = 0.9
 _SERVE = "from cad.execution.worker import serve; serve()"
 
 
@@ -78,6 +83,12 @@ class Worker:
     """Keep a process that does one task at a time, and see its end."""
 
     def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
+        self.function, self.time_limit = function, options.time_limit
+        self.options, self.starts = options, 0
+        self._start()
+
+    def _start(self) -> None:
+        self.starts += 1
         self.connection, theirs = Pipe()
         path = os.pathsep.join(entry for entry in sys.path if entry)
         # Fixed arguments, and no user's string among them.
@@ -89,19 +100,33 @@ class Worker:
             env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": path},
         )
         theirs.close()
-        self.function, self.time_limit = function, options.time_limit
         self.task: Any = None
         self.ready = self.busy = False
-        self.since, self.deadline = time.monotonic(), time.monotonic() + _START_SECONDS
-        self.connection.send((function, options.memory_limit))
+        self._expect(max(_START_SECONDS, self.time_limit))
+        with suppress(BrokenPipeError):  # it has died since; take() will say so
+            self.connection.send((self.function, self.options))
 
     def give(self, task: Any) -> None:
         """Start a task."""
         self.task, self.busy = task, True
-        self.since = time.monotonic()
-        self.deadline = self.since + self.time_limit
+        self._expect(self.time_limit)
         with suppress(BrokenPipeError):  # it has died since; take() will say so
             self.connection.send(task)
+
+    def _expect(self, patience: float) -> None:
+        self.since, self.patience = time.monotonic(), patience
+        self.before = busy_seconds(self.process.pid)
+        self.deadline = self.since + patience
+
+    def late(self) -> bool:
+        """Tell at the deadline whether the process only waits; else it is given what is left."""
+        now = time.monotonic()
+        busy = busy_seconds(self.process.pid)
+        if busy is None or self.before is None:
+            busy, self.before = _UNKNOWN_SHARE * (now - self.since), 0.0
+        left = self.patience - (now - self.since - (busy - self.before))
+        self.deadline = now + left
+        return left <= 0
 
     def take(self) -> Done[Any, Any] | None:
         """Receive what there is; None when it only says that the process is ready.
@@ -112,7 +137,12 @@ class Worker:
             answer = self.connection.recv()
         except (EOFError, OSError):
             self.process.wait()
-            return self._lost(_death(self.process.returncode))
+            code = self.process.returncode
+            if not self.ready and code == -signal.SIGKILL and self.starts < _STARTS:
+                self.close()  # killed from outside, before it had anything to do
+                self._start()
+                return None
+            return self._lost(_death(code, self.time_limit))
         if not self.ready:
             self.ready = True
             return None
@@ -121,12 +151,12 @@ class Worker:
         return Done(self.task, result, fault, seconds, peak)
 
     def stop(self) -> Done[Any, Any]:
-        """End a task that took too long, and its process."""
+        """End a task that waits too long, and its process."""
         self.close()
         return self._lost(
             Fault(
-                f"took longer than the time limit of {self.time_limit:g} s",
-                "look at the study, or raise --time-limit and use --retry-failed",
+                f"waited longer than the time limit of {self.patience:g} s",
+                "look at its files and their disk, or raise --time-limit and use --retry-failed",
             )
         )
 
@@ -141,16 +171,18 @@ class Worker:
     def do(self, task: Any) -> Done[Any, Any]:
         """Do one task from beginning to end, waiting for it."""
         while not self.ready:
-            if not self.connection.poll(_START_SECONDS):
-                return self.stop()
-            self.take()
+            self._answer()
         self.give(task)
-        if not self.connection.poll(self.time_limit):
-            return self.stop()
-        done = self.take()
+        done = self._answer()
         if done is None:
             raise CadError("a worker process answered out of turn")
         return done
+
+    def _answer(self) -> Done[Any, Any] | None:
+        while not self.connection.poll(max(self.deadline - time.monotonic(), 0.0)):
+            if self.late():
+                return self.stop()
+        return self.take()
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -161,8 +193,27 @@ class Worker:
             self.process.stdin.close()
 
 
-def _death(code: int) -> Fault:
+def busy_seconds(pid: int) -> float | None:
+    """Return how long a process has had a processor, or had to wait for one that others used.
+
+    Linux tells both of its first thread, and the former of all; None on other systems.
+    """
+    try:
+        used, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+        ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except (OSError, ValueError):
+        return None
+    every = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return max(int(used) / 1e9, every) + int(queued) / 1e9
+
+
+def _death(code: int, time_limit: float) -> Fault:
     """Put an exit code in words."""
+    if code == -signal.SIGPROF:
+        return Fault(
+            f"took longer than the time limit of {time_limit:g} s of processor time",
+            "look at the study, or raise --time-limit and use --retry-failed",
+        )
     if code != -signal.SIGKILL:
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return Fault(
@@ -180,8 +231,9 @@ def serve() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
-    function, memory_limit = connection.recv()
-    ceiling = int(memory_limit * 1e9)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
+    function, options = connection.recv()
+    ceiling = int(options.memory_limit * 1e9)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
@@ -192,12 +244,16 @@ def serve() -> None:
             task = connection.recv()
         except EOFError:
             return
-        connection.send(_attempt(function, task, memory_limit))
+        signal.setitimer(signal.ITIMER_PROF, options.time_limit)
+        answer = attempt(function, task, options.memory_limit)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        connection.send(answer)
 
 
-def _attempt(
+def attempt(
     function: Callable[[Any], Any], task: Any, memory_limit: float
 ) -> tuple[Any, Fault | None, float, float]:
+    """Return the function's result or a fault, seconds, and the peak of memory in megabytes."""
     _forget_peak()
     start = time.perf_counter()
     result, fault = None, None

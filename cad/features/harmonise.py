@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.errors import CadError
+from cad.errors import CadError, install
 
 _MIN_ROWS = 3
 
@@ -145,6 +145,6 @@ def _neuro_combat() -> Any:
     except ImportError as error:
         raise CadError(
             "site harmonisation needs the package neuroCombat, which is not installed",
-            hint="install the extra: pip install 'cad[harmonisation]', or harmonisation: none",
+            hint=f"{install('harmonisation')}; or set harmonisation: none",
         ) from error
     return neuroCombat

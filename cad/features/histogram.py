@@ -47,6 +47,9 @@ HISTOGRAM = (
 
 # Where summarise() puts what the histogram family shares with the statistics.
 _SHARED = np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, -1, 11, 12, 13, 14, 15, 16, 17])
+# A value this close below the edge of a grey level (in levels) lies on it: stored integers often
+# meet an edge exactly, and rounding must not decide, or a scanner's gain would move the texture.
+_TIE = 1e-4
 # More levels than this and a bin width was meant for another unit.
 MAX_LEVELS = 1024
 
@@ -155,14 +158,15 @@ def _discretise(
         top = 1
         for i in range(a, b):
             if bins == 0 and not np.isnan(anchor):
-                level = math.floor((values[i] - anchor) / width) + 1
+                level = math.floor((values[i] - anchor) / width + _TIE) + 1
             elif high == low:
                 level = 1
             elif bins > 0:
                 # The maximum itself would open a level bins + 1.
-                level = min(int(bins * (values[i] - low) / (high - low)) + 1, bins)
+                level = min(int(bins * (values[i] - low) / (high - low) + _TIE) + 1, bins)
             else:
-                level = int(math.floor(values[i] / width) - math.floor(low / width)) + 1
+                first = math.floor(low / width + _TIE)
+                level = int(math.floor(values[i] / width + _TIE) - first) + 1
             levels[i] = level
             top = max(top, level)
         n_levels[r] = top

@@ -15,7 +15,7 @@ from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
 from cad.imaging.modality import modality
-from cad.imaging.standardise import NyulScale, standardise_t2, t2_reference
+from cad.imaging.standardise import NyulScale, standardise_t2, stored_level, t2_reference
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PipelineSettings
@@ -40,8 +40,8 @@ class Prepared:
         What was assumed.
     perfusion : PerfusionMaps or None
         For ``dce``: what gives the regions' mean curves.
-    provenance : dict of str to str
-        How the values were made: T2's reference, source of T1, input, unit.
+    provenance : dict of str to str or float
+        How the values were made: T2's reference and level as stored, source of T1, input, unit.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Prepared:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     perfusion: PerfusionMaps | None = None
-    provenance: dict[str, str] = field(default_factory=dict)
+    provenance: dict[str, str | float] = field(default_factory=dict)
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
@@ -76,7 +76,7 @@ def compact(study: Study) -> Study:
     """Return the same study with its label map cut to the regions; masks are then made fast."""
     if study.roi_map is None or not (study.roi_map.array != 0).any():
         return study
-    return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 0)))
+    return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 1)))
 
 
 def prepare(
@@ -108,11 +108,15 @@ def prepare(
     """
     if name == "dce":
         return _prepare_dce(study, settings, needed)
+    made: dict[str, str | float] = {}
     if name == "t2w":
         whole = standardise_t2(study, settings.images, scale)
-        made = {"t2_reference": t2_reference(study, settings.images)}
+        made = {
+            "t2_reference": t2_reference(study, settings.images),
+            "t2w_level": stored_level(study, settings.images),
+        }
     else:
-        whole, made = grid_of(study, name), {}
+        whole = grid_of(study, name)
     return Prepared(name, crop_to(whole, needed), provenance=made)
 
 
@@ -194,7 +198,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         for name, volume in made.maps.items()
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }
-    said = {"t1_source": made.t1_source, "input": made.input_kind}
+    said: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
 
 

@@ -7,6 +7,7 @@ Regions of interest, perturbed copies of them and spheres around voxels all pass
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from cad.settings import FeatureSettings, TextureSettings
 
 # settings.texture (dimension, aggregation) -> IBSI's name
 _AGGREGATION = {
+    ("slice", "merged"): "2D_comb",
+    ("slice", "averaged"): "2D_avg",
     ("2D", "merged"): "2_5D_comb",
     ("2D", "averaged"): "2_5D_avg",
     ("3D", "merged"): "3D_comb",
@@ -45,12 +48,19 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
     return settings.texture_adc if modality == "adc" else settings.texture
 
 
-def resegmented(values: np.ndarray, texture: TextureSettings) -> np.ndarray:
-    """Replace values outside the re-segmentation range by NaN."""
-    if texture.range is None:
-        return values
-    low, high = texture.range
-    return np.where((values >= low) & (values <= high), values, np.nan)
+def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
+    """Replace values outside the re-segmentation range, and a region's outliers, by NaN."""
+    kept = np.isfinite(values)
+    if texture.range is not None:
+        kept &= (values >= texture.range[0]) & (values <= texture.range[1])
+    for first, last in pairwise(start) if texture.outliers else ():
+        # Of the region as drawn: range and outliers do not wait for each other (IBSI 2.5).
+        own = values[first:last]
+        known = own[np.isfinite(own)].astype(float)
+        if len(known):
+            reach = texture.outliers * known.std()
+            kept[first:last] &= np.abs(own - known.mean()) <= reach
+    return values if kept.all() else np.where(kept, values, np.nan)
 
 
 def measure(
@@ -96,12 +106,12 @@ def _measure_image(
     columns: dict[str, np.ndarray] = {}
     texture = texture_of(settings, name)
     core = regions.core()
-    values = resegmented(core.values(image), texture)
+    values = resegmented(core.values(image), core.start, texture)
     finite, start, kept = keep_finite(values, core.start)
     anchor = texture.range[0] if texture.range else None
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
     if "intensity" in families:
-        inside = resegmented(regions.values(image), texture)
+        inside = resegmented(regions.values(image), regions.start, texture)
         columns |= _statistics(f"{name}_intensity", inside, regions)
     if "histogram" in families:
         found = histogram_features(levels, start, n_levels)

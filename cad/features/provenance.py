@@ -32,6 +32,7 @@ _TITLES = {
     "input": "arterial input",
     "unit": "unit",
     "interpolation": "interpolation",
+    "level": "level as stored",
     "spacing": "voxel size in the slice, mm",
     "thickness": "slice distance, mm",
 }

@@ -13,14 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from cad.errors import CadError
+from cad.errors import CadError, install
 from cad.features.images import Prepared
 from cad.features.measure import texture_of
 from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings
 
-CLASSES = ("shape", "glrlm", "glszm", "gldm", "ngtdm")
+# Of these classes all but one feature is measured by the project itself.
+_SINGLE = {"total_energy": "TotalEnergy", "mcc": "MCC"}
+_COLUMN = {"total_energy": "firstorder_total_energy", "mcc": "glcm_mcc"}
 
 
 def check_radiomics(classes: tuple[str, ...]) -> None:
@@ -34,7 +36,7 @@ def check_radiomics(classes: tuple[str, ...]) -> None:
     if classes and importlib.util.find_spec("radiomics") is None:
         raise CadError(
             f"features.radiomics asks for {', '.join(classes)}, and pyradiomics is not installed",
-            hint="pip install 'cad[radiomics]', or leave features.radiomics empty",
+            hint=f"{install('radiomics')}; or leave features.radiomics empty",
         )
 
 
@@ -82,7 +84,7 @@ def radiomics_features(
 
 def _one(image: Volume, mask: Volume, settings: FeatureSettings, modality: str) -> dict[str, float]:
     import radiomics
-    from radiomics import gldm, glrlm, glszm, ngtdm, shape
+    from radiomics import firstorder, glcm, gldm, glrlm, glszm, ngtdm, shape
 
     radiomics.setVerbosity(logging.CRITICAL)
     classes: dict[str, Any] = {
@@ -91,12 +93,18 @@ def _one(image: Volume, mask: Volume, settings: FeatureSettings, modality: str) 
         "glszm": glszm.RadiomicsGLSZM,
         "gldm": gldm.RadiomicsGLDM,
         "ngtdm": ngtdm.RadiomicsNGTDM,
+        "total_energy": firstorder.RadiomicsFirstOrder,
+        "mcc": glcm.RadiomicsGLCM,
     }
     texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
     found: dict[str, float] = {}
     for name in settings.radiomics:
         measured = classes[name](image.to_sitk(), mask.to_sitk(), label=1, **bins)
+        if name in _SINGLE:
+            measured.enableFeatureByName(_SINGLE[name])
+            found[_COLUMN[name]] = float(measured.execute()[_SINGLE[name]])
+            continue
         measured.enableAllFeatures()
         for feature, value in measured.execute().items():
             found[f"{name}_{_snake(feature)}"] = float(value)

@@ -178,7 +178,9 @@ def counts_voxels(name: str) -> bool:
 
 def map_feature_stem(map_name: str) -> str:
     """Return the first part of the column names of a perfusion map."""
-    kinetic = map_name.startswith(("tofts_", "extended_tofts_", "brix_")) or map_name == "t1"
+    kinetic = (
+        map_name.startswith(("tofts_", "extended_tofts_", "brix_", "patlak_")) or map_name == "t1"
+    )
     return f"dce_{map_name}" if kinetic else f"dce_semi_{map_name}"
 
 

@@ -280,7 +280,7 @@ def _measure_copies(
     part = crop(grid, (z, y, x))
     shares = []
     for mask in masks:
-        drawn = fill(mask, part)
+        drawn = fill(mask, part, settings.features.partial_voxels == "half")
         shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
     needed = np.logical_or.reduce([share > 0 for share in shares])
     if not needed.any():

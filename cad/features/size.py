@@ -6,6 +6,8 @@ must not say it in disguise, see :data:`cad.features.registry.COUNTING`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy import ndimage
 from scipy.spatial.distance import pdist
@@ -13,7 +15,6 @@ from skimage.measure import marching_cubes, mesh_surface_area
 
 from cad.imaging.drawn import fill
 from cad.imaging.study import Study
-from cad.imaging.volume import Volume
 
 SIZE = ("volume", "mesh_volume", "surface", "diameter", "slices")
 POSITION = ("capsule_distance", "side", "back", "head")
@@ -40,25 +41,60 @@ def size_columns(study: Study, labels: list[int]) -> dict[str, np.ndarray]:
     if study.roi_map is None:
         return {}
     array, spacing = study.roi_map.array, np.array(study.roi_map.spacing[::-1])
+    gland, boxes = _gland(study), ndimage.find_objects(array)
     rows = []
     for label in labels:
-        inside = array == label
+        box = boxes[label - 1]
+        inside = array[box] == label
         volume, surface, diameter = _mesh(inside, spacing)
         count = int(inside.sum())
         slices = int(inside.any(axis=(1, 2)).sum())
         milli = count * float(np.prod(spacing)) / 1000.0
-        rows.append((milli, volume / 1000.0, surface, diameter, slices, *_position(study, inside)))
+        centre = np.argwhere(inside).mean(axis=0) + [part.start for part in box]
+        where = (np.nan,) * 4 if gland is None else gland.position(centre)
+        rows.append((milli, volume / 1000.0, surface, diameter, slices, *where))
     names = [*(f"size_{n}" for n in SIZE), *(f"position_{n}" for n in POSITION)]
     return dict(zip(names, np.array(rows, float).reshape(-1, len(names)).T, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
+class _Gland:
+    """Hold the gland's box on the label map's grid and the distance from its outline (mm) inside.
+
+    ``inward`` has a border of one voxel around the box; ``first`` and ``last`` are voxel indices.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+    inward: np.ndarray
+
+    def position(self, centre: np.ndarray) -> tuple[float, float, float, float]:
+        """Return distance from the capsule, side, back and head of a point (voxel indices)."""
+        z, y, x = (centre - self.first + 0.5) / (self.last - self.first + 1)
+        at = (centre - self.first + 1)[:, None]
+        # Outside of the box there is no gland: 0.
+        return float(ndimage.map_coordinates(self.inward, at, order=1)[0]), abs(2 * x - 1), y, z
+
+
+def _gland(study: Study) -> _Gland | None:
+    if study.roi_map is None or study.gland is None:
+        return None
+    inside = fill(study.gland, study.roi_map).share >= 0.5
+    if not inside.any():
+        return None
+    (box,) = ndimage.find_objects(inside.astype(np.uint8))
+    spacing = np.array(study.roi_map.spacing[::-1])
+    inward = ndimage.distance_transform_edt(np.pad(inside[box], 1), sampling=spacing)
+    first, last = (
+        np.array(ends) for ends in zip(*((p.start, p.stop - 1) for p in box), strict=True)
+    )
+    return _Gland(first, last, inward)
+
+
 def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:
     """Return volume (mm3), surface (mm2) and largest diameter (mm) of the mesh at one half."""
-    found = np.argwhere(inside)
-    low, high = found.min(axis=0), found.max(axis=0) + 1
-    box = inside[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
     points, faces, _, _ = marching_cubes(
-        np.pad(box, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
+        np.pad(inside, 1).astype(np.float32), 0.5, spacing=tuple(spacing)
     )
     a, b, c = (points[faces[:, i]].astype(float) for i in range(3))
     # Signed tetrahedra between the origin and every triangle.
@@ -66,23 +102,3 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     # Only points that are extreme along a row of their slice can be the ends of a diameter.
     thinned = np.unique(np.round(points, 6), axis=0)
     return volume, float(mesh_surface_area(points, faces)), float(pdist(thinned).max())
-
-
-def _position(study: Study, inside: np.ndarray) -> tuple[float, float, float, float]:
-    if study.roi_map is None or study.gland is None:
-        return (np.nan,) * 4
-    gland = fill(study.gland, study.roi_map).share >= 0.5
-    if not gland.any():
-        return (np.nan,) * 4
-    centre = np.argwhere(inside).mean(axis=0)
-    spacing = np.array(study.roi_map.spacing[::-1])
-    found = np.argwhere(gland)
-    low, high = found.min(axis=0) - 0.5, found.max(axis=0) + 0.5
-    z, y, x = (centre - low) / (high - low)
-    return _to_capsule(study.roi_map.with_array(gland), centre, spacing), abs(2 * x - 1), y, z
-
-
-def _to_capsule(gland: Volume, centre: np.ndarray, spacing: np.ndarray) -> float:
-    """Return the distance (mm) of a point in the gland from its outline; 0 outside."""
-    inward = ndimage.distance_transform_edt(np.pad(gland.array, 1), sampling=spacing)
-    return float(ndimage.map_coordinates(inward, (centre + 1)[:, None], order=1)[0])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
+from cad.features.place import axial_diameter, curve_type, gland_on, place_of
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.modality import MODALITIES
 from cad.imaging.registration import Registration
 from cad.imaging.registration_view import registration_view
-from cad.imaging.study import Study
+from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 
 MARGIN_MM = 20.0
@@ -22,6 +24,7 @@ MARGIN_SLICES = 2
 ENHANCEMENT = "dce_semi_relative_enhancement"
 KTRANS = "dce_tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
+ADC_WINDOW = [0.0, 3000.0]  # 1e-6 mm2/s: no tissue diffuses less than not at all, or like hot water
 
 
 def snapshot(
@@ -57,15 +60,21 @@ def snapshot(
     ]
     normal = np.asarray(grid.direction)[:, 2]
     first = float(np.dot(grid.origin, normal))
+    gland = gland_on(study)
     meta = {
         "study_id": study.study_id,
         "participant_id": study.participant_id,
-        "rois": [_describe(study, features, roi.roi_id, roi.label, labels) for roi in study.rois],
+        "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
+        "gland_ml": None if study.gland is None else _millilitres(study.gland),
+        "archive": _archive(study, grid),
         "notes": [*study.notes, *features.notes],
         "slice_numbers": _slice_numbers(study, grid),
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
-        "window": {name: _window(array, inside) for name, array in shown.items()},
+        "window": {
+            name: ADC_WINDOW if name == "adc" else _window(array, inside)
+            for name, array in shown.items()
+        },
     }
     return {
         **shown,
@@ -128,16 +137,12 @@ def _labels(study: Study, grid: Volume) -> np.ndarray:
 
 
 def _describe(
-    study: Study, features: StudyFeatures, roi_id: str, label: int, labels: np.ndarray
+    study: Study, features: StudyFeatures, roi: Roi, labels: np.ndarray, gland: Volume | None
 ) -> JsonObject:
-    index = np.argwhere(labels == min(label, 255))
+    index = np.argwhere(labels == min(roi.label, 255))
     centre = [int(v) for v in np.median(index, axis=0)] if len(index) else None
-    volume = None
-    if study.roi_map is not None:
-        voxel = float(np.prod(study.roi_map.spacing))
-        volume = round(float((study.roi_map.array == label).sum()) * voxel, 1)
     rows = features.rows
-    row = rows[rows["roi_id"] == roi_id]
+    row = rows[rows["roi_id"] == roi.roi_id]
     shown = {
         "adc_median": "adc_intensity_median",
         "ktrans_median": "dce_tofts_ktrans_median",
@@ -149,13 +154,60 @@ def _describe(
         for name, column in shown.items()
         if column in row and len(row) and np.isfinite(row[column].iloc[0])
     }
+    curve = features.curves.get(roi.roi_id)
     return {
-        "roi_id": roi_id,
-        "label": label,
+        "roi_id": roi.roi_id,
+        "label": roi.label,
         "centre_index": centre,
-        "volume_mm3": volume,
+        **_drawn(study, roi, gland),
+        "curve_type": None if curve is None else curve_type(curve.time, curve.signal),
         **{name: values.get(name) for name in shown},
     }
+
+
+def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
+    """Return volume, diameter and estimated place of a region as it was drawn."""
+    if study.roi_map is None:
+        return {"volume_mm3": None, "diameter_mm": None, "place": None}
+    inside = study.roi_map.array == roi.label
+    if not inside.any():
+        return {"volume_mm3": 0.0, "diameter_mm": None, "place": None}
+    place = None if gland is None else place_of(gland, inside, roi.zone)
+    return {
+        "volume_mm3": round(1000.0 * _millilitres(study.roi_map.with_array(inside)), 1),
+        "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
+        "place": None if place is None else asdict(place),
+    }
+
+
+def _millilitres(mask: Volume) -> float:
+    return float((mask.array != 0).sum()) * float(np.prod(mask.spacing)) / 1000.0
+
+
+def _archive(study: Study, grid: Volume) -> JsonObject:
+    """Return by modality the archive's series number, and its image at every shown slice.
+
+    An image number is None where the modality has no slice within half a slice of the shown one,
+    or the import kept no numbers.
+    """
+    middle = (np.array(grid.shape[:0:-1]) - 1) / 2
+    places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
+    found = {}
+    for name in ("t2w", "adc"):
+        protocol, image = study.protocols.get(name), study.grid(name)
+        if protocol is None or image is None or protocol.series_number is None:
+            continue
+        numbers = protocol.instance_numbers
+        depth = [float(image.patient_to_index(place)[2]) for place in places]
+        whole = len(numbers) == image.shape[0]
+        found[name] = {
+            "series": protocol.series_number,
+            "images": [
+                numbers[round(at)] if whole and -0.5 <= at <= len(numbers) - 0.5 else None
+                for at in depth
+            ],
+        }
+    return found
 
 
 def _slice_numbers(study: Study, grid: Volume) -> list[int]:
@@ -174,7 +226,8 @@ def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
         return [0.0, 1.0]
     low, high = np.percentile(values.astype(float), (1, 99))
     room = 0.25 * (high - low)
-    return [float(low - room), float(max(high + room, low + 1e-6))]
+    least = 0.0 if values.min() >= 0 else -np.inf  # no window below what the image can hold
+    return [float(max(low - room, least)), float(max(high + room, low + 1e-6))]
 
 
 def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:

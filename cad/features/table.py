@@ -140,11 +140,13 @@ def extract(
     result = StudyFeatures(
         _keys(study, []), absence_notes([name for name in absent if modality(name).optional])
     )
-    drawn = _drawn(work, names, result.failures)
+    half = settings.features.partial_voxels == "half"
+    drawn = _drawn(work, names, half, result.failures)
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
     result.provenance = pd.DataFrame(index=result.rows.index)
-    columns = _region_columns(work, kept, settings)
+    # On the whole label map: the gland reaches beyond the regions.
+    columns = _region_columns(study, kept, settings)
     for name in names:
         own = [drawn[roi.roi_id][name] for roi in kept]
         result.notes += _left_out(name, own, kept)
@@ -167,7 +169,9 @@ def _region_columns(
     return {name: values for name, values in found.items() if name.split("_")[0] in wanted}
 
 
-def _drawn(study: Study, names: list[str], failures: list[CadError]) -> dict[str, dict[str, Drawn]]:
+def _drawn(
+    study: Study, names: list[str], half: bool, failures: list[CadError]
+) -> dict[str, dict[str, Drawn]]:
     """Return every region on the part of each modality's grid around the regions, by region.
 
     A region that no modality can measure is a failure.
@@ -177,7 +181,7 @@ def _drawn(study: Study, names: list[str], failures: list[CadError]) -> dict[str
     found: dict[str, dict[str, Drawn]] = {}
     for roi in study.rois:
         try:
-            found[roi.roi_id] = require_measurable(study, roi, parts)
+            found[roi.roi_id] = require_measurable(study, roi, parts, half)
         except CadError as error:
             failures.append(error)
     return found
@@ -257,13 +261,13 @@ def _provenance(
     found: dict[str, list[str | float | None]] = {}
     measured = [not d.too_little for d in drawn]
     spaced = getattr(settings.images, f"spacing_{name}", None)
-    interpolated = "none" if spaced is None else "linear"
+    interpolated = "none" if spaced is None else settings.images.interpolation
 
     def say(what: str, values: Sequence[str | float]) -> None:
         found[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
 
-    for what, text in prepared.provenance.items():
-        say(what, [text] * len(drawn))
+    for what, value in prepared.provenance.items():
+        say(what, [value] * len(drawn))
     say(f"{name}_unit", [_unit(name)] * len(drawn))
     say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
@@ -279,7 +283,8 @@ def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings)
     unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
     if unfit is None:
         texture = texture_of(settings, prepared.name)
-        good = np.isfinite(resegmented(regions.values(prepared.grid.array), texture))
+        values = regions.values(prepared.grid.array)
+        good = np.isfinite(resegmented(values, regions.start, texture))
     else:
         good = regions.values(unfit) == 0
     weight = np.ones(len(good)) if regions.weight is None else regions.weight

@@ -3,8 +3,12 @@
 An average over all features drowns one image in a wrong unit among hundreds of columns. Here every
 feature has its own spread, asymmetric as the feature is; a family (ADC gradient, Tofts), the level
 of an image (its means and percentiles) and a modality have a score each, the root mean square of
-their features' deviations; and a region is as unusual as its most unusual group. How unusual is too
-much is learned on training regions that the limits had not seen.
+their features' deviations; and a region is as unusual as its most unusual group.
+
+What is wrong with an image is wrong in all of a study's regions, and what is odd about one region
+is not. So the mean deviation of a study's regions is judged as well: it has narrower limits the
+more regions there are. How unusual is too much is learned on training patients that the limits had
+not seen.
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from cad.errors import CadError
 from cad.files import JsonObject
 from cad.imaging.modality import MODALITIES
 
-# Share of held-out training regions that may be flagged; aimed below the 5 % that are promised,
-# because regions of one patient go together and the quantile is itself uncertain.
-FLAGGED = 0.03
+# Share of held-out training regions, and of studies, that may be flagged; aimed below the 5 % that
+# are promised, because regions of one patient go together and the quantile is itself uncertain.
+FLAGGED = 0.02
+# Numbers of regions that have limits of their own; a study with more is held to the last.
+_COUNTS = (1, 2, 3, 4)
 _FOLDS = 10
 _TAIL = 0.10
 _NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
@@ -56,17 +62,21 @@ class Deviation:
     group : str
         ``T2``, ``T2 intensity``, ...
     size : float
-        Root mean square of its features' deviations, in standard deviations.
+        Typical deviation of its features, in standard deviations.
     direction : str
         ``below``, ``above``, or ``beside`` where its features go both ways.
+    regions : int
+        1, or how many regions of the study deviate so in their mean.
     """
 
     group: str
     size: float
     direction: str
+    regions: int = 1
 
     def __str__(self) -> str:
-        return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions"
+        of = f" (mean of {self.regions} regions)" if self.regions > 1 else ""
+        return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{of}"
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,8 @@ class Judgement:
     score : float
         Above 1 the region is flagged.
     deviations : tuple of Deviation
-        Groups beyond their limit, the worst first; empty for a region that is not flagged.
+        Groups beyond their limit, the worst first, of the region itself or of its study's mean;
+        empty for a region that is not flagged.
     features : tuple of (str, float)
         The three features that are furthest out, in signed standard deviations.
     """
@@ -103,21 +114,21 @@ class Typicality:
         Those that vary.
     middle, low, high : ndarray, shape (n_features,)
         Median, and the standard deviation below and above it.
-    limits : dict of str to float
-        By group: score above which a region is flagged.
+    limits : dict of str to tuple of float
+        By group: score above which a region is flagged, and the mean of 2, 3 and 4 regions.
     """
 
     features: tuple[str, ...]
     middle: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    limits: dict[str, float]
+    limits: dict[str, tuple[float, ...]]
 
     @classmethod
     def fit(
         cls, X: pd.DataFrame, patients: Sequence[str] | np.ndarray, flagged: float = FLAGGED
     ) -> Typicality:
-        """Learn limits so that few regions of patients who were held out are flagged.
+        """Learn limits so that few regions and few studies of held-out patients are flagged.
 
         Parameters
         ----------
@@ -126,7 +137,7 @@ class Typicality:
         patients : sequence of str, length n_regions
             Whose regions; all regions of a patient are held out together.
         flagged : float
-            Share of held-out training regions that is flagged.
+            Share of held-out training regions, and of held-out studies, that is flagged.
 
         Raises
         ------
@@ -140,21 +151,23 @@ class Typicality:
         whole = cls(*_spread(X), {})
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in who])
-        parts = []
+        held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
         for fold in np.unique(folds):
             inner = cls(*_spread(X[folds != fold]), {})
-            parts.append(pd.DataFrame(inner.scores(X[folds == fold])))
-        held = pd.concat(parts, ignore_index=True)
-        # Groups differ in how heavy their tails are: each is measured by its own upper end, and
-        # one factor on all of them makes the promised share.
-        ends = held.quantile(1 - flagged).fillna(np.inf)
-        worst = np.sort((held / ends).max(axis=1).fillna(0.0).to_numpy())
-        # Conformal: the rank that a new exchangeable region exceeds with the probability wanted.
-        rank = min(int(np.ceil((len(worst) + 1) * (1 - flagged))), len(worst))
-        factor = float(worst[rank - 1]) * (1 + 1e-9)
-        limits = {g: float(factor * ends.get(g, np.inf)) for g in _groups(whole.features)}
-        limits = {g: v for g, v in limits.items() if np.isfinite(v) and v > 0}
-        return cls(whole.features, whole.middle, whole.low, whole.high, limits)
+            for patient in np.unique(who[folds == fold]):
+                z = inner.deviations(X[who == patient])
+                for count in _COUNTS:
+                    means = np.stack([_mean(z[at]) for at in _alike(z, count)])
+                    scores = pd.DataFrame(inner._scores(means)).reindex(
+                        columns=list(_groups(whole.features))
+                    )
+                    # A study counts once; a region counts once where regions are judged alone.
+                    weight = 1.0 if count == 1 else 1.0 / len(means)
+                    held[count].append(scores.assign(_weight=weight))
+        by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
+        limits = {g: tuple(found[g] for found in by_count) for g in by_count[0]}
+        usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
+        return cls(whole.features, whole.middle, whole.low, whole.high, usable)
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return signed deviations (SD, clipped), shape (n_regions, n_features)."""
@@ -164,34 +177,76 @@ class Typicality:
         )
         return clipped
 
-    def scores(self, X: pd.DataFrame) -> dict[str, np.ndarray]:
-        """Return each group's score of every region; NaN where none of its features is known."""
-        z = self.deviations(X)
-        return {group: _rms(z[:, at]) for group, at in _groups(self.features).items()}
-
-    def judge(self, X: pd.DataFrame) -> list[Judgement]:
+    def judge(
+        self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
+    ) -> list[Judgement]:
         """Judge every region.
 
         Parameters
         ----------
         X : DataFrame, shape (n_regions, n_features)
             Columns of the training; what is missing is left out.
+        studies : sequence of str, length n_regions, optional
+            Whose regions; without it every region is judged alone.
         """
-        z, scores, groups = self.deviations(X), self.scores(X), _groups(self.features)
-        found = []
-        for row in range(len(X)):
-            ratio = {
-                g: scores[g][row] / limit
-                for g, limit in self.limits.items()
-                if np.isfinite(scores[g][row])
-            }
-            out = sorted((g for g, r in ratio.items() if r > 1), key=lambda g: -ratio[g])
-            deviations = tuple(
-                Deviation(g, float(scores[g][row]), _direction(z[row, groups[g]])) for g in out
+        z = self.deviations(X)
+        alone = self._beyond(z, np.ones(len(z), int))
+        together = [_Beyond(0.0, ())] * len(z)
+        if studies is not None:
+            names, own_study, sizes = np.unique(
+                np.asarray(studies, str), return_inverse=True, return_counts=True
             )
+            means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
+            of_study = self._beyond(means, sizes)
+            together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
+        found = []
+        for row, (own, shared) in enumerate(zip(alone, together, strict=True)):
+            # A group that is named for the region itself is not named again for its study.
+            named = {deviation.group for _, deviation in own.groups}
+            groups = [*own.groups, *(g for g in shared.groups if g[1].group not in named)]
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
-            features = tuple((self.features[i], float(z[row, i])) for i in order)
-            found.append(Judgement(max(ratio.values(), default=0.0), deviations, features))
+            found.append(
+                Judgement(
+                    max(own.score, shared.score),
+                    tuple(deviation for _, deviation in sorted(groups, key=lambda g: -g[0])),
+                    tuple((self.features[i], float(z[row, i])) for i in order),
+                )
+            )
+        return found
+
+    def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
+        """Return each group's score of deviations (n, n_features); NaN where all are missing.
+
+        The logarithm of 1 + deviation: one voxel that did not fit throws a skewness out by a
+        hundred standard deviations, and must not hide what the others say.
+        """
+        tamed = _tamed(z)
+        return {group: _rms(tamed[:, at]) for group, at in _groups(self.features).items()}
+
+    def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[_Beyond]:
+        """Return the groups beyond their limits for rows of deviations, each of so many regions."""
+        scores, groups, found = self._scores(z), _groups(self.features), []
+        at = np.searchsorted(_COUNTS, regions, side="right") - 1
+        for row, count in enumerate(regions):
+            ratio = {
+                group: float(scores[group][row]) / limits[at[row]]
+                for group, limits in self.limits.items()
+                if np.isfinite(scores[group][row])
+            }
+            far = tuple(
+                (
+                    ratio[group],
+                    Deviation(
+                        group,
+                        float(np.expm1(scores[group][row])),
+                        _direction(z[row, groups[group]]),
+                        int(count),
+                    ),
+                )
+                for group in ratio
+                if ratio[group] > 1
+            )
+            found.append(_Beyond(max(ratio.values(), default=0.0), far))
         return found
 
     def as_dict(self) -> JsonObject:
@@ -201,14 +256,87 @@ class Typicality:
             "middle": self.middle.tolist(),
             "low": self.low.tolist(),
             "high": self.high.tolist(),
-            "limits": self.limits,
+            "limits": {group: list(values) for group, values in self.limits.items()},
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Typicality:
-        """Read what :meth:`as_dict` gave."""
+        """Read what :meth:`as_dict` gave.
+
+        Raises
+        ------
+        CadError
+            For limits of one region only, as earlier versions kept them.
+        """
         middle, low, high = (np.array(content[k], float) for k in ("middle", "low", "high"))
-        return cls(tuple(content["features"]), middle, low, high, dict(content["limits"]))
+        if any(isinstance(values, float) for values in content["limits"].values()):
+            raise CadError(
+                "the model's limits of what is like its training are of an earlier version",
+                hint="train the model again",
+            )
+        limits = {group: tuple(values) for group, values in content["limits"].items()}
+        return cls(tuple(content["features"]), middle, low, high, limits)
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """Hold the largest ratio of a score to its limit, and the groups where it exceeds 1."""
+
+    score: float
+    groups: tuple[tuple[float, Deviation], ...]
+
+
+def _tamed(z: np.ndarray) -> np.ndarray:
+    tamed: np.ndarray = np.sign(z) * np.log1p(np.abs(z))
+    return tamed
+
+
+def _mean(z: np.ndarray) -> np.ndarray:
+    """Return the mean deviation of regions, of those that have the feature; NaN where none has."""
+    known = np.isfinite(z)
+    total = np.where(known, _tamed(z), 0.0).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = total / known.sum(axis=0)
+    untamed: np.ndarray = np.sign(mean) * np.expm1(np.abs(mean))
+    return untamed
+
+
+def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return sets of ``count`` regions of one patient, around every region those most like it.
+
+    Readers may outline one kind of tissue only: limits hold for such a choice too.
+    """
+    if len(z) <= count and count > 1:
+        return [np.arange(len(z))]
+    known = np.nan_to_num(_tamed(z))
+    apart = ((known[:, None] - known) ** 2).sum(axis=2)
+    return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
+
+
+def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
+    """Return every group's limit from weighted scores of held-out patients.
+
+    Groups differ in how heavy their tails are: each is measured by its own upper end, and one
+    factor on all of them makes the promised share.
+    """
+    weight = held.pop("_weight").to_numpy()
+    ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
+    ends = ends.where(ends > 0, np.inf)
+    worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
+    factor = _upper(worst, weight, flagged) * (1 + 1e-9)
+    return {str(group): float(factor * end) for group, end in ends.items()}
+
+
+def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
+    """Return what a new value exceeds with this probability (conformal: one weight is its own)."""
+    known = np.isfinite(values)
+    if not known.any():
+        return float("inf")
+    order = np.argsort(values[known], kind="stable")
+    share = np.cumsum(weight[known][order])
+    wanted = (1 - flagged) * (share[-1] + 1.0)
+    at = min(int(np.searchsorted(share, wanted - 1e-9)), len(order) - 1)
+    return float(values[known][order][at])
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:

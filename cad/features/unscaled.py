@@ -49,7 +49,7 @@ class UnscaledT2:
         return Prepared(
             "t2w",
             scale.transform(self.image, own=self.landmarks),
-            provenance={"t2_reference": "cohort"},
+            provenance={"t2_reference": "cohort", "t2w_level": float(np.median(self.landmarks))},
         )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:

@@ -20,9 +20,11 @@ import numpy as np
 import pydicom
 
 from cad.errors import CadError
+from cad.imaging.frames import read_dataset
 from cad.imaging.geometry import occupancy
 from cad.imaging.pixels import decoded
 from cad.imaging.volume import Volume
+from cad.reading import reading
 
 if TYPE_CHECKING:
     import highdicom
@@ -65,10 +67,7 @@ def read_object(path: Path) -> pydicom.Dataset:
     CadError
         When the file is damaged.
     """
-    try:
-        return pydicom.dcmread(path)
-    except Exception as error:  # a damaged file may break the reader anywhere
-        raise CadError(f"damaged DICOM file: {error}", file=path) from error
+    return read_dataset(path)
 
 
 def referenced_series(dataset: pydicom.Dataset) -> str:
@@ -119,14 +118,10 @@ def read_regions(
         degenerate contours, an empty segment, frames that form no regular grid, and pixel data
         without its codec.
     """
-    try:
+    with reading(path, "not a sound SEG or RTSTRUCT object"):
         if str(dataset.get("Modality", "")) == "SEG":
             return _read_seg(dataset, path, frame_uid, grid, wanted)
         return _read_structures(dataset, path, drawn_on, frame_uid, grid, wanted)
-    except CadError:
-        raise
-    except Exception as error:  # required parts are missing or damaged
-        raise CadError(f"not a sound SEG or RTSTRUCT object: {error}", file=path) from error
 
 
 def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndarray:
@@ -205,7 +200,7 @@ def _read_structures(
         if len(filled) < filled[-1] - filled[0] + 1:
             skipped = filled[-1] - filled[0] + 1 - len(filled)
             notes.append(
-                f"ROI {name} has no contour on {skipped} slices between its first and last"
+                f"structure {number} has no contour on {skipped} slices between its first and last"
             )
         own = _on_grid(share, drawn_on, grid, path, name)
         regions.append(DrawnRegion(name, own, path, number if often[name] > 1 else 0))
@@ -295,14 +290,10 @@ def _read_seg(
 
 def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str) -> Volume:
     """Return one segment as a boolean volume on its own grid."""
-    try:
+    with reading(path, "the frames form no regular grid, or are damaged", roi=name):
         found = seg.get_volume(
             segment_numbers=[number], rescale_fractional=True, allow_missing_positions=True
         )
-    except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise CadError(
-            f"the frames form no regular grid, or are damaged: {error}", file=path, roi=name
-        ) from error
     if np.linalg.det(found.affine[:3, :3][:, ::-1]) < 0:
         found = found.flip_spatial(0)
     axes = found.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.geometry import MIN_VOXELS, occupancy
+from cad.imaging.geometry import MIN_VOXELS, occupancy, resample_image
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 
@@ -62,8 +62,11 @@ class Drawn:
         return ""
 
 
-def drawn_on(study: Study, roi: Roi, grid: Volume) -> Drawn:
+def drawn_on(study: Study, roi: Roi, grid: Volume, half: bool = False) -> Drawn:
     """Return a region on a grid, or on a part of one that holds all the region has there.
+
+    With ``half`` a voxel counts whole where the mask, interpolated at its centre, is at least one
+    half, and not at all elsewhere (IBSI reference manual, 2.4).
 
     Raises
     ------
@@ -85,18 +88,20 @@ def drawn_on(study: Study, roi: Roi, grid: Volume) -> Drawn:
             roi=roi.roi_id,
             hint="correct the label in rois.tsv or the mask",
         )
-    return fill(study.roi_map.with_array(inside), grid)
+    return fill(study.roi_map.with_array(inside), grid, half)
 
 
-def require_measurable(study: Study, roi: Roi, grids: Mapping[str, Volume]) -> dict[str, Drawn]:
-    """Return a region on every grid, by the grid's name.
+def require_measurable(
+    study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
+) -> dict[str, Drawn]:
+    """Return a region on every grid, by the grid's name; ``half`` as for :func:`drawn_on`.
 
     Raises
     ------
     CadError
         As :func:`drawn_on`, and with every reason when no grid can measure the region.
     """
-    found = {name: drawn_on(study, roi, grid) for name, grid in grids.items()}
+    found = {name: drawn_on(study, roi, grid, half) for name, grid in grids.items()}
     if all(drawn.too_little for drawn in found.values()):
         why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in found.items())
         raise CadError(
@@ -108,10 +113,13 @@ def require_measurable(study: Study, roi: Roi, grids: Mapping[str, Volume]) -> d
     return found
 
 
-def fill(mask: Volume, grid: Volume) -> Drawn:
-    """Return a mask (boolean, not empty) on a grid."""
+def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
+    """Return a mask (boolean, not empty) on a grid; ``half`` as for :func:`drawn_on`."""
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(np.float32)
+    elif half:
+        level = np.nan_to_num(resample_image(mask, grid).array)
+        share = (level >= 0.5 - _ROUNDING).astype(np.float32)
     else:
         share = occupancy(mask, grid).array
         share[share < _ROUNDING] = 0.0  # a voxel that is only touched

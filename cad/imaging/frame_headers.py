@@ -20,6 +20,7 @@ from pydicom.multival import MultiValue
 from cad.errors import CadError
 from cad.imaging import vendor
 from cad.imaging.frames import Frame, Scale, read_header
+from cad.reading import reading
 
 _KEYWORDS = (
     "PatientID",
@@ -234,9 +235,9 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
-    repetition = _float(header.get("RepetitionTime"))
-    trigger = _float(header.get("TriggerTime"))
-    b_value = _float(header.get("DiffusionBValue"))
+    repetition = _float_of(header, "RepetitionTime")
+    trigger = _float_of(header, "TriggerTime")
+    b_value = _float_of(header, "DiffusionBValue")
     gradient = _floats(header.get("DiffusionGradientOrientation"), 3) or vendor.direction(header)
     real, precise = _scales(header)
     return Frame(
@@ -251,27 +252,27 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         sop_class=str(header.get("SOPClassUID", "")),
         modality=str(header.get("Modality", "")),
         manufacturer=str(header.get("Manufacturer", "") or ""),
-        series_number=_int(header.get("SeriesNumber")) or 0,
+        series_number=_int_of(header, "SeriesNumber") or 0,
         description=str(header.get("SeriesDescription", "") or ""),
         image_type=_texts(header.get("ImageType")),
         sequence_name=str(header.get("SequenceName", "") or ""),
-        instance_number=_int(header.get("InstanceNumber")) or 0,
-        acquisition_number=_int(header.get("AcquisitionNumber")),
+        instance_number=_int_of(header, "InstanceNumber") or 0,
+        acquisition_number=_int_of(header, "AcquisitionNumber"),
         acquisition_time=_clock(header.get("AcquisitionTime")),
         content_time=_clock(header.get("ContentTime")),
         trigger_time=None if trigger is None else trigger / 1000,
-        temporal_position=_int(header.get("TemporalPositionIdentifier")),
-        flip_angle=_float(header.get("FlipAngle")),
+        temporal_position=_int_of(header, "TemporalPositionIdentifier"),
+        flip_angle=_float_of(header, "FlipAngle"),
         repetition_time=None if repetition is None else repetition / 1000,
-        echo_time=_float(header.get("EchoTime")),
-        field_strength=_float(header.get("MagneticFieldStrength")),
+        echo_time=_float_of(header, "EchoTime"),
+        field_strength=_float_of(header, "MagneticFieldStrength"),
         b_value=vendor.b_value(header) if b_value is None else b_value,
         direction=None if gradient is None or not any(gradient) else gradient,
         frame_uid=str(header.get("FrameOfReferenceUID", "") or ""),
         position=_floats(header.get("ImagePositionPatient"), 3),
         orientation=_floats(header.get("ImageOrientationPatient"), 6),
         pixel_spacing=_floats(header.get("PixelSpacing"), 2),
-        thickness=_float(header.get("SliceThickness")),
+        thickness=_float_of(header, "SliceThickness"),
         rows=int(header.Rows),
         columns=int(header.Columns),
         real=real,
@@ -311,6 +312,17 @@ def _real_world(header: Dataset) -> Scale | None:
         unit = str(units[0].get("CodeValue", "")) if units else ""
         return Scale(slope, _float(item.get("RealWorldValueIntercept")) or 0.0, unit)
     return None
+
+
+def _float_of(header: Dataset, keyword: str) -> float | None:
+    """Return a number of a header; None where it has none, and its name where it is none."""
+    with reading("", f"{keyword} is no number"):
+        return _float(header.get(keyword))
+
+
+def _int_of(header: Dataset, keyword: str) -> int | None:
+    with reading("", f"{keyword} is no number"):
+        return _int(header.get(keyword))
 
 
 def _float(value: Any) -> float | None:

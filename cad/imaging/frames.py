@@ -6,14 +6,22 @@ is cut into planes. All become :class:`Frame`; nothing behind this module knows 
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pydicom
 from pydicom.errors import InvalidDicomError
+from pydicom.filereader import _read_file_meta_info, read_preamble
+from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+from cad.errors import CadError
+from cad.reading import MAX_IMAGE, MIB, SMALL, check_file, check_inflation, reading
 
 # The first element of a file without preamble: group 0002 or 0008, either byte order.
 _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
+_MOST_DEFLATED = 1032  # what deflate can do at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +93,63 @@ def printable(text: str, limit: int = 64) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)[:limit]
 
 
+class NotDicom(CadError):
+    """Say that a file is something else than DICOM."""
+
+
 def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
     """Read a header without its pixels; ``tags`` limits it to these.
 
     Raises
     ------
-    InvalidDicomError
+    NotDicom
         When the file is not DICOM.
+    CadError
+        When it is damaged.
     """
     try:
-        return pydicom.dcmread(path, stop_before_pixels=True, specific_tags=tags)
-    except InvalidDicomError:
+        return read_dataset(path, stop_before_pixels=True, specific_tags=tags)
+    except NotDicom:
         with path.open("rb") as stream:
             if stream.read(2) not in _FIRST_BYTES:
                 raise
-        dataset = pydicom.dcmread(path, stop_before_pixels=True, force=True, specific_tags=tags)
+        dataset = read_dataset(path, force=True, stop_before_pixels=True, specific_tags=tags)
         if "SOPClassUID" not in dataset:
             raise
         return dataset
+
+
+def read_dataset(path: Path, **options: Any) -> pydicom.Dataset:
+    """Read a DICOM file with ``pydicom.dcmread``, which takes the options.
+
+    Raises
+    ------
+    NotDicom
+        For a file without the preamble, unless forced.
+    CadError
+        When it is damaged, no plain file, or would swell beyond what an image is.
+    """
+    with reading(path, "damaged DICOM file"):
+        check_file(path, MAX_IMAGE)
+        try:
+            _check_deflated(path)
+            return pydicom.dcmread(path, **options)
+        except InvalidDicomError as error:
+            raise NotDicom(f"not a DICOM file: {error}") from error
+
+
+def _check_deflated(path: Path) -> None:
+    """Refuse a deflated data set that swells, before pydicom inflates it at once."""
+    packed, unpacked = path.stat().st_size, 0
+    if packed * _MOST_DEFLATED <= SMALL:
+        return
+    with path.open("rb") as stream:
+        read_preamble(stream, force=True)
+        if _read_file_meta_info(stream).get("TransferSyntaxUID") != DeflatedExplicitVRLittleEndian:
+            return
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        while chunk := inflate.unconsumed_tail or stream.read(MIB):
+            unpacked += len(inflate.decompress(chunk, MIB))
+            check_inflation(packed, unpacked, MAX_IMAGE, "DICOM")
+            if inflate.eof:
+                return

@@ -59,16 +59,15 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     return grid.with_array(_occupancy(share, grid).astype(np.float32))
 
 
-def resample_image(image: Volume, grid: Volume) -> Volume:
-    """Interpolate linearly on ``grid``, float32, NaN outside the image's field of view."""
+def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
+    """Interpolate on ``grid`` (``linear`` or ``cubic`` splines), float32, NaN outside the image."""
     source = image.with_array(image.array.astype(np.float32)).to_sitk()
     reference = sitk.Image([int(n) for n in grid.shape[::-1]], sitk.sitkUInt8)
     reference.SetSpacing([float(v) for v in grid.spacing])
     reference.SetOrigin([float(v) for v in grid.origin])
     reference.SetDirection([float(v) for v in np.asarray(grid.direction).ravel()])
-    out = sitk.Resample(
-        source, reference, sitk.Transform(), sitk.sitkLinear, float("nan"), sitk.sitkFloat32
-    )
+    how = sitk.sitkBSpline if kind == "cubic" else sitk.sitkLinear
+    out = sitk.Resample(source, reference, sitk.Transform(), how, float("nan"), sitk.sitkFloat32)
     return grid.with_array(sitk.GetArrayFromImage(out))
 
 

@@ -1,8 +1,8 @@
 """Interpolation to a common spacing, with the grid aligned as IBSI says.
 
 The new grid has the old one's centre and directions and as many voxels as its extent needs, rounded
-up; values are linear between voxel centres. Voxel sizes then no longer differ between sites, which
-texture would see.
+up; values are linear between voxel centres, or cubic splines. Voxel sizes then no longer differ
+between sites, which texture would see.
 """
 
 from __future__ import annotations
@@ -60,19 +60,30 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     )
 
 
-def interpolate(image: Volume, spacing: tuple[float, float, float] | None) -> Volume:
-    """Return the image on the aligned grid, float32; as it is without a spacing or with its own."""
+def interpolate(
+    image: Volume,
+    spacing: tuple[float, float, float] | None,
+    kind: str = "linear",
+    whole: bool = False,
+) -> Volume:
+    """Return the image on the aligned grid, float32; as it is without a spacing or with its own.
+
+    ``kind`` is ``linear`` or ``cubic`` (splines); with ``whole`` values are rounded.
+    """
     if spacing is None:
         return image
     grid = aligned_grid(image, spacing)
-    return image if grid.same_grid(image) else resample_image(image, grid)
+    if grid.same_grid(image):
+        return image
+    found = resample_image(image, grid, kind)
+    return found.with_array(np.rint(found.array)) if whole else found
 
 
 def at_spacing(study: Study, settings: ImageSettings) -> Study:
     """Return the study with T2 and ADC on the spacings of the settings; masks stay as drawn."""
-    out = replace(study)
+    out, how = replace(study), (settings.interpolation, settings.whole_numbers)
     if study.t2w is not None:
-        out.t2w = interpolate(study.t2w, settings.spacing_t2w)
+        out.t2w = interpolate(study.t2w, settings.spacing_t2w, *how)
     if study.adc is not None:
-        out.adc = interpolate(study.adc, settings.spacing_adc)
+        out.adc = interpolate(study.adc, settings.spacing_adc, *how)
     return out

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import pydicom
-from pydicom.errors import InvalidDicomError
-
-from cad.errors import CadError
+from cad.errors import CadError, refused
 from cad.imaging.frame_headers import TAGS, frames_of
-from cad.imaging.frames import Frame, printable, read_header
+from cad.imaging.frames import Frame, NotDicom, read_dataset, read_header
+from cad.imaging.pixels import decoded
+from cad.reading import reading
 
 _NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
 _DIRECTORY = "1.2.840.10008.1.3.10"
@@ -36,13 +36,39 @@ class Listing:
         DICOM files that are damaged.
     unusable : dict of str to dict of str to CadError
         By study and series: sound images of a kind that cannot be read with certainty, and why.
+    instances : dict of str to Path
+        The file of every SOPInstanceUID.
     """
 
-    studies: dict[str, list[Frame]] = field(default_factory=lambda: defaultdict(list))
-    objects: dict[str, list[Path]] = field(default_factory=lambda: defaultdict(list))
-    owners: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    studies: dict[str, list[Frame]] = field(default_factory=partial(defaultdict, list))
+    objects: dict[str, list[Path]] = field(default_factory=partial(defaultdict, list))
+    owners: dict[str, set[str]] = field(default_factory=partial(defaultdict, set))
     unreadable: list[CadError] = field(default_factory=list)
-    unusable: dict[str, dict[str, CadError]] = field(default_factory=lambda: defaultdict(dict))
+    unusable: dict[str, dict[str, CadError]] = field(default_factory=partial(defaultdict, dict))
+    instances: dict[str, Path] = field(default_factory=dict)
+
+    def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
+        """Add what lies in other files; ``check`` refuses a second file of one instance."""
+        twice = set()
+        for uid in self.instances.keys() & other.instances.keys():
+            path = other.instances[uid]
+            twice.add(path)
+            try:
+                check(path, self.instances[uid], uid)
+            except CadError as error:
+                self.unreadable.append(error.at(file=path))
+            except OSError as error:
+                self.unreadable.append(refused(error).at(file=path))
+        for study, frames in other.studies.items():
+            self.studies[study] += [f for f in frames if f.path not in twice]
+        for study, paths in other.objects.items():
+            self.objects[study] += [p for p in paths if p not in twice]
+        for study, owners in other.owners.items():
+            self.owners[study] |= owners
+        for study, series in other.unusable.items():
+            self.unusable[study] = {**series, **self.unusable[study]}
+        self.unreadable += other.unreadable
+        self.instances = {**other.instances, **self.instances}
 
 
 def list_files(paths: Iterable[Path]) -> Listing:
@@ -60,22 +86,22 @@ def list_files(paths: Iterable[Path]) -> Listing:
         there twice is taken once; two different instances of one SOPInstanceUID are unreadable.
     """
     listing = Listing()
-    seen: dict[str, Path] = {}
     for path in paths:
         if _NOT_DICOM.search(path.name.lower()):
             continue
         try:
-            _place(listing, path, seen)
-        except InvalidDicomError:
+            with reading(path, "damaged DICOM header"):
+                _place(listing, path)
+        except NotDicom:
             continue
         except CadError as error:
-            listing.unreadable.append(error.at(file=path))
-        except Exception as error:  # a damaged file may break the reader anywhere
-            listing.unreadable.append(CadError(f"damaged DICOM header: {error}", file=path))
+            listing.unreadable.append(error)
+        except OSError as error:
+            listing.unreadable.append(refused(error).at(file=path))
     return listing
 
 
-def _place(listing: Listing, path: Path, seen: dict[str, Path]) -> None:
+def _place(listing: Listing, path: Path) -> None:
     dataset = read_header(path, TAGS)
     if dataset.file_meta.get("MediaStorageSOPClassUID") == _DIRECTORY:
         return  # a DICOMDIR, whatever its name
@@ -91,8 +117,8 @@ def _place(listing: Listing, path: Path, seen: dict[str, Path]) -> None:
             hint="the file may be cut off; export it again",
         )
     uid = str(dataset.get("SOPInstanceUID", ""))
-    if uid and uid in seen:
-        _check_copy(path, seen[uid], uid)
+    if uid and uid in listing.instances:
+        check_copy(path, listing.instances[uid], uid)
         return
     listing.owners[study].add(str(dataset.get("PatientID", "") or ""))
     if drawn:
@@ -102,24 +128,29 @@ def _place(listing: Listing, path: Path, seen: dict[str, Path]) -> None:
             listing.studies[study] += frames_of(dataset, path)
         except CadError as error:
             listing.unusable[study][str(dataset.get("SeriesInstanceUID", ""))] = CadError(
-                f"series {dataset.get('SeriesNumber', '')} "
-                f"{printable(str(dataset.get('SeriesDescription', '')))!r}: {error.problem}",
+                f"series {dataset.get('SeriesNumber', '')}: {error.problem}",
                 hint=error.hint,
                 file=path,
             )
-    seen[uid] = path
+    if uid:
+        listing.instances[uid] = path
 
 
-def _check_copy(path: Path, first: Path, uid: str) -> None:
-    """Refuse a second file of one SOPInstanceUID unless it says and shows the same."""
-    one, other = pydicom.dcmread(first, force=True), pydicom.dcmread(path, force=True)
+def check_copy(path: Path, first: Path, uid: str) -> None:
+    """Refuse a second file of one SOPInstanceUID unless it says and shows the same.
+
+    Raises
+    ------
+    CadError
+        When it does not, or one of them cannot be read.
+    """
+    one, other = read_dataset(first, force=True), read_dataset(path, force=True)
     same = path.read_bytes() == first.read_bytes() or one == other
     if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
         "TransferSyntaxUID"
     ):  # the same image, compressed otherwise
         a, b = frames_of(one, path), frames_of(other, path)
-        plain = (one.pixel_array == other.pixel_array).all() if a == b else False
-        same = bool(plain)
+        same = a == b and bool((decoded(one, first) == decoded(other, path)).all())
     if not same:
         raise CadError(
             f"two different files claim to be the instance {uid}: this one and {first.name}",

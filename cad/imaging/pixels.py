@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from pathlib import Path
 
 import numpy as np
 import pydicom
+from pydicom.encaps import generate_fragments
 from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
 from pydicom.uid import UID
 
 from cad.errors import CadError
-from cad.imaging.frames import Frame
+from cad.imaging.frames import Frame, read_dataset
 from cad.imaging.stacks import Stack
 from cad.imaging.volume import Volume
+from cad.reading import MAX_IMAGE, check_inflation, reading
+
+_PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_JPEG_2000 = b"\xff\x4f\xff\x51"
+# Start of frame, of every JPEG process (T.81) and of JPEG-LS; C4, C8 and CC are other things.
+_FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 
 
 class PixelReader:
@@ -96,13 +104,11 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
 
 
 def _stored(path: Path) -> np.ndarray:
-    try:
-        dataset = pydicom.dcmread(path, force=True)
+    with reading(path, "damaged DICOM file"):
+        dataset = read_dataset(path, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
             dataset.file_meta.TransferSyntaxUID = UID(_syntax(dataset))
-    except Exception as error:  # a damaged file may break the reader anywhere
-        raise CadError(f"damaged DICOM file: {error}", file=path) from error
     if samples != 1:
         raise CadError("a colour image where grey levels were expected", file=path)
     return decoded(dataset, path)
@@ -121,15 +127,48 @@ def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:
     Raises
     ------
     CadError
-        When they are damaged, or compressed and the codec is not installed (naming the package).
+        When they are damaged, would swell beyond what an image is, or are compressed and the codec
+        is not installed (naming the package).
     """
-    try:
-        return np.asarray(dataset.pixel_array)
-    except Exception as error:  # decoders raise whatever they like
-        syntax = dataset.file_meta.get("TransferSyntaxUID")
-        if syntax is not None and _needs_codec(syntax):
-            raise _no_codec(syntax, path, error) from error
-        raise CadError(f"damaged pixel data: {error}", file=path) from error
+    with reading(path, "damaged pixel data"):
+        _check_pixels(dataset)
+        try:
+            return np.asarray(dataset.pixel_array)
+        except Exception as error:
+            syntax = dataset.file_meta.get("TransferSyntaxUID")
+            if syntax is not None and _needs_codec(syntax):
+                raise _no_codec(syntax, path, error) from error
+            raise
+
+
+def _check_pixels(dataset: pydicom.Dataset) -> None:
+    """Refuse pixels that would fill the memory, by the header and by the compressed images' own."""
+    voxels = int(dataset.Rows) * int(dataset.Columns)
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    sample = -(-int(dataset.BitsAllocated) // 8) * int(dataset.get("SamplesPerPixel", 1))
+    content = next((dataset[name].value for name in _PIXELS if name in dataset), b"")
+    stated = voxels
+    if dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        stated = max([voxels, *(_stated(part) for part in generate_fragments(content))])
+    check_inflation(len(content), max(frames, 1) * stated * sample, MAX_IMAGE, "pixels")
+
+
+def _stated(image: bytes) -> int:
+    """Return the number of pixels that a JPEG or JPEG 2000 image says it has; 0 where it does not.
+
+    Its decoder believes it, not the DICOM header.
+    """
+    if image[:4] == _JPEG_2000:
+        right, bottom, left, top = struct.unpack_from(">4I", image, 8)
+        return int(max(right - left, 0) * max(bottom - top, 0))
+    at = 2
+    while image[:2] == b"\xff\xd8" and at + 9 <= len(image) and image[at] == 0xFF:
+        marker, length = image[at + 1], int.from_bytes(image[at + 2 : at + 4], "big")
+        if marker in _FRAME_MARKERS:
+            rows, columns = struct.unpack_from(">2H", image, at + 5)
+            return int(rows) * int(columns)
+        at += 2 + length
+    return 0
 
 
 def _needs_codec(syntax: UID) -> bool:
@@ -150,7 +189,8 @@ def _no_codec(syntax: UID, path: Path, error: Exception) -> CadError:
         "RLE": "pylibjpeg-rle",
     }
     # Every other JPEG, lossless among them, is in the extra.
-    package = next((p for name, p in packages.items() if name in syntax.name), "cad[codecs]")
+    extra = "prostate-cad[codecs]"
+    package = next((p for name, p in packages.items() if name in syntax.name), extra)
     return CadError(
         f"compressed pixel data that cannot be decoded: {syntax.name} ({syntax}): "
         f"{str(error).splitlines()[0]}",

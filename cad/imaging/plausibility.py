@@ -8,7 +8,6 @@ a value outside is named with its range, the likely cause and the way out.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from cad.imaging.geometry import resample_mask
 from cad.imaging.modality import ADC
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
+from cad.reading import read_json, reading
 
 assert ADC.physical is not None  # nosec B101  # noqa: S101 - a row of the table, not an input
 RANGES: dict[str, tuple[float, float]] = {
@@ -171,11 +171,9 @@ def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
     path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
     if path is None:
         return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_json(path)
+    with reading(path, "expected {name: [low, high]}"):
         found = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise CadError(f"expected {{name: [low, high]}}: {error}", file=path) from error
     unknown = sorted(set(found) - set(RANGES))
     if unknown:
         raise CadError(
@@ -202,7 +200,11 @@ def statistics(study: Study) -> Iterator[Statistic]:
 
 
 def t1_default_problem(
-    study: Study, t1_tissue: float, t1_blood: float, *, default: tuple[float, float] = (1.6, 1.664)
+    study: Study,
+    t1_tissue: float | None,
+    t1_blood: float | None,
+    *,
+    default: tuple[float, float] = (1.6, 1.664),
 ) -> CadError | None:
     """Return why the assumed T1 does not fit the scanner's field; None where it does.
 
@@ -211,7 +213,7 @@ def t1_default_problem(
     study : Study
         With a dynamic series; its protocols may state the field strength (tesla).
     t1_tissue, t1_blood : float
-        Seconds, as the pipeline has them.
+        Seconds, as the pipeline has them; None for those of the field, known at 1.5 and 3 T.
     default : tuple of 2 floats
         The values that hold at 3 T.
     """
@@ -225,7 +227,8 @@ def t1_default_problem(
             ("t1_tissue", t1_tissue, default[0]),
             ("t1_blood", t1_blood, default[1]),
         )
-        if value == known and not (name == "t1_tissue" and study.vfa)
+        if (value == known or (value is None and abs(field - 1.5) >= 0.5))
+        and not (name == "t1_tissue" and study.vfa)
     ]
     if not kept:
         return None

@@ -184,6 +184,14 @@ def t2_reference(study: Study, settings: ImageSettings) -> str:
     return "image" if _reference_mask(study, study.t2w, settings) is None else "gland"
 
 
+def stored_level(study: Study, settings: ImageSettings) -> float:
+    """Return the median of T2 as stored, where its scale is taken: another scanner's gain shows."""
+    if study.t2w is None:
+        raise CadError("the study has no T2 image", patient=study.participant_id)
+    inside = _reference_mask(study, study.t2w, settings)
+    return float(np.median(study.t2w.array[foreground(study.t2w) if inside is None else inside]))
+
+
 def _reference_mask(study: Study, image: Volume, settings: ImageSettings) -> np.ndarray | None:
     """Return the gland where the z-score is taken over it; None for the whole image."""
     if settings.t2_standardisation != "zscore" or settings.t2_reference == "image":

@@ -26,7 +26,8 @@ class Roi:
 class Protocol:
     """Hold how an image was acquired, as its sidecar says; None where it does not.
 
-    Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's.
+    Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's, and
+    so are the number of the series and of every slice's image in it, in the order of the slices.
     """
 
     repetition_time: float | None = None
@@ -35,6 +36,8 @@ class Protocol:
     field_strength: float | None = None
     study_uid: str | None = None
     frame_uid: str | None = None
+    series_number: int | None = None
+    instance_numbers: tuple[int, ...] = ()
 
 
 @dataclass

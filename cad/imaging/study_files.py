@@ -28,17 +28,21 @@ from cad.imaging.drawn import require_measurable
 from cad.imaging.geometry import overlaps
 from cad.imaging.modality import MODALITIES, Modality
 from cad.imaging.nifti import (
+    positive,
     read_dynamic,
     read_sidecar,
     read_volume,
     sidecar_path,
+    stated_number,
     write_dynamic,
+    write_gradients,
     write_sidecar,
     write_volume,
 )
 from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Dynamic, Volume
+from cad.reading import kind_of, reading
 
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
 _PLACES = {
@@ -93,9 +97,10 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
         region is measured, so that it costs no other; :func:`check_study` lists both.
     """
     try:
-        return _read_study(folder, study_id, participant_id, rois)
+        with reading(folder, "not a study that can be read"):
+            return _read_study(folder, study_id, participant_id, rois)
     except CadError as error:
-        raise error.at(patient=participant_id, file=folder) from error
+        raise error.at(patient=participant_id) from error
 
 
 def check_study(study: Study) -> list[CadError]:
@@ -134,10 +139,15 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
     read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
     read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
     names = {path.name: path for path in wanted}
-    problems = []
+    odd = ((p, kind_of(p)) for name in _FOLDERS for p in (folder / name).glob("*"))
+    problems = [
+        CadError(f"{kind} where files are expected: nothing reads it", file=path)
+        for path, kind in sorted(odd)
+        if kind and not path.is_dir()
+    ]
     images = {m.folder for m in MODALITIES}  # beside masks lie other drawings, which are asked for
     for path in sorted(p for name in images for p in (folder / name).glob("*.nii*")):
-        if path in read:
+        if path in read or kind_of(path):
             continue
         near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
         place = names[near[0]].relative_to(folder) if near else f"anat/{study_id}_T2w.nii.gz"
@@ -171,6 +181,7 @@ def write_study(folder: Path, study: Study) -> None:
         path = diffusion_path(folder, name, b_value)
         write_volume(path, volume)
         write_sidecar(path, {"BValue": float(b_value)})
+        write_gradients(path, b_value)
 
 
 def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
@@ -211,16 +222,18 @@ def _image(path: Path, modality: Modality) -> Volume | None:
 
 def _protocol(path: Path) -> Protocol:
     entries = read_sidecar(path)
-    numbers: list[float | None] = []
-    for key in ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength"):
-        value = entries.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise CadError(f"{key} must be a number, found {value!r}", file=sidecar_path(path))
-        numbers.append(None if value is None else float(value))
+    keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
+    numbers = [stated_number(entries, key, path) for key in keys]
     uids = [entries.get(key) for key in ("StudyInstanceUID", "FrameOfReferenceUID")]
     study_uid, frame_uid = (None if not uid else str(uid) for uid in uids)
     repetition, echo, angle, field = numbers
-    return Protocol(repetition, echo, angle, field, study_uid, frame_uid)
+    series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
+    whole = images if isinstance(images, list) else []
+    return Protocol(
+        repetition, echo, angle, field, study_uid, frame_uid,
+        series_number=series if isinstance(series, int) else None,
+        instance_numbers=tuple(n for n in whole if isinstance(n, int)),
+    )  # fmt: skip
 
 
 def _required_image(path: Path) -> Volume:
@@ -258,7 +271,8 @@ def _read_vfa(study: Study, folder: Path) -> None:
     times = set()
     for path in sorted((folder / "perf").glob(f"{study.study_id}_flip-*_VFA.nii.gz")):
         sidecar = read_sidecar(path)
-        if "FlipAngle" not in sidecar:
+        angle = positive(sidecar, "FlipAngle", path)
+        if angle is None:
             raise CadError(
                 "a variable-flip-angle image without FlipAngle (degrees) in its sidecar", file=path
             )
@@ -269,17 +283,15 @@ def _read_vfa(study: Study, folder: Path) -> None:
                 f"{study.vfa[0][1].shape}",
                 file=path,
             )
-        study.vfa.append((float(sidecar["FlipAngle"]), volume))
-        times.add(sidecar.get("RepetitionTime"))
+        study.vfa.append((angle, volume))
+        times.add(positive(sidecar, "RepetitionTime", path))
     study.vfa.sort(key=lambda pair: pair[0])
     if len(times) > 1:
+        found = sorted(map(str, times))
         raise CadError(
-            f"the flip-angle images differ in RepetitionTime: {sorted(map(str, times))} s",
-            file=folder / "perf",
+            f"flip-angle images differ in RepetitionTime: {found} s", file=folder / "perf"
         )
-    if times:
-        value = times.pop()
-        study.vfa_repetition_time = None if value is None else float(value)
+    study.vfa_repetition_time = times.pop() if times else None
 
 
 def _labels(path: Path) -> Volume | None:

@@ -17,6 +17,7 @@ from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
 
 from cad.errors import CadError
+from cad.reading import reading
 
 _SIEMENS, _CSA = "SIEMENS MR HEADER", "SIEMENS CSA HEADER"
 _GE = "GEMS_PARM_01"
@@ -113,10 +114,8 @@ def mosaic_tiles(dataset: Dataset) -> int:
 
 def _csa(dataset: Dataset) -> dict[str, list[str]]:
     content = private(dataset, 0x0029, _CSA, 0x10)
-    try:
+    with reading("", "a mosaic with a damaged CSA header"):
         return csa_header(content) if isinstance(content, bytes) else {}
-    except (struct.error, ValueError) as error:
-        raise CadError(f"a mosaic with a damaged CSA header: {error}") from error
 
 
 def mosaic_normal(dataset: Dataset) -> np.ndarray:
@@ -128,11 +127,9 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
         Without the CSA image header, or for a slice numbering that it declares to be reversed.
     """
     header = _csa(dataset)
-    try:
+    with reading("", "a mosaic with a damaged CSA header"):
         normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
         number = [int(v) for v in header.get("ProtocolSliceNumber", [])[:1]]
-    except ValueError as error:
-        raise CadError(f"a mosaic with a damaged CSA header: {error}") from error
     if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
         raise CadError(
             "a mosaic without the CSA header's SliceNormalVector: the order of its slices is "

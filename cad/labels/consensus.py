@@ -51,8 +51,8 @@ def reader_labels(
     ``eta`` is the standard deviation of the readers' probabilities (ddof 1), or the constant
     ``settings.eta``; a single reader has no spread and gets :data:`ETA0`, half a step of the
     five-point scale. Widths of intervals are made of it by the learner, with ``settings.precision``
-    (docs/methods.md 8). [N14] V-B. ``labels.consensus: pooled`` replaces ``p`` and ``eta`` inside
-    each fold (:mod:`cad.labels.pooled`); the mean stands here.
+    (docs/methods.md 8). [N14] V-B. ``labels.consensus: pooled`` and ``graded`` replace ``p`` and
+    ``eta`` inside each fold (:mod:`cad.labels.rules`); the mean stands here.
     """
     known = reader_probabilities(scores, rois, settings)
     counting = chosen_readers(readers, settings.readers)

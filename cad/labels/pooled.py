@@ -109,7 +109,7 @@ class PooledReaders:
         CadError
             For grades outside [0, 1].
         """
-        _refuse_outside(grades)
+        refuse_outside(grades)
         used = np.isfinite(truth) & np.isfinite(grades).any(axis=1)
         y = truth[used]
         self.identified_ = bool((y == 1).any() and (y == 0).any())
@@ -130,7 +130,7 @@ class PooledReaders:
         The probability is averaged over the posterior (MacKay's approximation of the logistic
         normal integral).
         """
-        _refuse_outside(grades)
+        refuse_outside(grades)
         if not self.identified_:
             return MeanReaders().predict(grades)
         known = np.asarray(np.isfinite(grades).any(axis=1))
@@ -159,53 +159,6 @@ class PooledReaders:
         table = np.array(slopes)
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", table, self.covariance_, table))
         return table @ self.coefficients_, deviation
-
-
-def fold_labels(
-    name: str, grades: Array, truth: Array, certain: Array, train: NDArray[np.intp]
-) -> tuple[Array, Array, str]:
-    """Return what a learner is told when a rule is fitted on some rows only.
-
-    Parameters
-    ----------
-    name : str
-        As in ``labels.consensus``.
-    grades : ndarray, shape (n, n_readers)
-        Probabilities that scores state (:func:`cad.labels.consensus.grade_matrix`).
-    truth : ndarray, shape (n,)
-        Histology, 1, 0 or NaN; looked at in ``train`` only.
-    certain : ndarray, shape (n,)
-        1 or 0 where histology overrides the readers, else NaN.
-    train : ndarray of int
-        Training rows.
-
-    Returns
-    -------
-    y, eta : ndarray, shape (n,)
-        Label and uncertainty of every row; NaN where nobody read and nothing is certain.
-    note : str
-        What the run must say, empty when nothing.
-    """
-    rule = consensus_rule(name).fit(grades[train], truth[train])
-    belief = rule.predict(grades)
-    return np.where(np.isfinite(certain), certain, belief.p), belief.eta, rule.note
-
-
-def consensus_rule(name: str) -> Consensus:
-    """Return an unfitted rule of ``labels.consensus``.
-
-    Raises
-    ------
-    CadError
-        For an unknown name.
-    """
-    rules: dict[str, type[MeanReaders] | type[PooledReaders]] = {
-        "mean": MeanReaders,
-        "pooled": PooledReaders,
-    }
-    if name not in rules:
-        raise CadError(f"labels.consensus is {name!r}, must be one of {', '.join(rules)}")
-    return rules[name]()
 
 
 def _design(grades: Array) -> Array:
@@ -254,7 +207,14 @@ def _mean(grades: Array) -> Array:
     return mean
 
 
-def _refuse_outside(grades: Array) -> None:
+def refuse_outside(grades: Array) -> None:
+    """Refuse grades that are no probabilities.
+
+    Raises
+    ------
+    CadError
+        With the value found.
+    """
     values = grades[np.isfinite(grades)]
     outside = values[(values < 0) | (values > 1)]
     if len(outside):

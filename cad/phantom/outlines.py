@@ -55,15 +55,16 @@ def draw_outlines(
     return maps
 
 
-def true_labels(view: View, regions: list[TrueRegion]) -> np.ndarray:
+def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np.ndarray:
     """Return the label map of the regions as they are, shape of the grid, uint8.
 
-    Nobody draws so: it is what measurements are checked against.
+    Nobody draws so: it is what measurements are checked against. ``least`` is the share of a voxel
+    that a region fills.
     """
     labels = np.zeros(view.grid.shape, np.uint8)
     for label, region in enumerate(regions, start=1):
         window, share = _share(view, region.shapes[-1])
-        labels[window][(share >= 0.5) & (labels[window] == 0)] = label
+        labels[window][(share >= least) & (labels[window] == 0)] = label
     return labels
 
 

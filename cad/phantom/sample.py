@@ -6,12 +6,11 @@ million may differ by one grey level, and compressed files by their packing.
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from cad.files import write_atomic
+from cad.folders import commit, is_ours, owned, stage
 from cad.imaging.nifti import write_volume
 from cad.phantom.dicom import write_dicom
 from cad.phantom.protocols import SAMPLE
@@ -26,13 +25,13 @@ DICOM_ID = "Sample0001"
 
 def write_sample(out: Path) -> None:
     """Write the sample cohort and one of its studies as DICOM in place of what ``out`` holds."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".sample-") as scratch:
-        build = Path(scratch) / "sample"
+    with owned(out), stage(out) as scratch:
+        build = scratch / "sample"
         write_cohort(build, PATIENTS, SEED, SAMPLE)
         _write_study(build / "dicom" / DICOM_ID)
-        shutil.rmtree(out, ignore_errors=True)
-        build.rename(out)
+        new = {path.name: path for path in build.iterdir()}
+        old = {path.name for path in out.iterdir() if not is_ours(path.name)}
+        commit(out, new, gone=old - set(new))
 
 
 def _write_study(folder: Path) -> None:

@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 from cad.cohort import write_tables
 from cad.errors import CadError
 from cad.files import write_atomic
+from cad.folders import commit, is_ours, owned, stage
 from cad.imaging.nifti import write_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
@@ -24,7 +25,10 @@ from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
 from cad.phantom.scene import Scene, View, draw_fields, draw_gas, draw_placement
+from cad.reading import read_frame
 
+# A voxel with at least this share of a region counts as nothing but the region.
+PURE = 0.95
 LATENT_FILE = Path("derivatives") / "phantom" / "latent.tsv"
 
 
@@ -48,6 +52,8 @@ class Patient:
         1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
     truth : Volume
         The regions as they are, labelled like the outlines; on the T2 grid.
+    pure : Volume
+        The same on the dynamic grid, only voxels that hold nothing else.
     """
 
     study: Study
@@ -57,6 +63,7 @@ class Patient:
     outlines: dict[str, Volume]
     zones: Volume
     truth: Volume
+    pure: Volume
 
 
 T = TypeVar("T")
@@ -97,11 +104,26 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
 def write_cohort(
     out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
 ) -> None:
-    """Write a cohort as :func:`simulate` does, with the sites' protocols."""
+    """Write a cohort as :func:`simulate` does, with the sites' protocols; whole or not at all."""
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not (out.is_dir() and any(is_ours(path.name) for path in out.iterdir())):
+        _require_empty(out)  # nothing of a killed process: a stranger's folder is left alone
+    with owned(out), stage(out) as scratch:
+        _require_empty(out)
+        build = scratch / "cohort"
+        _write_files(build, patients, seed, protocols, jobs)
+        commit(out, {path.name: path for path in sorted(build.iterdir())})
+
+
+def _require_empty(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and all(is_ours(path.name) for path in out.iterdir())):
         raise CadError("the folder to simulate into is not empty", file=out, hint="name a new one")
+
+
+def _write_files(
+    out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int
+) -> None:
     made = Parallel(n_jobs=jobs)(
         delayed(_write_patient)(out, seed, index, protocols) for index in range(patients)
     )
@@ -139,7 +161,7 @@ def latent_auc(cohort: Path) -> float:
     path = cohort / LATENT_FILE
     if not path.is_file():
         raise CadError("no latent malignancy: not a simulated cohort", file=path)
-    table = pd.read_csv(path, sep="\t")
+    table = read_frame(path, "\t")
     positive = table.loc[table["isup"] > 0, "latent"].to_numpy()
     negative = table.loc[table["isup"] == 0, "latent"].to_numpy()
     if not len(positive) or not len(negative):
@@ -196,7 +218,8 @@ def make_patient(
     )
     scores = score(reading, regions)
     truth = views[0].volume(true_labels(views[0], regions))
-    return Patient(study, protocol.site, regions, scores, outlines, zones, truth)
+    pure = views[2].volume(true_labels(views[2], regions, PURE))
+    return Patient(study, protocol.site, regions, scores, outlines, zones, truth, pure)
 
 
 def _scene(

@@ -47,6 +47,7 @@ def _definitions() -> dict[str, MapDefinition]:
         "tofts": ("Tofts", ("ktrans", "ve", "kep"), "mM", "Tofts 1999"),
         "extended_tofts": ("extended Tofts", ("ktrans", "ve", "vp", "kep"), "mM", "Tofts 1999"),
         "brix": ("Brix", ("amplitude", "kep", "kel"), "1", "Brix 1991"),
+        "patlak": ("Patlak", ("ktrans", "vp"), "mM", "Patlak 1983"),
     }
     for model, (title, names, unit, source) in models.items():
         for name in (*names, "r2"):

@@ -20,7 +20,7 @@ from cad.features.perfusion.aif import (
 )
 from cad.features.perfusion.models import best_delay, fit_extended_tofts
 from cad.features.perfusion.semiquantitative import Bolus, find_bolus
-from cad.features.perfusion.t1 import fit_t1
+from cad.features.perfusion.t1 import T1_BLOOD_S, T1_TISSUE_S, assumed_t1, fit_t1
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic
@@ -104,25 +104,31 @@ def t1_map(
     notes: list[str],
 ) -> tuple[np.ndarray, str]:
     """Return T1 (s) on the DCE grid, fixed where flip angles give none, and its source."""
-    fixed = np.full(dynamic.grid.shape, settings.t1_tissue)
+    tissue = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
+    fixed = np.full(dynamic.grid.shape, tissue)
     if settings.t1 == "fixed":
-        notes.append(f"tissue T1 fixed at {settings.t1_tissue:g} s")
+        notes.append(f"tissue T1 fixed at {tissue:g} s")
         return fixed, "fixed"
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed)
     except CadError as error:
         if settings.t1 == "vfa":
             raise
-        notes.append(f"tissue T1 fixed at {settings.t1_tissue:g} s: {error.problem}")
+        notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
         return fixed, "fixed"
     notes += fit_notes
     lost = needed & ~np.isfinite(t1)
     if lost.any():
         notes.append(
-            f"T1 fixed at {settings.t1_tissue:g} s in {int(lost.sum())} of {int(needed.sum())} "
+            f"T1 fixed at {tissue:g} s in {int(lost.sum())} of {int(needed.sum())} "
             "voxels, where the flip angles give none"
         )
-    return np.where(np.isfinite(t1), t1, settings.t1_tissue), "vfa"
+    return np.where(np.isfinite(t1), t1, tissue), "vfa"
+
+
+def _field_strength(study: Study) -> float | None:
+    protocol = study.protocols.get("dce")
+    return protocol.field_strength if protocol else None
 
 
 def _t1_from_flip_angles(
@@ -212,7 +218,8 @@ def _measured(study: Study, kinetics: Kinetics, dynamic: Dynamic) -> np.ndarray:
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
     own = find_bolus(kinetics.times, signal)
     blood = Kinetics(kinetics.times, own, settings, kinetics.sequence, None).concentration(
-        signal[None], np.array([settings.t1_blood])
+        signal[None],
+        np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
     )[0]
     if not np.isfinite(blood).all():
         raise CadError(

@@ -23,6 +23,7 @@ from cad.features.perfusion.kinetics import (
     t1_map,
 )
 from cad.features.perfusion.models import KineticFit, fit_brix, fit_extended_tofts, fit_tofts
+from cad.features.perfusion.patlak import fit_patlak
 from cad.features.perfusion.semiquantitative import initial_area, semiquantitative
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
@@ -249,6 +250,8 @@ def _fit_chunk(
             fits["extended_tofts"] = fit_extended_tofts(
                 concentration, kinetics.inlet, settings.refine
             )
+        if "patlak" in settings.models:
+            fits["patlak"] = fit_patlak(concentration, kinetics.inlet)
     if "brix" in settings.models:
         positive = np.where(baseline > 0, baseline, np.nan)[:, None]
         fits["brix"] = fit_brix(signal / positive - 1.0, times, bolus.arrival, settings.refine)
@@ -267,7 +270,7 @@ def _fit_values(fits: dict[str, KineticFit]) -> Iterator[tuple[str, np.ndarray]]
 def _quality_notes(maps: dict[str, Volume], inside: np.ndarray) -> list[str]:
     notes = []
     count = int(inside.sum())
-    for model in ("tofts", "extended_tofts", "brix"):
+    for model in ("tofts", "extended_tofts", "brix", "patlak"):
         failed = maps.get(f"{model}_did_not_fit")
         if failed is None:
             continue

@@ -51,7 +51,7 @@ class KineticFit:
     Parameters
     ----------
     model : str
-        ``tofts``, ``extended_tofts`` or ``brix``.
+        ``tofts``, ``extended_tofts``, ``brix`` or ``patlak``.
     parameters : dict of str to ndarray, shape (n_curves,)
         See ``PARAMETERS``; kep = Ktrans / ve is among them for the Tofts models. NaN where the
         curve itself is not a number.
@@ -65,7 +65,7 @@ class KineticFit:
         Model curves.
     """
 
-    model: ModelName
+    model: str
     parameters: dict[str, np.ndarray]
     r2: np.ndarray
     residual: np.ndarray

@@ -10,6 +10,11 @@ from cad.errors import CadError
 
 # Outside of these no tissue and no phantom at 1.5 or 3 T; a fit that leaves them did not work.
 T1_MIN_S, T1_MAX_S = 0.01, 10.0
+# What is assumed where nothing is measured, s by field (T). Prostate: de Bazelaire et al.,
+# Radiology 230 (2004) 652; blood: Stanisz et al., Magn Reson Med 54 (2005) 507 (1.5 T), Lu et al.,
+# Magn Reson Med 52 (2004) 679 (3 T).
+T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
+T1_BLOOD_S = {1.5: 1.441, 3.0: 1.664}
 _REFINE_STEPS = 20
 _REWEIGHTINGS = 3
 
@@ -37,6 +42,12 @@ class T1Fit:
     r2: np.ndarray
     failed: np.ndarray
     notes: tuple[str, ...] = ()
+
+
+def assumed_t1(table: dict[float, float], field_strength: float | None) -> float:
+    """Return the T1 (s) of the field (T) in the table that is nearer; 3 T's where it is unknown."""
+    field = 3.0 if field_strength is None else field_strength
+    return table[min(table, key=lambda known: abs(known - field))]
 
 
 def fit_t1(

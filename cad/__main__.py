@@ -1,0 +1,6 @@
+"""Let ``python -m cad`` be the command."""
+
+from cad.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Name the sectors of the prostate, and say in which of them a place lies.
+
+Levels and sectors are those of the PI-RADS v2.1 sector map, 38 of the prostate; it draws them and
+gives no measures: the borders below are ours.
+"""
+
+from __future__ import annotations
+
+SIDES = ("right", "left")
+SECTORS = {
+    "base": ("PZa", "PZpl", "PZpm", "CZ", "TZa", "TZp", "AFS"),
+    "mid": ("PZa", "PZpl", "PZpm", "TZa", "TZp", "AFS"),
+    "apex": ("PZa", "PZpl", "PZpm", "TZa", "TZp", "AFS"),
+}
+"""Sectors of the prostate by level, on each side."""
+SECTOR_NAMES = frozenset(
+    f"{side} {level} {sector}"
+    for level, sectors in SECTORS.items()
+    for sector in sectors
+    for side in SIDES
+)
+
+# Of the gland's box on a slice: u runs from 0 in the middle to 1 at the side, v from 0 at the front
+# to 1 at the back. The transition zone is the inner ellipse, the central zone lies behind it.
+_TZ_CENTRE, _TZ_HALF = 0.42, (0.66, 0.38)
+_AFS = (0.30, 0.20)
+_CZ = (0.42, 0.60, 0.86)
+_MIDDLE = 0.42  # u between the posteromedial and the posterolateral peripheral zone
+_FRONT = 0.50  # v between the anterior and the posterior sectors
+
+
+def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
+    """Return the sector of a place in the gland's box on a slice.
+
+    Parameters
+    ----------
+    u : float
+        -1 at the patient's right edge, 0 in the middle, 1 at the left edge.
+    v : float
+        0 in front, 1 behind.
+    level : str
+        ``base``, ``mid`` or ``apex``.
+    zone : str
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` where a person said it; the sector is then one of it.
+
+    Returns
+    -------
+    str
+        ``PZa``, ``PZpl``, ``PZpm``, ``TZa``, ``TZp``, ``CZ`` (base only) or ``AFS``.
+    """
+    u = abs(u)
+    if zone not in ("PZ", "TZ", "AFS") and not (zone == "CZ" and level == "base"):
+        zone = _zone_at(u, v, level)
+    if zone in ("CZ", "AFS"):
+        return zone
+    if zone == "TZ":
+        return "TZa" if v < _TZ_CENTRE else "TZp"
+    if v < _FRONT:
+        return "PZa"
+    return "PZpm" if u < _MIDDLE else "PZpl"
+
+
+def _zone_at(u: float, v: float, level: str) -> str:
+    if u < _AFS[0] and v < _AFS[1]:
+        return "AFS"
+    if (u / _TZ_HALF[0]) ** 2 + ((v - _TZ_CENTRE) / _TZ_HALF[1]) ** 2 < 1:
+        return (
+            "CZ" if level == "base" and _cz(u, v) and v > _TZ_CENTRE + 0.5 * _TZ_HALF[1] else "TZ"
+        )
+    return "CZ" if level == "base" and _cz(u, v) else "PZ"
+
+
+def _cz(u: float, v: float) -> bool:
+    return u < _CZ[0] and _CZ[1] < v < _CZ[2]

@@ -1,0 +1,181 @@
+"""Change a folder by one commit: build aside, decide by one rename, carry out what was decided.
+
+A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
+nothing of it counts. One rename of what was built to ``.commit`` decides; from then on it counts,
+and what lies there is moved into place, file by file and folder by folder, as ``journal.json`` in
+it lists. A process may be killed at any moment: the next one that opens the folder carries out what
+was decided, as often as it takes, and removes what was not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from cad.errors import CadError
+from cad.files import PART_SUFFIX, write_json
+from cad.folders.lock import LOCK, locked
+from cad.reading import read_json, reading
+
+COMMIT = ".commit"
+_JOURNAL, _NEW = "journal.json", "new"
+_STAGE = ".stage-"
+# Eight characters are tempfile's; earlier versions built in .import- and .fetch-.
+_STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
+_PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
+_PATIENCE = 10.0  # seconds for another process to carry out what it has decided
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether an entry of a folder is the program's own tool and no content."""
+    return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, once what a killed one left there is put right.
+
+    Raises
+    ------
+    CadError
+        When another process writes into the folder.
+    """
+    with locked(folder):
+        _carry_out(folder)
+        _sweep(folder)
+        yield
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder to build in, for the owner of ``folder``; it goes at the end."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_STAGE) as name:
+        yield Path(name)
+
+
+def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) -> None:
+    """Put staged files and folders into place, all or none, for the owner of ``folder``.
+
+    Parameters
+    ----------
+    folder : Path
+        What is changed.
+    new : mapping of str to Path
+        Place, relative to the folder, to a whole file or folder in a :func:`stage` of it. What is
+        in the place goes. No place lies in another.
+    gone : collection of str
+        Places that are emptied.
+    """
+    with stage(folder) as scratch:
+        change = scratch / "change"
+        (change / _NEW).mkdir(parents=True)
+        for place, built in new.items():
+            target = change / _NEW / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(built, target)
+        write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
+        for inner, _, _ in os.walk(change):
+            _to_disk(Path(inner))
+        os.rename(change, folder / COMMIT)
+        _to_disk(folder)
+    _carry_out(folder)
+
+
+def settle(folder: Path) -> None:
+    """Do what was decided and not done, so that a reader sees the folder whole.
+
+    Raises
+    ------
+    CadError
+        When it cannot be carried out: another process does not end it, or writing is refused.
+    """
+    begin = time.monotonic()
+    while pending(folder):
+        try:
+            with locked(folder):
+                _carry_out(folder)
+        except OSError as error:
+            raise CadError(
+                f"a change of this folder was decided and cut short, and not ended: {error}",
+                file=folder,
+                hint="run the same command as a user who may write there",
+            ) from error
+        except CadError:
+            if time.monotonic() - begin > _PATIENCE:
+                raise
+            time.sleep(0.02)
+
+
+def pending(folder: Path) -> bool:
+    """Tell whether a change of the folder is decided and not yet carried out."""
+    return (folder / COMMIT / _JOURNAL).is_file()
+
+
+def keep(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _carry_out(folder: Path) -> None:
+    """Move what was committed into place; every step may have been done before."""
+    change = folder / COMMIT
+    if pending(folder):
+        new, gone = _read(folder, change / _JOURNAL)
+        for number, place in enumerate([*new, *gone]):
+            built, target = change / _NEW / place, folder / place
+            arrived = place in new and not os.path.lexists(built)
+            if not arrived and (target.is_dir() or place in gone) and os.path.lexists(target):
+                os.rename(target, change / f"old-{number}")
+            if place in new and not arrived:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(built, target)
+                _to_disk(target.parent)
+        (change / _JOURNAL).unlink()  # from here on it is done
+    if change.exists():
+        shutil.rmtree(change)
+
+
+def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
+    """Return the places that a journal names; none may lead out of the folder."""
+    with reading(journal, "no journal of a change"):
+        content = read_json(journal)
+        new, gone = ([str(place) for place in content[key]] for key in ("new", "gone"))
+    top = folder.resolve()
+    for place in [*new, *gone]:
+        parts = PurePosixPath(place).parts
+        inside = parts and not PurePosixPath(place).is_absolute() and ".." not in parts
+        if not inside or not (folder / place).parent.resolve().is_relative_to(top):
+            raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
+    return new, gone
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes were building: nothing of it counts.
+
+    Folders in the folder belong to it, but for those that another process has locked.
+    """
+    inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
+    for path in [*folder.iterdir(), *inner]:
+        if _PART.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+        elif _STAGES.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path)
+
+
+def _to_disk(folder: Path) -> None:
+    """Write a folder's names to the disk, where its file system can: power may fail."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,63 @@
+"""The consensus rules by their names, and what one tells the learner of a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cad.errors import CadError
+from cad.labels.graded import GradedReaders
+from cad.labels.pooled import Consensus, MeanReaders, PooledReaders
+
+Array = NDArray[np.float64]
+
+RULES: dict[str, Callable[[], Consensus]] = {
+    "mean": MeanReaders,
+    "pooled": PooledReaders,
+    "graded": GradedReaders,
+}
+
+
+def fold_labels(
+    name: str, grades: Array, truth: Array, certain: Array, train: NDArray[np.intp]
+) -> tuple[Array, Array, str]:
+    """Return what a learner is told when a rule is fitted on some rows only.
+
+    Parameters
+    ----------
+    name : str
+        As in ``labels.consensus``.
+    grades : ndarray, shape (n, n_readers)
+        Probabilities that scores state (:func:`cad.labels.consensus.grade_matrix`).
+    truth : ndarray, shape (n,)
+        Histology, 1, 0 or NaN; looked at in ``train`` only.
+    certain : ndarray, shape (n,)
+        1 or 0 where histology overrides the readers, else NaN.
+    train : ndarray of int
+        Training rows.
+
+    Returns
+    -------
+    y, eta : ndarray, shape (n,)
+        Label and uncertainty of every row; NaN where nobody read and nothing is certain.
+    note : str
+        What the run must say, empty when nothing.
+    """
+    rule = consensus_rule(name).fit(grades[train], truth[train])
+    belief = rule.predict(grades)
+    return np.where(np.isfinite(certain), certain, belief.p), belief.eta, rule.note
+
+
+def consensus_rule(name: str) -> Consensus:
+    """Return an unfitted rule of ``labels.consensus``.
+
+    Raises
+    ------
+    CadError
+        For an unknown name.
+    """
+    if name not in RULES:
+        raise CadError(f"labels.consensus is {name!r}, must be one of {', '.join(RULES)}")
+    return RULES[name]()

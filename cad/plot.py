@@ -1,0 +1,130 @@
+"""Plots for papers and notebooks, each on matplotlib axes that it returns.
+
+The curves are those of the pages: the arrays of ``metrics.json``, drawn by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cad.errors import CadError
+from cad.files import JsonObject
+from cad.reports import figures
+from cad.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from cad.api import Validation
+
+__all__ = ["readers", "reliability", "roc", "tube"]
+
+
+def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
+    """Plot the ROC curve, each reader's beside it where histology is known.
+
+    Parameters
+    ----------
+    result : Validation, str or Path
+        What :func:`cad.validate` returned, or a run folder.
+    ax : Axes, optional
+        Where to draw; the current axes when not given.
+
+    Raises
+    ------
+    CadError
+        When the result has too few regions of each class for a curve.
+    """
+    return _drawn("roc", result, ax)
+
+
+def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
+    """Plot the observed share of malignant regions over the predicted probability.
+
+    Parameters and errors as :func:`roc`. Groups of equal size; bars are Wilson 95 % intervals.
+    """
+    return _drawn("reliability", result, ax)
+
+
+def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
+    """Plot every reader's AUC beside the classifier's on the regions that this reader scored.
+
+    Parameters and errors as :func:`roc`; it also needs readers and histology.
+    """
+    return _drawn("readers", result, ax)
+
+
+def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> Axes:
+    """Plot what readers left open, p +- eta of every region, and the probability q beside it.
+
+    Parameters
+    ----------
+    p, eta, q : array, shape (n,)
+        Readers' probability, its half-width, and a learner's (out-of-fold) probability. Regions
+        are ordered by p; those where one of the three is NaN are left out.
+    ax : Axes, optional
+        Where to draw; the current axes when not given.
+
+    Raises
+    ------
+    CadError
+        When the lengths differ or no region is left.
+
+    Examples
+    --------
+    >>> import cad, matplotlib
+    >>> matplotlib.use("agg")
+    >>> ax = cad.plot.tube([0.25, 1.0, 0.5], [0.1, 0.125, 0.3], [0.3, 0.9, 0.9])
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['readers, p ± η', '2 inside, |q − p| ≤ η', '1 outside']
+    """
+    columns = [np.asarray(values, dtype=float) for values in np.broadcast_arrays(p, eta, q)]
+    table = np.array(columns)[:, np.isfinite(columns).all(axis=0)]
+    if table.shape[-1] == 0:
+        raise CadError("no region has p, eta and q")
+    mean, width, found = table[:, np.lexsort((table[2], table[0]))]
+    inside = np.abs(found - mean) <= width + 1e-12
+    rank = np.arange(len(mean))
+    low, high = np.clip(mean - width, 0, 1), np.clip(mean + width, 0, 1)
+    ax = _axes(ax)
+    ax.vlines(rank, low, high, color=figures.LINE, linewidth=3, label="readers, p ± η")
+    ax.plot(rank, mean, "_", color=figures.DIM, markersize=5)
+    for which, colour, marker, text in (
+        (inside, figures.MAIN, "o", "inside, |q − p| ≤ η"),
+        (~inside, figures.SECOND, "x", "outside"),
+    ):
+        ax.plot(rank[which], found[which], marker, color=colour, markersize=4, linestyle="none",
+                label=f"{which.sum()} {text}")  # fmt: skip
+    ax.set(ylim=(-0.02, 1.02), xlabel="regions, ordered by the readers' mean", ylabel="probability")
+    ax.legend(loc="upper left")
+    return ax
+
+
+def _drawn(name: str, result: Any, ax: Axes | None) -> Axes:
+    ax = _axes(ax)
+    if not figures.draw(name, ax, _metrics(result)):
+        raise CadError(
+            f"there is nothing to draw {name!r} from: too few regions, no readers or no histology"
+        )
+    return ax
+
+
+def _metrics(result: Any) -> JsonObject:
+    """Return the measures of a validation or a run folder as ``metrics.json`` has them."""
+    if not isinstance(result, str | Path):
+        return dict(result.metrics)
+    path = RunFolder(Path(result)).metrics
+    if not path.is_file():
+        raise CadError("no run folder with measures", file=path, hint="give what `cad run` wrote")
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _axes(ax: Axes | None) -> Axes:
+    from matplotlib import pyplot as plt
+
+    return plt.gca() if ax is None else ax
