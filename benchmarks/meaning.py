@@ -137,35 +137,41 @@ def mark_rows(
         "flip angles removed": lambda s: replace(s, vfa=[]),
         "vessel removed": lambda s: replace(s, vessel=None),
         "ADC / 1000": adc_in_mm,
-        "T2 times 7 (the z-score takes it out: nothing changes)": t2_of_another,
+        "T2 times 7": t2_of_another,
     }
     found: list[Row] = []
     for name, change in cases.items():
-        marked = 0
+        marked = same = 0
         for study in studies:
             made = extract(change(study), settings)
             said = bool(made.failures)
             for _, row in made.provenance.iterrows():
                 said |= bool(differences(trained, row.to_dict()))
-            said |= any(j.flagged for j in fitted.judge(made.rows))
+            said |= any(j.flagged for j in fitted.judge(made.rows, made.rows["participant_id"]))
             marked += said
+            same += _same(made.rows, extract(study, settings).rows)
         found.append(
             (f"marked: {name}", f"{marked} of {len(studies)}", "all", marked == len(studies))
         )
+        if change is t2_of_another:
+            all_same = same == len(studies)
+            found.append(("  studies without a changed feature", f"{same}", "all", all_same))
     return found
 
 
 def typical_rows(fitted: Typicality, studies: list[Study], settings: PipelineSettings) -> list[Row]:
     """Judge simulated patients who were held out, and the real regions."""
     table = measured(studies, settings)
-    flagged = float(np.mean([j.flagged for j in fitted.judge(table)]))
+    judged = fitted.judge(table, table["participant_id"])
+    flagged = float(np.mean([j.flagged for j in judged]))
     found: list[Row] = [
         (f"held-out simulated regions flagged, of {len(table)}", f"{flagged:.1%}", "<= 5%",
          flagged <= 0.05)
     ]  # fmt: skip
     for study in real_studies():
         made = extract(study, USUAL)
-        for key, judgement in zip(made.rows["roi_id"], fitted.judge(made.rows), strict=True):
+        judged = fitted.judge(made.rows, made.rows["participant_id"])
+        for key, judgement in zip(made.rows["roi_id"], judged, strict=True):
             found.append(
                 (f"{study.participant_id} ROI {key}: {_said(judgement)}", "", "named", True)
             )

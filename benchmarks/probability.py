@@ -3,7 +3,8 @@
 ``cohorts`` simulates cohorts of 49 patients and measures them with the project's own features
 (cached under ``--work``); ``learners`` compares the shipped learner with its rivals on the same
 leave-one-patient-out folds, on them and on the endoscopists' lesions; ``readers`` compares the
-consensus rules on readings without images. Every table of docs/probability.md is one of these.
+consensus rules on readings without images; ``speed`` times the whole validation of one cohort.
+Every table of docs/probability.md is one of these.
 """
 
 # ruff: noqa: E402  (threads are limited before numpy starts)
@@ -25,25 +26,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
-from sklearn.feature_selection import VarianceThreshold
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 
 from cad.evaluation import metrics
-from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.crossval import OutOfFold, out_of_fold
 from cad.evaluation.rivals import compare_with_rivals
+from cad.evaluation.summary import summarise
 from cad.evaluation.tables import to_markdown
 from cad.experiments.mesejo2016 import read_lesions
 from cad.features.provenance import is_feature
-from cad.labels.consensus import malignant, reader_labels
+from cad.labels.consensus import malignant, reader_labels, reader_probabilities
+from cad.labels.graded import GradedReaders
 from cad.labels.latent import dawid_skene, glad
 from cad.labels.pooled import MeanReaders, PooledReaders
 from cad.learners import AveragedProbabilisticSVC
 from cad.learners.rivals import rival_learners
+from cad.model.estimator import front_steps
 from cad.phantom import simulate
 from cad.phantom.readings import draw_readings
-from cad.settings import LabelSettings
+from cad.settings import LabelSettings, PipelineSettings, read_settings
+from cad.share import find
 
 PATIENTS, SEED = 49, 5000
 REGION = ["participant_id", "roi_id"]
@@ -68,14 +70,16 @@ class CohortArrays:
 def main() -> None:
     """Run the named benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=("cohorts", "learners", "readers"))
+    parser.add_argument("name", choices=("cohorts", "learners", "readers", "speed"))
     parser.add_argument("--work", type=Path, default=Path("probability-cohorts"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--full", action="store_true", help="fine grids and every frame")
     parser.add_argument("--gastro", type=Path, help="folder of the endoscopists' lesions")
+    parser.add_argument("--seed", type=int, default=SEED, help="cohort k is drawn with seed + k")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    {"cohorts": cohorts, "learners": learners, "readers": readers}[options.name](options)
+    known = {"cohorts": cohorts, "learners": learners, "readers": readers, "speed": speed}
+    known[options.name](options)
 
 
 def cohorts(options: argparse.Namespace) -> None:
@@ -88,7 +92,7 @@ def cohorts(options: argparse.Namespace) -> None:
         images, run = options.work / "images", options.work / "run"
         for folder in (images, run):
             shutil.rmtree(folder, ignore_errors=True)
-        simulate(images, PATIENTS, SEED + index, light=not options.full, jobs=options.jobs)
+        simulate(images, PATIENTS, options.seed + index, light=not options.full, jobs=options.jobs)
         pipeline = options.work / "measure.yaml"
         pipeline.write_text(MEASURE_ONLY)
         command = [sys.executable, "-m", "cad.cli", "run", str(pipeline)]
@@ -104,8 +108,8 @@ def cohorts(options: argparse.Namespace) -> None:
             shutil.rmtree(folder)
 
 
-def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
-    """Return a measured cohort's regions that somebody scored."""
+def read_rows(folder: Path, isup_min: int = 2) -> tuple[np.ndarray, pd.DataFrame, pd.DataFrame]:
+    """Return features and labels of a measured cohort's scored regions, and readers' scores."""
     text = {"roi_id": str}
     features = pd.read_parquet(folder / "features.parquet").astype(text)
     rois, scores = (
@@ -118,7 +122,12 @@ def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
     rows = features[REGION].merge(labels, on=REGION, how="left")
     use = rows["p"].notna().to_numpy()
     X = features[list(filter(is_feature, features.columns))].to_numpy(float)[use]
-    rows = rows[use]
+    return X, rows[use].reset_index(drop=True), reader_probabilities(scores, rois, settings)
+
+
+def read_regions(folder: Path, isup_min: int = 2) -> CohortArrays:
+    """Return a measured cohort's regions that somebody scored."""
+    X, rows, _ = read_rows(folder, isup_min)
     columns = (rows[name].to_numpy(float) for name in ("p", "eta", "truth"))
     return CohortArrays(X, *columns, rows["participant_id"].to_numpy(str))
 
@@ -132,13 +141,7 @@ def read_gastro(folder: Path) -> tuple[CohortArrays, np.ndarray]:
 
 def front() -> Pipeline:
     """Return what stands before every learner in a shipped pipeline."""
-    return Pipeline(
-        [
-            ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
-            ("constant", VarianceThreshold()),
-            ("scale", StandardScaler()),
-        ]
-    )
+    return front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
 
 
 def learners(options: argparse.Namespace) -> None:
@@ -152,7 +155,7 @@ def learners(options: argparse.Namespace) -> None:
         cached = options.work / f"{name}.rivals.csv"
         if not cached.exists():
             start = time.process_time()
-            table = _compared(regions, options.jobs)
+            table = _compared(regions, _shipped(regions, options.jobs), options.jobs)
             table.assign(cohort=name, seconds=time.process_time() - start).to_csv(
                 cached, index=False
             )
@@ -162,11 +165,14 @@ def learners(options: argparse.Namespace) -> None:
     print(to_markdown(summary(everything)))
 
 
-def _compared(regions: CohortArrays, jobs: int) -> pd.DataFrame:
-    shipped = Pipeline([*front().steps, ("learner", AveragedProbabilisticSVC())])
-    folds = out_of_fold(
-        shipped, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
+def _shipped(regions: CohortArrays, jobs: int) -> OutOfFold:
+    learner = Pipeline([*front().steps, ("learner", AveragedProbabilisticSVC())])
+    return out_of_fold(
+        learner, regions.X, regions.p, groups=regions.patients, eta=regions.eta, n_jobs=jobs
     )
+
+
+def _compared(regions: CohortArrays, folds: OutOfFold, jobs: int) -> pd.DataFrame:
     return compare_with_rivals(
         SHIPPED,
         folds.probability,
@@ -179,6 +185,25 @@ def _compared(regions: CohortArrays, jobs: int) -> pd.DataFrame:
         truth=regions.truth,
         n_jobs=jobs,
     ).table
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Print what one validation costs: every learner, and all that is said of the predictions."""
+    folder = sorted(options.work.glob("light-*/features.parquet"))[0].parent
+    regions, (_, rows, scores) = read_regions(folder), read_rows(folder)
+    wall, clock = time.perf_counter(), [time.process_time()]
+    folds = _shipped(regions, options.jobs)
+    clock.append(time.process_time())
+    _compared(regions, folds, options.jobs)
+    clock.append(time.process_time())
+    summarise(rows.assign(probability=folds.probability), reader_scores=scores, folds=folds)
+    clock.append(time.process_time())
+    print(f"{len(rows)} regions, {rows['participant_id'].nunique()} patients")
+    parts = ("shipped learner", "rivals", "measures, readers with the tool, patients, ceiling")
+    for name, seconds in zip(parts, np.diff(clock), strict=True):
+        print(f"{name}: {seconds:.1f} CPU s")
+    print(f"all: {clock[-1] - clock[0]:.1f} CPU s without what {options.jobs - 1} other processes "
+          f"did, {time.perf_counter() - wall:.1f} s by the clock")  # fmt: skip
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -233,9 +258,10 @@ def readers(options: argparse.Namespace) -> None:
     table = pd.DataFrame(rows)
     groups = table.groupby(["ISUP from", "noise"], sort=False)
     means = groups.mean(numeric_only=True).drop(columns="cohort").reset_index()
-    better = table.assign(**{"pooled better": table["Brier pooled"] < table["Brier mean"]})
-    counts = better.groupby(["ISUP from", "noise"], sort=False)["pooled better"].sum()
-    print(to_markdown(means.assign(**{"pooled better": counts.to_numpy(), "of": options.count})))
+    for rule in ("pooled", "graded"):
+        table[f"{rule} better"] = table[f"Brier {rule}"] < table["Brier mean"]
+        means[f"{rule} better"] = groups[f"{rule} better"].sum().to_numpy()
+    print(to_markdown(means.assign(of=options.count)))
     if options.gastro is not None:
         print(to_markdown(pd.DataFrame([_gastro_rules(options.gastro)])))
 
@@ -260,6 +286,7 @@ def _rules(
         "mean": MeanReaders().predict(grades).p,
         "pooled": PooledReaders().fit(grades, given).predict(grades).p,
         "pooled without it": PooledReaders().fit(without, given).predict(without).p,
+        "graded": GradedReaders().fit(grades, given).predict(grades).p,
         "Dawid-Skene": dawid_skene(grades),
         "Dawid-Skene with histology": dawid_skene(grades, given),
         "GLAD": glad(grades),
@@ -269,7 +296,7 @@ def _rules(
     for name, p in believed.items():
         use = ~known & np.isfinite(p)
         found[f"Brier {name}"] = metrics.brier(truth[use], p[use])
-        if name in ("mean", "pooled", "pooled without it"):
+        if name in ("mean", "graded", "pooled", "pooled without it"):
             found[f"AUC {name}"] = metrics.auc(truth[use], p[use])
     return found
 
@@ -282,16 +309,19 @@ def _gastro_rules(folder: Path) -> dict[str, float | str]:
         given = regions.truth.copy()
         given[row] = np.nan
         pooled[row] = PooledReaders().fit(grades, given).predict(grades[[row]]).p[0]
+    graded = GradedReaders().fit(grades, regions.truth).predict(grades).p
     lost = (pooled - regions.truth) ** 2 - (regions.p - regions.truth) ** 2
     half = student.ppf(0.975, len(lost) - 1) * lost.std(ddof=1) / np.sqrt(len(lost))
     return {
         "Brier mean": metrics.brier(regions.truth, regions.p),
         "Brier pooled": metrics.brier(regions.truth, pooled),
         "difference": f"{lost.mean():.4f} [{lost.mean() - half:.4f}, {lost.mean() + half:.4f}]",
+        "Brier graded": metrics.brier(regions.truth, graded),
         "Brier Dawid-Skene": metrics.brier(regions.truth, dawid_skene(grades)),
         "Brier GLAD": metrics.brier(regions.truth, glad(grades)),
         "AUC mean": metrics.auc(regions.truth, regions.p),
         "AUC pooled": metrics.auc(regions.truth, pooled),
+        "AUC graded": metrics.auc(regions.truth, graded),
     }
 
 

@@ -23,13 +23,13 @@ from statistics import median
 import pandas as pd
 
 from cad.cohort import read_cohort, write_tables
-from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import each
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyTask
 from cad.execution.worker import peak_mb
 from cad.files import parquet_bytes, write_atomic
+from cad.folders import owned
 from cad.phantom import simulate
 from cad.run_folder.study_file import read_rows
 from cad.settings import PipelineSettings, parse_settings
@@ -74,7 +74,7 @@ def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> 
     start = time.perf_counter()
     refs = read_cohort(cohort).studies()
     tables = time.perf_counter() - start
-    with locked(out):
+    with owned(out):
         outcomes = measure_studies(
             process_study, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(jobs)
         )

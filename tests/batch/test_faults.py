@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -14,12 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from batch_tasks import act, run_and_leave
+from batch_tasks import act, measure_or_hang, run_and_leave
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
@@ -43,11 +45,21 @@ def outputs(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-def measure(root: Path, quick: str, out: Path, **how):
+@contextlib.contextmanager
+def hanging(study: str) -> Iterator[None]:
+    """Let :func:`batch_tasks.measure_or_hang` wait for ever at one study."""
+    os.environ["HANGING_STUDY"] = study
+    try:
+        yield
+    finally:
+        del os.environ["HANGING_STUDY"]
+
+
+def measure(root: Path, quick: str, out: Path, by=process_study, **how):
     settings = read_settings(PipelineSettings, Path(quick))
     refs = [ref for ref in read_cohort(root).studies() if ref.study_id in FEW]
     return measure_studies(
-        process_study, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(**how)
+        by, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(**how)
     )
 
 
@@ -118,8 +130,6 @@ def test_kill_9_of_the_driver_at_random_moments(
 def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp_path: Path):
     """Kill -9 of a worker in the middle of a study: that study fails, the others are measured."""
     out = tmp_path / "out"
-    fifo = simulated / FEW[1] / "anat" / "hang.json"  # reading it never ends
-    os.mkfifo(fifo)
 
     def kill_worker() -> None:
         while not (out / "studies" / f"{FEW[0]}.npz").exists():
@@ -130,11 +140,9 @@ def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp
 
     watcher = threading.Thread(target=kill_worker)
     watcher.start()
-    try:
-        results = measure(simulated, quick, out)
-    finally:
-        fifo.unlink()
-        watcher.join()
+    with hanging(FEW[1]):
+        results = measure(simulated, quick, out, by=measure_or_hang)
+    watcher.join()
     assert [o.status for o in results] == ["computed", "failed", "computed", "computed"]
     (failure,) = results[1].failures
     assert failure.stage == "worker"
@@ -145,12 +153,8 @@ def test_a_study_that_kills_its_worker_is_a_row(simulated: Path, quick: str, tmp
 
 
 def test_a_study_that_hangs_is_a_row(simulated: Path, quick: str, tmp_path: Path):
-    fifo = simulated / FEW[0] / "anat" / "hang.json"
-    os.mkfifo(fifo)
-    try:
-        results = measure(simulated, quick, tmp_path / "out", time_limit=20)
-    finally:
-        fifo.unlink()
+    with hanging(FEW[0]):
+        results = measure(simulated, quick, tmp_path / "out", by=measure_or_hang, time_limit=20)
     assert [o.status for o in results] == ["failed", "computed", "computed", "computed"]
     assert "time limit of 20 s" in results[0].failures[0].reason
 

@@ -13,10 +13,10 @@ import pytest
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.execution.lock import locked
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
+from cad.folders import owned
 from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings, read_settings
 from cad.stages.extract import process_study
@@ -130,17 +130,18 @@ def test_the_log_says_what_was_done(cohort: Path, quick: str, tmp_path: Path, ca
 
 def test_a_second_run_on_the_folder_is_refused(tmp_path: Path):
     out = tmp_path / "out"
-    with locked(out), pytest.raises(CadError, match=f"process {os.getpid()} on"), locked(out):
+    with owned(out), pytest.raises(CadError, match=f"process {os.getpid()} on"), owned(out):
         pass
-    with locked(out):
+    with owned(out):
         pass
+    assert list(out.iterdir()) == []
 
 
 def test_the_lock_of_a_dead_process_is_no_lock(tmp_path: Path):
-    program = "import sys, os; from pathlib import Path; from cad.execution.lock import locked\n"
+    program = "import sys, os; from pathlib import Path; from cad.folders.lock import locked\n"
     program += "with locked(Path(sys.argv[1])):\n os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert "process" in RunFolder(tmp_path).lock.read_text()
-    (tmp_path / ".left.part").write_bytes(b"x")
-    with locked(tmp_path):
-        assert not (tmp_path / ".left.part").exists()
+    (tmp_path / ".left0ver.part").write_bytes(b"x")
+    with owned(tmp_path):
+        assert not (tmp_path / ".left0ver.part").exists()

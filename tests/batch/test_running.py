@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,14 +13,17 @@ import pytest
 from batch_tasks import act
 
 from cad.errors import CadError
-from cad.execution.options import ExecutionOptions
-from cad.execution.pool import each
+from cad.execution.options import HERE, ExecutionOptions
+from cad.execution.pool import Caller, each
+from cad.execution.worker import Worker
+from cad.reading import read_json
 
 
 def test_misbehaving_tasks_cost_no_other_task():
     """Hang, SIGKILL, segmentation fault, exit, exception and memory: one fault each, by name."""
     bad = [
         ("sleep", 100.0),
+        ("burn", 100.0),
         ("kill", 0.0),
         ("segfault", 0.0),
         ("exit", 0.0),
@@ -39,7 +43,8 @@ def test_misbehaving_tasks_cost_no_other_task():
         assert done[task].fault is None
         assert done[task].result == task[1] ** 2
     reasons = {word: done[(word, value)].fault.reason for word, value in bad}
-    assert "time limit of 3 s" in reasons["sleep"]
+    assert reasons["sleep"] == "waited longer than the time limit of 3 s"
+    assert reasons["burn"] == "took longer than the time limit of 3 s of processor time"
     assert "SIGKILL" in reasons["kill"]
     assert "SIGSEGV" in reasons["segfault"]
     assert "exit code 3" in reasons["exit"]
@@ -55,6 +60,40 @@ def test_peak_memory_is_each_tasks_own():
     assert peaks[1] - peaks[0] == pytest.approx(1e8 / 2**20, abs=10)
     if sys.platform == "linux":
         assert abs(peaks[2] - peaks[0]) < 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's scheduler statistics")
+def test_a_busy_machine_makes_slow_no_failure():
+    """A task that others keep from the processor beyond the limit, but that needs little of it."""
+    (core, *_) = os.sched_getaffinity(0)
+    hog = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    hogs = [subprocess.Popen([sys.executable, "-c", hog]) for _ in range(5)]
+    try:
+        (done,) = each(act, [("crowded", float(core))], ExecutionOptions(time_limit=1.2))
+    finally:
+        for process in hogs:
+            process.kill()
+            process.wait()
+    assert done.fault is None
+    assert done.seconds > 1.2, "the others were meant to be in the way"
+    assert done.result == pytest.approx(0.7, abs=0.2)
+
+
+def test_calls_one_after_the_other_survive_each_other():
+    """Results, refusals and the system's own errors come through; a death costs one call."""
+    with Caller(ExecutionOptions(time_limit=2.0, memory_limit=1.0)) as call:
+        assert call(act, ("square", 3.0)) == 9.0
+        first = call(os.getpid)
+        for word, says in (("kill", "SIGKILL"), ("sleep", "waited"), ("memory", "limit of 1 GB")):
+            with pytest.raises(CadError, match=says):
+                call(act, (word, 3e9))
+            assert call(act, ("square", 2.0)) == 4.0
+        assert call(os.getpid) != first
+        with pytest.raises(CadError, match="not valid JSON"):
+            call(read_json, Path(__file__))
+        with pytest.raises(FileNotFoundError):
+            call(read_json, Path("/no/such/file"))
+    assert Caller(HERE)(os.getpid) == os.getpid()
 
 
 def test_threads_are_capped():
@@ -116,3 +155,14 @@ def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(CadError, match="extra 'cluster'"):
         list(each(act, [("square", 1.0)], ExecutionOptions(scheduler="tcp://127.0.0.1:9")))
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_again():
+    worker = Worker(act, ExecutionOptions())
+    try:
+        for _ in range(2):
+            os.kill(worker.process.pid, signal.SIGKILL)
+            assert worker.take() is None
+        assert worker.do(("square", 3.0)).result == 9.0
+    finally:
+        worker.close()

@@ -9,14 +9,19 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from cad import __version__
 from cad.cli import app
+from cad.cli.shared import asked, execution
 from cad.cohort import read_cohort
+from cad.run_folder.results import RegionResult
 from cad.share import FOLDERS, find, shared
+from cad.stages.printed import patient_lines, printed_table
 
 
 def _cad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -85,7 +90,7 @@ def test_unusable_arguments_end_with_2_and_say_why(
 
 def test_check_names_problems_and_ends_with_1(tmp_path: Path) -> None:
     good = CliRunner().invoke(app, ["check", str(shared("sample_data")), "--json"])
-    assert (good.exit_code, json.loads(good.output)) == (0, [])
+    assert (good.exit_code, json.loads(good.stdout)) == (0, [])
     bad = CliRunner().invoke(app, ["check", str(tmp_path)])
     assert bad.exit_code == 1
     assert "dataset_description.json" in bad.output
@@ -154,3 +159,78 @@ def test_the_real_studies_go_through_the_commands(tmp_path: Path, shared_data: P
     assert alone.exit_code == 1
     assert "sub-ProstateX0000" in alone.output
     assert "dce" in alone.output
+
+
+@pytest.mark.parametrize("module", ["cad", "cad.cli"])
+def test_the_package_is_the_command_and_says_its_version(module: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == f"cad {__version__}\n"
+
+
+def test_experiments_are_listed_and_a_pipe_gets_no_colour() -> None:
+    runner = CliRunner()
+    listed = runner.invoke(app, ["experiment", "--list"])
+    assert listed.exit_code == 0
+    assert "niaf2014-table1" in listed.stdout.splitlines()
+    helped = subprocess.run(
+        [sys.executable, "-m", "cad", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in helped.stdout
+    assert "--install-completion" in helped.stdout
+
+
+def test_verbose_shows_where_an_error_arose_and_quiet_no_progress(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cad"]
+    wrong = ["report", str(tmp_path / "absent")]
+    plain, loud = (
+        subprocess.run([*command, *more, *wrong], capture_output=True, text=True, check=False)
+        for more in ([], ["-v"])
+    )
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in loud.stderr
+    assert loud.stderr.endswith(plain.stderr)
+    assert asked == type(asked)()
+    try:
+        asked.quiet = True
+        assert not execution(1).progress
+    finally:
+        asked.quiet = False
+    assert execution(1).progress
+
+
+def test_a_prediction_ends_with_its_patients_flags_and_page() -> None:
+    def region(patient: str, roi: str, p: float | None, decision: str, **more: Any) -> RegionResult:
+        return RegionResult(
+            patient=patient, study=patient, roi=roi, label=1, zone="", probability=p,
+            decision=decision, decision_value=None, p=None, eta=None, label_kind="", histology="",
+            isup="", scores=[], with_tool=[], patient_probability=None, warnings=[],
+            plausible=None, model="m", **more,
+        )  # fmt: skip
+
+    regions = [
+        region("sub-1", "a", 0.03, "benign", reader_values=[("r1", 0.75), ("r2", 1.0)]),
+        region("sub-2", "a", 0.91, "malignant"),
+        region("sub-2", "b", 0.95, "malignant", unlike="ADC level: 8 SD"),
+        region("sub-3", "a", 0.04, "benign"),
+        region("sub-4", "a", None, ""),
+    ]
+    assert patient_lines(regions, {"sub-3"}) == [
+        "patients by highest probability",
+        "  sub-2  0.95  malignant  region b: the region is unlike the training cohort. "
+        "unlike the training: region b",
+        "  sub-3  0.04  refer      something failed",
+        "  sub-1  0.03  refer      region a: the tool does not suspect cancer, the readers do",
+    ]
+    many = [region(f"sub-{k}", "a", 0.5, "refer") for k in range(14)]
+    assert patient_lines(many, ())[-1] == "  and 4 more"
+    assert patient_lines([], ()) == []
+
+
+def test_one_patient_has_no_auc() -> None:
+    part = {"positive": 1, "n": 4, "patients": 1, "auc": {"value": 0.0}, "measures": {}}
+    level = {"n": 1, "positive": 1, "auc": None, "average_precision": {"value": 1.0}}
+    found = {"consensus": part, "patient_level": level, "readers": {"r1": {"auc": None}}}
+    lines = printed_table(found)
+    assert [name for name, _ in lines] == ["against readers"]

@@ -208,8 +208,12 @@ def test_a_study_the_archive_does_not_know_keeps_its_pseudonym(address, tmp_path
 
 @pytest.mark.skipif(os.environ.get("CAD_ORTHANC_STRICT") != "true", reason="needs a strict archive")
 def test_an_archive_that_refuses_the_association():
-    with pytest.raises(CadError, match=r"archive WRONG at .* refuses the association") as caught:
-        connect(ADDRESSES["dimse"], "WRONG").find("MRN-7")
+    for _ in range(3):  # a busy machine's archive may drop the connection instead of refusing
+        with pytest.raises(CadError, match=r"archive WRONG at ") as caught:
+            connect(ADDRESSES["dimse"], "WRONG").find("MRN-7")
+        if "refuses the association" in str(caught.value):
+            break
+    assert "refuses the association" in str(caught.value)
     assert "check the title 'WRONG'" in caught.value.hint
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cad.clinic.archive import connect
+from cad.clinic.archive import ArchiveLimits, connect
 from cad.errors import CadError
 
 HERE = Path(__file__).resolve().parent
@@ -86,14 +86,14 @@ def silent() -> Iterator[str]:
 def test_silence_ends_in_time(silent: str, address: str):
     start = time.perf_counter()
     with pytest.raises(CadError, match=r"does not answer within 1 s|Timeout"):
-        connect(address.format(silent), "PACS", timeout=1).find("P1")
+        connect(address.format(silent), "PACS", ArchiveLimits(answer_seconds=1)).find("P1")
     assert time.perf_counter() - start < 10
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "http://127.0.0.1:1/x"])
 def test_nobody_listens(address: str):
     with pytest.raises(CadError) as caught:
-        connect(address, "PACS", timeout=2).find("P1")
+        connect(address, "PACS", ArchiveLimits(answer_seconds=2)).find("P1")
     assert caught.value.hint
     assert "127.0.0.1:1" in caught.value.problem
 

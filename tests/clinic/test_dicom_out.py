@@ -171,6 +171,16 @@ def test_tid_1500_by_our_own_reader(files, participant):
     assert decisions == ["21594007", "30807003", "refer"]
 
 
+def test_a_decision_that_something_contradicts_is_not_sent(cohort, participant, tmp_path):
+    run = write_run(tmp_path / "run", participant, PROBABILITIES)
+    table = pd.read_csv(run / "probabilities.csv")
+    table["reader_values"] = ["r1=0; r2=0.25", "", ""]  # the tool suspects cancer, they do not
+    table.to_csv(run / "probabilities.csv", index=False)
+    _, sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files
+    decisions = [roi.evaluations["decision"] for roi in read_report(sr).rois]
+    assert decisions == ["refer", "30807003", "refer"]
+
+
 def test_dsr2html_shows_the_numbers(files):
     needs("dsr2html")
     page = subprocess.run(["dsr2html", files[1]], capture_output=True, text=True, check=True).stdout

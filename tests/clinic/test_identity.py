@@ -181,15 +181,24 @@ def test_a_partial_failure_says_what_was_sent(tmp_path: Path):
     entity = AE()
     entity.add_supported_context(MRImageStorage)
     entity.add_supported_context(FIND)
-    nothing = [(evt.EVT_C_STORE, lambda event: 0x0000), (evt.EVT_C_FIND, lambda event: iter(()))]
-    server = entity.start_server(("127.0.0.1", 0), block=False, evt_handlers=nothing)
+    stored = Dataset()
+
+    def find(event: evt.Event) -> Iterator[Any]:
+        if event.identifier.QueryRetrieveLevel == "IMAGE":
+            stored.SOPInstanceUID = event.identifier.SOPInstanceUID
+            yield 0xFF00, stored
+
+    honest = [(evt.EVT_C_STORE, lambda event: 0x0000), (evt.EVT_C_FIND, find)]
+    server = entity.start_server(("127.0.0.1", 0), block=False, evt_handlers=honest)
     try:
         address = f"127.0.0.1:{server.socket.getsockname()[1]}"
         with pytest.raises(CadError) as caught:
             connect(address, "ANY").store([paths[0], tmp_path / "other.dcm"])
     finally:
         server.shutdown()
-    assert f"stored: {paths[0].name}; not stored: other.dcm" in caught.value.problem
+    assert caught.value.problem.endswith(
+        f"; stored: {paths[0].name}; sent, but not proved to be stored: other.dcm; not sent: none"
+    )
 
 
 # --- names are free text -------------------------------------------------------------------------

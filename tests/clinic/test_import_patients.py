@@ -84,16 +84,16 @@ def test_a_patient_waits_while_any_study_does(tmp_path, rules):
     assert [(r[1], r[-1]) for r in rois] == [("1", "ses-02"), ("ses-01.1", "ses-01")]
 
 
-def test_leftovers_of_a_killed_import_give_way(tmp_path, rules):
+def test_a_folder_that_no_table_knows_is_left_alone(tmp_path, rules):
     source = write_patient(tmp_path / "in", dce=False)
-    write_rois(source, 1)
-    out = tmp_path / "out"
-    import_source(source, out, rules)
-    for name in ("participants", "rois", "scores"):
-        lines = (out / f"{name}.tsv").read_text().splitlines()
-        (out / f"{name}.tsv").write_text(lines[0] + "\n")
-    assert import_source(source, out, rules).added == ["sub-P001"]
-    assert read_cohort(out).problems == []
+    theirs = tmp_path / "out" / "sub-P001" / "anat" / "notes.txt"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("not ours")
+    error = only_failure(import_source(source, tmp_path / "out", rules))
+    assert "no study that the tables know" in error.problem
+    assert theirs.read_text() == "not ours"
+    theirs.parent.parent.rename(tmp_path / "elsewhere")
+    assert import_source(source, tmp_path / "out", rules).added == ["sub-P001"]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,22 @@ def test_calibration_of_probabilities_that_are_right() -> None:
     assert metrics.calibration(y, extreme).slope == pytest.approx(0.5, abs=0.03)
 
 
+def test_calibration_against_soft_targets_is_one_where_they_are_expected() -> None:
+    rng = np.random.default_rng(0)
+    q = rng.uniform(0.05, 0.95, 4000)
+    assert metrics.calibration(q, q).slope == pytest.approx(1, abs=1e-6)
+    shrunk = 1 / (1 + np.sqrt(1 / q - 1))  # half the log-odds
+    assert metrics.calibration(q, shrunk).slope == pytest.approx(2, abs=1e-6)
+    assert metrics.calibration(q, q**2).intercept > 0.5
+    # The same as of drawn truths, fifty each; a thresholded target asks for extremes.
+    repeated = np.repeat(q, 50)
+    drawn = metrics.calibration((rng.random(len(repeated)) < repeated).astype(float), repeated)
+    assert drawn.slope == pytest.approx(1, abs=0.03)
+    assert not metrics.calibration((q > 0.5).astype(float), q + rng.normal(0, 0.01, 4000)).slope < 5
+    assert np.isnan(metrics.calibration(q, np.full(4000, 0.3)).slope)
+    assert np.isnan(metrics.calibration(np.full(4000, 0.3), q).intercept)
+
+
 def test_calibration_curve_keeps_ties_together_and_every_roi() -> None:
     y, q = sample(2, ties=True)
     curve = metrics.calibration_curve(y, q)

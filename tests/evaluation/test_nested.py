@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.nested import PatientGridSearch, with_params
 from cad.evaluation.selection import TTestSelector
+from cad.learners import ProbabilisticSVC
 
 
 def cohort() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,3 +135,19 @@ def test_wrong_use_is_refused() -> None:
         PatientGridSearch(logistic(), {"C": [1.0]}, "accuracy").fit(X, y)
     with pytest.raises(ValueError, match="two patients"):
         PatientGridSearch(logistic(), {"C": [1.0]}).fit(X, y, groups=np.zeros(80))
+
+
+def test_a_grid_that_shares_its_kernels_predicts_what_single_fits_do() -> None:
+    X, hard, _ = cohort()
+    p = np.clip(hard * 0.8 + 0.1 * np.tile([0.0, 1.0], 40), 0, 1)
+    eta = np.full(len(p), 0.05)
+    learner = ProbabilisticSVC(kernel="rbf", scale="fixed")
+    values = {"gamma": [0.01, "scale"], "C": [0.1, 100.0], "eta0": [0.125, 0.9]}
+    points = [dict(zip(values, point, strict=True)) for point in product(*values.values())]
+    rows = learner.predict_grid(points, X[:60], p[:60], X[60:], eta=eta[:60])
+    for point, row in zip(points, rows, strict=True):
+        if point["eta0"] == 0.9:  # refused: must lie below one half
+            assert np.isnan(row).all()
+            continue
+        alone = with_params(learner, point).fit(X[:60], p[:60], eta=eta[:60])
+        np.testing.assert_allclose(row, alone.predict_proba(X[60:])[:, 1], atol=1e-8, rtol=0)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 
@@ -17,7 +17,6 @@ from cad.evaluation.rivals import (
     READERS,
     compare_probabilities,
     compare_with_rivals,
-    soft_calibration_slope,
 )
 
 
@@ -92,16 +91,6 @@ def test_equal_learners_do_not_differ() -> None:
     assert not table["beyond_chance"].any()
     part = table[(table["learner"] == "b") & (table["measure"] != "calibration_slope")]
     np.testing.assert_array_equal(part["difference"], 0)
-
-
-def test_a_soft_slope_of_one_means_the_expectation() -> None:
-    rng = np.random.default_rng(0)
-    q = rng.uniform(0.05, 0.95, 4000)
-    assert soft_calibration_slope(q, q) == pytest.approx(1, abs=1e-3)
-    shrunk = expit(logit(q) / 2)
-    assert soft_calibration_slope(q, shrunk) == pytest.approx(2, abs=1e-3)
-    assert soft_calibration_slope(rng.random(4000) < q, q) == pytest.approx(1, abs=0.1)
-    assert np.isnan(soft_calibration_slope(q, np.full(4000, 0.3)))
 
 
 def test_a_rival_that_fails_or_warns_has_a_row_that_says_so() -> None:

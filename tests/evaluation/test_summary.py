@@ -15,6 +15,15 @@ from cad.evaluation import metrics
 from cad.evaluation.claim import CLAIM_TOPICS, TRIPOD_TOPICS, validation_md
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.null import permutation_null
+from cad.evaluation.radiomics_lists import (
+    CLEAR_TOPICS,
+    METRICS_ITEMS,
+    Score,
+    State,
+    metrics_answers,
+    metrics_score,
+)
+from cad.evaluation.run_facts import RunFacts
 from cad.evaluation.summary import evaluate
 from cad.files import json_safe
 from cad.settings import DecisionSettings, PipelineSettings
@@ -249,6 +258,60 @@ def test_validation_md_answers_or_asks() -> None:
         assert (f"| {name} | {topic} |" in text) != (f"{name} {topic}" in open_items), name
     assert "trial registration" in open_items
     assert len(CLAIM_TOPICS) == 44
+    for number, topic in CLEAR_TOPICS.items():
+        answered = f"| {number} | {topic} |" in text
+        assert answered != (f"{number} {topic}" in open_items.split("CLEAR: ")[1]), number
+    assert len(CLEAR_TOPICS) == 58
+    for number, (topic, weight) in METRICS_ITEMS.items():
+        assert f"| {number} | {topic} | {weight:.4f} |" in text
+
+
+def test_metrics_weights_are_the_published_ones_and_the_score_counts_what_is_proven() -> None:
+    weights = [weight for _, weight in METRICS_ITEMS.values()]
+    assert len(weights) == 30
+    assert sum(weights) == pytest.approx(1.0, abs=1e-9)
+    # Categories of the published table: study design, imaging data, testing, open science.
+    for items, share in (
+        ((1, 3), 0.2022),
+        ((4, 7), 0.1460),
+        ((26, 27), 0.1124),
+        ((28, 30), 0.0225),
+    ):
+        assert sum(weights[items[0] - 1 : items[1]]) == pytest.approx(share)
+    every: dict[int, tuple[State, str]] = dict.fromkeys(METRICS_ITEMS, ("yes", ""))
+    assert metrics_score(every) == Score(1.0, 1.0)
+    # Without deep learning and automated segmentation their weights do not apply.
+    every |= {9: ("not applicable", ""), 17: ("not applicable", ""), 3: ("no", "")}
+    every |= {2: ("person", "")}
+    whole = 1 - 0.0225 - 0.0200
+    found = metrics_score(every)
+    assert found.least == pytest.approx((whole - 0.0919 - 0.0735) / whole)
+    assert found.most == pytest.approx((whole - 0.0919) / whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "item", "state"),
+    [
+        ({"kind": "predict"}, 27, "yes"),
+        ({"kind": "predict"}, 26, "no"),
+        ({"kind": "run"}, 27, "no"),
+        ({"counts": {"sites": 3}}, 4, "yes"),
+        ({"counts": {"sites": 1}}, 4, "no"),
+        ({}, 4, "person"),
+        ({"counts": {"features": 2}}, 16, "yes"),
+        ({"counts": {"features": 900}}, 16, "no"),
+        ({"settings": {"validate": {"scheme": "none"}}}, 18, "no"),
+        ({"settings": {"learner": {"selection": "mrmr"}}}, 15, "yes"),
+        ({"settings": {"features": {"robustness": {"stable_only": True}}}}, 14, "yes"),
+        ({"settings": {"features": {"modalities": ["adc"]}}}, 23, "yes"),
+        ({}, 28, "person"),
+    ],
+)  # fmt: skip
+def test_metrics_items_follow_the_run(change: dict[str, Any], item: int, state: str) -> None:
+    frame, scores, X = run()
+    frame, folds = predicted(frame, X)
+    found = json_safe(evaluate(frame, reader_scores=scores, folds=folds, bootstraps=5))
+    assert metrics_answers(RunFacts(change, found))[item][0] == state
 
 
 def test_validation_md_of_a_prediction_without_truth() -> None:

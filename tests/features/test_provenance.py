@@ -21,7 +21,9 @@ from cad.features.provenance import (
 )
 from cad.features.table import extract
 from cad.imaging.study import Study
-from cad.settings import PipelineSettings
+from cad.phantom.protocols import SAMPLE
+from cad.phantom.simulator import make_patient
+from cad.settings import FeatureSettings, PipelineSettings
 
 
 def said(study: Study, settings: PipelineSettings) -> pd.Series:
@@ -98,3 +100,24 @@ def test_a_study_without_the_chosen_reference_is_not_measured_in_silence(
     assert {"gland mask", "flip-angle"} <= {
         word for f in found.failures for word in ("gland mask", "flip-angle") if word in f.problem
     }
+
+
+@pytest.mark.parametrize("gain", [7, 0.3])
+def test_another_scanners_gain_changes_no_feature_and_is_said(gain: float) -> None:
+    """Stored integers, which often meet the edge of a grey level exactly."""
+    found = make_patient(5, 0, SAMPLE).study
+    assert found.t2w is not None
+    t2 = found.t2w.array.astype(np.float32)
+    other = replace(found, t2w=found.t2w.with_array(t2 * np.float32(gain)))
+    settings = PipelineSettings(name="gain", features=FeatureSettings(modalities=("t2w",)))
+    own, changed = extract(found, settings), extract(other, settings)
+    assert len(own.rows) > 3
+    np.testing.assert_allclose(
+        own.rows.iloc[:, 2:].to_numpy(float), changed.rows.iloc[:, 2:].to_numpy(float),
+        rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
+    trained = summary(own.provenance)
+    assert differences(trained, own.provenance.iloc[0].to_dict()) == []
+    told = differences(trained, changed.provenance.iloc[0].to_dict())
+    assert len(told) == 1
+    assert told[0].startswith("t2w: level as stored: ")

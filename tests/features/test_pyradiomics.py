@@ -28,7 +28,7 @@ from cad.imaging.study_files import read_study
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings, PipelineSettings
 
-radiomics = pytest.importorskip("radiomics", reason="PYRADIOMICS ABSENT: cad[radiomics]")
+radiomics = pytest.importorskip("radiomics", reason="PYRADIOMICS ABSENT: prostate-cad[radiomics]")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 FIRST_ORDER = {
@@ -197,3 +197,43 @@ def test_further_classes_come_by_name(study: Study) -> None:
     assert found.rows["t2w_shape_voxel_volume"].tolist() == pytest.approx(
         [675 * 0.6 * 0.6 * 3, 585 * 0.6 * 0.6 * 3]
     )
+
+
+def test_total_energy_and_maximal_correlation_come_by_name(study: Study) -> None:
+    """Energy times the voxel's volume; and the second eigenvalue, of a plain matrix by numpy."""
+    features = {
+        "modalities": ("adc",),
+        "families": ("intensity",),
+        "counting": True,
+        "partial_voxels": "half",
+        "texture_adc": {"bins": 8},
+        "radiomics": ("total_energy", "mcc"),
+    }
+    assert study.adc is not None
+    assert study.roi_map is not None
+    grid = study.adc
+    labels = np.zeros(grid.shape, np.uint8)
+    labels[2:6, 4:12, 5:13] = 1
+    drawn = Study("sub-A", "sub-A", adc=grid, roi_map=grid.with_array(labels), rois=[Roi("1", 1)])
+    settings = PipelineSettings.model_validate({"name": "more", "features": features})
+    row = extract(drawn, settings).rows.iloc[0]
+    total = row["adc_intensity_energy"] * np.prod(grid.spacing)
+    assert row["adc_firstorder_total_energy"] == pytest.approx(total, rel=1e-6)
+    values = grid.array[labels > 0].astype(float)
+    edges = np.histogram_bin_edges(values, 8)
+    level = np.clip(np.digitize(grid.array, edges), 1, 8) - 1
+    found = []
+    for dz, dy, dx in np.ndindex(3, 3, 3):
+        step = (dz - 1, dy - 1, dx - 1)
+        if step <= (0, 0, 0):
+            continue
+        matrix = np.zeros((8, 8))
+        for at in np.argwhere(labels > 0):
+            to = tuple(at + np.array(step))
+            if labels[to]:
+                matrix[level[tuple(at)], level[to]] += 1
+                matrix[level[to], level[tuple(at)]] += 1
+        p = matrix[matrix.any(axis=1)][:, matrix.any(axis=0)] / matrix.sum()
+        side = np.sqrt(p.sum(axis=1))
+        found.append(np.sort(np.abs(np.linalg.eigvalsh(p / np.outer(side, side))))[-2])
+    assert row["adc_glcm_mcc"] == pytest.approx(np.mean(found), rel=1e-3)

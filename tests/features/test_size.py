@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,22 @@ def test_size_is_measured_where_it_is_asked_for(study: Study) -> None:
     assert counts_voxels("adc_intensity_energy")
     assert not counts_voxels("adc_haralick_contrast")
     assert not [c for c in rows if counts_voxels(c)]
+
+
+def test_the_place_is_in_the_whole_gland_not_in_the_regions_box(study: Study) -> None:
+    """Measuring cuts the label map to the regions; the gland reaches beyond."""
+    assert study.roi_map is not None
+    gland = np.zeros(study.roi_map.shape, bool)
+    gland[1:7, 6:54, 6:54] = True
+    whole = replace(study, gland=study.roi_map.with_array(gland))
+    settings = PipelineSettings.model_validate(
+        {"name": "t", "features": {"families": ["position", "intensity"], "modalities": ["t2w"]}}
+    )
+    row = extract(whole, settings).rows.iloc[0]
+    assert row["position_head"] == pytest.approx((4 - 0.5) / 6)  # slices 3 to 5 of 1 to 6
+    assert row["position_back"] == pytest.approx((22 - 5.5) / 48)
+    # From slice 4 the nearest slice outside is 7: 9 mm, half of a slice nearer at the outline.
+    assert row["position_capsule_distance"] == pytest.approx(9.0, abs=1.0)
 
 
 def test_levels_of_fixed_width_begin_at_the_range(study: Study) -> None:

@@ -31,13 +31,13 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
     assert set(names) <= set(FEATURES)
     # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
-    # The high-b image is not asked for by default.
-    other = ("dce_t1_", "size_", "position_", "hbv_")
+    # The high-b image and Patlak's model are not asked for by default.
+    other = ("dce_t1_", "dce_patlak_", "size_", "position_", "hbv_")
     usual = {n for n in FEATURES if not n.startswith(other)}
     assert {n for n in usual if not counts_voxels(n)} == set(names)
     every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
     more = extract(study, with_features(counting=True, families=get_args(every)))
-    absent = ("dce_t1_", "hbv_")
+    absent = ("dce_t1_", "dce_patlak_", "hbv_")
     assert {n for n in FEATURES if not n.startswith(absent)} == set(more.rows.columns[2:])
     names_all = list(more.rows.columns[2:])
     assert names_all == [n for n in FEATURES if n in set(names_all)]

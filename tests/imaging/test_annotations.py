@@ -142,7 +142,7 @@ def test_several_structures_points_and_skipped_slices(images, grid, tmp_path):
     )
     found, notes = regions(path, grid)
     assert [r.name for r in found] == ["a", "b"]
-    assert notes == ["ROI a has no contour on 1 slices between its first and last"]
+    assert notes == ["structure 1 has no contour on 1 slices between its first and last"]
     areas = [r.share.sum() * SPACING[0] * SPACING[1] for r in found]
     assert areas == pytest.approx([2 * np.pi * 36, np.pi * (36 + 25)], rel=2e-3)
     assert referenced_series(read_object(path)) == pydicom.dcmread(images[0]).SeriesInstanceUID

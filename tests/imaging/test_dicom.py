@@ -326,7 +326,7 @@ def test_compressed_pixels(tmp_path):
     (stack,) = stacks(tmp_path)
     assert (read_stack(stack).array == array).all()
     for syntax, package in (
-        (JPEGLosslessSV1, "cad[codecs]"),
+        (JPEGLosslessSV1, "prostate-cad[codecs]"),
         (JPEG2000Lossless, "pylibjpeg pylibjpeg-openjpeg"),
     ):
         dataset = pydicom.dcmread(paths[0])

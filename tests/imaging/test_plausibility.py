@@ -91,7 +91,7 @@ def test_a_cohort_carries_its_own_ranges(tmp_path: Path):
     for text, says in (
         ('{"adc": [1, 2]}', "no statistic 'adc'"),
         ("[1]", "expected"),
-        ("{", "exp"),
+        ("{", "not valid JSON"),
     ):
         (tmp_path / "plausible.json").write_text(text)
         with pytest.raises(CadError, match=says):
@@ -110,3 +110,8 @@ def test_the_default_t1_holds_at_3_tesla():
     problem = t1_default_problem(one, 1.6, 1.44)
     assert problem is not None
     assert problem.hint == "set features.perfusion.t1_tissue for this field"
+    assert t1_default_problem(one, None, None) is None  # 1.5 T's are known
+    one.protocols["dce"] = Protocol(field_strength=7.0)
+    problem = t1_default_problem(one, None, None)
+    assert problem is not None
+    assert problem.problem == "the field strength is 7 T, but t1_tissue and t1_blood is 3 T's"

@@ -11,7 +11,8 @@ from scipy.special import expit
 from cad.errors import CadError
 from cad.labels.consensus import grade_matrix, notes, reader_probabilities
 from cad.labels.latent import dawid_skene, glad
-from cad.labels.pooled import MeanReaders, PooledReaders, consensus_rule, fold_labels
+from cad.labels.pooled import MeanReaders, PooledReaders
+from cad.labels.rules import consensus_rule, fold_labels
 from cad.labels.skill import reader_skill
 from cad.settings import LabelSettings
 
@@ -134,7 +135,7 @@ def test_odd_panels() -> None:
     assert ((p > 0.5) == (truth == 1)).all()
     with pytest.raises(CadError, match=r"grade is 3, must lie in \[0, 1\]"):
         PooledReaders().fit(one * 4, truth)
-    with pytest.raises(CadError, match="must be one of mean, pooled"):
+    with pytest.raises(CadError, match="must be one of mean, pooled, graded"):
         consensus_rule("median")
 
 

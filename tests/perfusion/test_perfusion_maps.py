@@ -13,7 +13,8 @@ from cad.features.perfusion.concentration import signal_from_concentration, spgr
 from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.maps import perfusion_maps
 from cad.features.perfusion.models import extended_tofts
-from cad.imaging.study import Roi, Study
+from cad.features.perfusion.patlak import fit_patlak
+from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
 
@@ -38,7 +39,7 @@ def made_study(noise: float = 0.0) -> Study:
     vessel = np.zeros(SHAPE, bool)
     vessel[:, :2, :2] = True
     concentration[vessel] = parker_blood(TIMES, 28.0)
-    t1[vessel] = SETTINGS.t1_blood
+    t1[vessel] = 1.664
     s0 = 5000.0
     baseline = spgr_signal(1 / t1, s0, TR, FLIP)
     frames = np.moveaxis(
@@ -96,8 +97,9 @@ def test_measured_input_gives_the_same() -> None:
 def test_maps_are_defined_on_the_mask_and_only_there() -> None:
     study = made_study()
     mask = gland_of(study)
-    found = perfusion_maps(study, SETTINGS, mask)
-    everywhere = perfusion_maps(study, SETTINGS)
+    every = SETTINGS.model_copy(update={"models": (*SETTINGS.models, "patlak")})
+    found = perfusion_maps(study, every, mask)
+    everywhere = perfusion_maps(study, every)
     assert set(found.maps) == set(MAPS)
     for name, volume in found.maps.items():
         assert volume.array.dtype == np.float32
@@ -229,3 +231,44 @@ def test_every_map_is_documented() -> None:
         assert definition.definition, name
         assert definition.unit, name
         assert definition.source, name
+
+
+@pytest.mark.parametrize(("field", "tissue"), [(1.5, 1.317), (3.0, 1.6), (None, 1.6)])
+def test_what_is_assumed_of_t1_is_that_of_the_field(field: float | None, tissue: float) -> None:
+    """de Bazelaire 2004: prostate 1317 ms at 1.5 T, 1597 ms at 3 T."""
+    study = replace(made_study(), vfa=[], protocols={"dce": Protocol(field_strength=field)})
+    found = perfusion_maps(study, PerfusionSettings(arterial_input="parker"))
+    assert found.maps["t1"].array.max() == np.float32(tissue)
+    assert f"tissue T1 fixed at {tissue:g} s" in " ".join(found.notes)
+    stated = perfusion_maps(study, PerfusionSettings(arterial_input="parker", t1_tissue=2.0))
+    assert stated.maps["t1"].array.max() == 2.0
+    # The same enhancement from a longer T1 takes less contrast agent.
+    ratio = stated.maps["tofts_ktrans"].array / found.maps["tofts_ktrans"].array
+    assert 0.2 < np.nanmedian(ratio) < tissue / 2.0
+
+
+def test_patlak_is_the_slope_of_its_plot_and_names_its_maps() -> None:
+    """Independent: the textbook's graph, C / cp against area / cp, is a straight line."""
+    inlet = parker_input(TIMES, 20.0, HCT)
+    plasma = inlet.plasma[inlet.at_frames]
+    area = np.concatenate(
+        [[0.0], np.cumsum(np.diff(inlet.times) * (inlet.plasma[1:] + inlet.plasma[:-1]) / 120)]
+    )[inlet.at_frames]
+    curve = 0.05 * plasma + 0.12 * area
+    late = plasma > 0.1
+    slope, intercept = np.polyfit(area[late] / plasma[late], curve[late] / plasma[late], 1)
+    found = fit_patlak(np.stack([curve, np.full_like(curve, np.nan), -curve]), inlet)
+    assert found.parameters["ktrans"][0] == pytest.approx(slope, rel=1e-9)
+    assert found.parameters["vp"][0] == pytest.approx(intercept, rel=1e-9)
+    assert (slope, intercept) == pytest.approx((0.12, 0.05))
+    assert found.r2[0] == pytest.approx(1.0)
+    assert found.failed.tolist() == [False, True, True]
+    # What comes back is missed: below the Tofts model of the curve, the more so the faster.
+    slow, fast = (fit_patlak(extended_tofts(0.1, ve, 0.02, inlet)[None], inlet) for ve in (5, 0.2))
+    assert 0.02 < fast.parameters["ktrans"][0] < slow.parameters["ktrans"][0] < 0.1 + 1e-9
+    maps = perfusion_maps(made_study(), PerfusionSettings(models=("patlak",))).maps
+    assert {n for n in maps if n.startswith("patlak_")} == {
+        n for n in MAPS if n.startswith("patlak_")
+    }
+    with pytest.raises(CadError, match="do not match"):
+        fit_patlak(curve[None, :-1], inlet)

@@ -1,12 +1,15 @@
 """What was put into simulated patients is found again by measurements that share no code with it.
 
 Tissue is made even and regions are measured as they are, not as a reader drew them: an uneven
-tissue's own mean differs from region to region, whoever measures it.
+tissue's own mean differs from region to region, whoever measures it. What keeps the rest from being
+found is taken apart by ``benchmarks/recovery.py`` and written down in docs/phantom.md: voxels of
+2.5 mm hold tissue from around a region, and men differ in their dose.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pandas as pd
 import pytest
@@ -14,33 +17,46 @@ import pytest
 from cad.features.table import extract
 from cad.phantom.protocols import SAMPLE
 from cad.phantom.sample import SEED
-from cad.phantom.simulator import make_patient
+from cad.phantom.simulator import Patient, make_patient
 from cad.settings import FeatureSettings, PerfusionSettings, PipelineSettings
 
 PATIENTS = 6
-# Frames 8.5 and 10 s apart, 2.5 mm voxels, motion between the frames; docs/phantom.md says so.
-NOT_REACHED = pytest.mark.xfail(reason="ranks of kinetic parameters, docs/phantom.md", strict=True)
 
 
 @pytest.fixture(scope="module")
-def measured() -> pd.DataFrame:
+def patients() -> list[Patient]:
+    return [make_patient(SEED, index, SAMPLE, even=True) for index in range(PATIENTS)]
+
+
+@pytest.fixture(scope="module")
+def measured(patients):
+    """Every region; with ``pure`` those of six voxels or more that hold nothing but the region."""
+
+    @lru_cache
+    def of(pure: bool) -> pd.DataFrame:
+        tables = [found_of(patient, pure) for patient in patients]
+        return pd.concat(tables, ignore_index=True)
+
+    return of
+
+
+def found_of(patient: Patient, pure: bool) -> pd.DataFrame:
     # The input of the population: the point spread washes a vessel of this size out.
     perfusion = PerfusionSettings(arterial_input="parker")
     features = FeatureSettings(families=("intensity", "kinetic"), perfusion=perfusion)
     settings = PipelineSettings(name="recovery", features=features)
-    tables = []
-    for index in range(PATIENTS):
-        patient = make_patient(SEED, index, SAMPLE, even=True)
-        result = extract(replace(patient.study, roi_map=patient.truth), settings)
-        assert result.failures == []
-        tissues = [(str(i), r.tissue) for i, r in enumerate(patient.regions, start=1)]
-        truth = pd.DataFrame(
-            [{"roi_id": i, "adc": t.adc, "ktrans": t.ktrans, "ve": t.ve} for i, t in tissues]
-        )
-        tables.append(result.rows.merge(truth, on="roi_id", validate="one_to_one"))
-    table = pd.concat(tables)
-    assert len(table) > 30
-    return table
+    drawn = patient.pure if pure else patient.truth
+    rois = [roi for roi in patient.study.rois if (drawn.array == roi.label).sum() > 5]
+    result = extract(replace(patient.study, roi_map=drawn, rois=rois), settings)
+    assert result.failures == []
+    tissues = [(str(i), r.tissue) for i, r in enumerate(patient.regions, start=1)]
+    truth = pd.DataFrame(
+        [
+            {"roi_id": i, "adc": t.adc, "ktrans": t.ktrans, "ve": t.ve, "t1": t.t1}
+            for i, t in tissues
+        ]
+    )
+    return result.rows.merge(truth, on="roi_id", validate="one_to_one")
 
 
 @pytest.mark.parametrize(
@@ -50,25 +66,36 @@ def measured() -> pd.DataFrame:
         ("dce_tofts_ktrans_median", "ktrans", (0.85, 1.35)),
         ("dce_extended_tofts_ktrans_median", "ktrans", (0.70, 1.20)),
         ("dce_tofts_ve_median", "ve", (0.65, 1.15)),
+        ("dce_t1_median", "t1", (0.90, 1.10)),
     ],
 )
-def test_measurement_finds_the_size(measured, feature, truth, ratio):
-    low, high = ratio
-    assert low < (measured[feature] / measured[truth]).median() < high
+@pytest.mark.parametrize("pure", [False, True])
+def test_measurement_finds_the_size(measured, feature, truth, ratio, pure):
+    table, (low, high) = measured(pure), ratio
+    assert len(table) > (20 if pure else 30)
+    assert low < (table[feature] / table[truth]).median() < high
 
 
 @pytest.mark.parametrize(
-    ("feature", "truth", "correlation"),
+    ("feature", "truth", "pure", "correlation"),
     [
-        ("adc_intensity_median", "adc", 0.85),
-        pytest.param("dce_tofts_ktrans_median", "ktrans", 0.90, marks=NOT_REACHED),
-        pytest.param("dce_extended_tofts_ktrans_median", "ktrans", 0.90, marks=NOT_REACHED),
-        pytest.param("dce_tofts_ve_median", "ve", 0.40, marks=NOT_REACHED),
+        ("adc_intensity_median", "adc", False, 0.85),
+        ("dce_tofts_ktrans_median", "ktrans", True, 0.90),
+        ("dce_extended_tofts_ktrans_median", "ktrans", True, 0.90),
+        ("dce_extended_tofts_ve_median", "ve", True, 0.40),
+        # With the tissue around them in their voxels:
+        ("dce_tofts_ktrans_median", "ktrans", False, 0.70),
+        ("dce_extended_tofts_ktrans_median", "ktrans", False, 0.70),
+        ("dce_extended_tofts_ve_median", "ve", False, 0.30),
     ],
 )
-def test_measurement_finds_the_order(measured, feature, truth, correlation):
-    assert measured[feature].corr(measured[truth], method="spearman") > correlation
+def test_measurement_finds_the_order(measured, feature, truth, pure, correlation):
+    table = measured(pure)
+    assert table[feature].corr(table[truth], method="spearman") > correlation
 
 
-def test_kinetics_still_order_the_tissue(measured):
-    assert measured["dce_tofts_ktrans_median"].corr(measured["ktrans"], method="spearman") > 0.6
+def test_in_one_man_the_dose_is_the_same_and_ve_is_found(measured):
+    """Tofts' ve over all men is lost to the dose, which scales every man's concentrations."""
+    table = measured(True)
+    ranks = table.groupby("participant_id")[["dce_tofts_ve_median", "ve"]].rank()
+    assert ranks["dce_tofts_ve_median"].corr(ranks["ve"]) > 0.40

@@ -79,6 +79,32 @@ def test_a_missing_truncated_or_additional_member_is_refused(
         load_bundle(folder)
 
 
+def test_what_a_killed_process_left_is_no_member(model: Path, tmp_path: Path) -> None:
+    folder = _tampered(model, tmp_path)
+    for name in (".abcd1234.part", ".stage-abcd1234/weights.npz", ".lock"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"half")
+    assert verify_bundle(folder) < 1e-8
+    bundle = load_bundle(folder)
+    metadata = {k: v for k, v in bundle.metadata.items() if k != "structure"}
+    card = (folder / "README.md").read_text()
+    save_bundle(folder, bundle.estimator, metadata, card, bundle.reference_X, bundle.training)
+    assert {path.name for path in folder.iterdir()} == {*FILES, HASHES}
+
+
+def test_a_model_that_was_decided_is_the_model(model: Path, tmp_path: Path) -> None:
+    """Killed between the rename that decides and the moves that follow: the new one, whole."""
+    folder = _tampered(model, tmp_path)
+    for name in (*FILES, HASHES):
+        (folder / name).write_bytes(b"of an earlier model")
+    shutil.copytree(model, folder / ".commit" / "new")
+    journal = {"new": [*FILES, HASHES], "gone": []}
+    (folder / ".commit" / "journal.json").write_text(json.dumps(journal))
+    (folder / ".commit" / "new" / FILES[0]).replace(folder / FILES[0])  # as far as it came
+    assert verify_bundle(folder) < 1e-8
+    assert load_bundle(folder).hash == load_bundle(model).hash
+
+
 def _rewrite(folder: Path, **changes: object) -> None:
     path = folder / "metadata.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -33,7 +33,7 @@ def test_a_lost_image_is_a_problem_and_what_stands_in_for_it_a_note(
     assert shown.output.splitlines()[0] == str(lost)
     assert f"note: {fitted}: {first}" in shown.output.splitlines()
     as_json = CliRunner().invoke(app, ["check", str(root), "--json"])
-    assert json.loads(as_json.output) == [str(lost)]
+    assert json.loads(as_json.stdout) == [str(lost)]
 
     Path(lost.file).unlink()
     shown = CliRunner().invoke(app, ["check", str(root)])

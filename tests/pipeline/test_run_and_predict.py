@@ -70,7 +70,7 @@ def test_measures_are_those_of_the_written_probabilities(run_folder: Path) -> No
 def test_explanations_add_up_to_a_change_of_the_decision_value(run_folder: Path) -> None:
     table = pd.read_csv(run_folder / "explanations.csv")
     per_region = table.groupby(["study_id", "roi_id"])
-    assert (per_region.size() == 5).all()
+    assert (per_region.size() == 10).all()
     sizes = table.assign(size=table["delta"].abs())
     ranked = sizes.sort_values(["study_id", "roi_id", "rank"]).groupby(["study_id", "roi_id"])
     assert ranked["size"].apply(lambda s: s.is_monotonic_decreasing).all()

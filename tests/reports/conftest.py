@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -246,6 +248,8 @@ def _study(
         "rois": rois,
         "notes": ["arterial input from the population (no vessel mask)", f"series named {SCRIPT}"],
         "missing": list(patient.missing),
+        "gland_ml": 43.2,
+        "archive": {"t2w": {"series": 4, "images": list(range(20, 20 - n, -1))}},
         "window": {
             k: np.nanpercentile(v.astype(float), (1, 99.5)).tolist()
             for k, v in arrays.items()
@@ -270,6 +274,9 @@ def _measured(row: Any, volume: float, dark: float, patient: Patient) -> dict[st
         "label": row.label,
         "centre_index": [0, 0, 0],
         "volume_mm3": volume,
+        "diameter_mm": 2 * (0.75 * volume / np.pi) ** (1 / 3),
+        "place": {"side": "left", "level": "mid", "sector": "left mid PZpl", "u": 0.6, "v": 0.8},
+        "curve_type": 3 if dce else None,
         "adc_median": None if "adc" in patient.missing else 1500 - 800 * dark,
         "ktrans_median": 0.1 + 0.35 * dark if dce else None,
         "ve_median": 0.3 if dce else None,
@@ -322,3 +329,77 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = make_run(tmp_path_factory.mktemp("reports") / "run")
     write_report(run)
     return run
+
+
+PLACES = ("/usr/bin/chromium", "/usr/bin/chromium-browser")
+
+
+def _chromium() -> str | None:
+    chosen = os.environ.get("CAD_CHROMIUM")
+    return next((p for p in (chosen, *PLACES) if p and Path(p).exists()), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where the system's Chromium is; absent, a loud skip, and a failure where CI=true."""
+    path = _chromium()
+    absent = [name for name in ("pdftoppm", "pdftotext") if shutil.which(name) is None]
+    if path is None or absent:
+        lacking = ", ".join([*(["chromium"] if path is None else []), *absent])
+        text = f"{lacking.upper()} ABSENT: no page was opened; run scripts/install_chromium.sh"
+        if os.environ.get("CI") == "true":
+            pytest.fail(text)
+        pytest.skip(text)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def driver(chromium: str) -> Iterator[Any]:
+    """Playwright, once: its loop can be started only once a thread."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str, driver: Any) -> Iterator[Any]:
+    """The system's Chromium."""
+    started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    yield started
+    started.close()
+
+
+class Opened:
+    """A page with everything it said, and everything it asked the network for."""
+
+    def __init__(self, browser: Any, path: Path) -> None:
+        self.context = browser.new_context(viewport={"width": 1440, "height": 900})
+        self.page = self.context.new_page()
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda m: self.said.append(f"{m.type}: {m.text}"))
+        self.page.on("pageerror", lambda e: self.said.append(f"error: {e}"))
+        self.page.on("request", lambda r: self.asked.append(r.url))
+        self.page.goto(path.as_uri())
+
+    def ready(self) -> Any:
+        """The page once its viewers have drawn."""
+        self.page.wait_for_function(
+            "Array.from(document.querySelectorAll('.viewer')).every(v => v.dataset.ready)"
+        )
+        return self.page
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[[Path], Opened]]:
+    """Open pages that are closed afterwards."""
+    made: list[Opened] = []
+
+    def open_page(path: Path) -> Opened:
+        made.append(Opened(browser, path))
+        return made[-1]
+
+    yield open_page
+    for item in made:
+        item.context.close()

@@ -8,6 +8,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,6 +30,8 @@ from cad.reports.figures import draw_figures
 from cad.reports.images import outline, read_images, viewer_data
 from cad.reports.plots import curve_plot, measured, probability_text
 from cad.run_folder import RunFolder
+from cad.run_folder.results import read_results
+from cad.run_folder.verdict import verdict
 
 
 class References(HTMLParser):
@@ -70,13 +74,16 @@ def _rows(run: Path) -> list[dict[str, str]]:
 
 
 def test_every_region_is_on_its_patients_page_with_its_decision(finished_run: Path) -> None:
+    regions = read_results(finished_run).regions
+    stated = {(region.study, region.roi): verdict(region).stated for region in regions}
+    assert {"malignant", "refer", "benign"} <= set(stated.values())
     shown = {n: References(_page(finished_run, n)).text for n in ("sub-P001", "sub-P004")}
     for row in _rows(finished_run):
         if row["participant_id"] in shown:
             probability = probability_text(float(row["probability"]))
             text = shown[row["participant_id"]].split(f"Region {row['roi_id']} ")[-1][:600]
             assert probability in text
-            assert row["decision"].capitalize() in text
+            assert stated[row["study_id"], row["roi_id"]].capitalize() in text
 
 
 def test_pages_point_nowhere_outside(finished_run: Path) -> None:
@@ -93,8 +100,8 @@ def test_foreign_text_is_escaped(finished_run: Path) -> None:
         text = _page(finished_run, name)
         assert "<script>window.stolen" not in text
         assert "&lt;script&gt;window.stolen" in text
-        # Ours: the page's script and, on a patient's page, the data of its viewers.
-        assert References(text).scripts == (1 if name == "index" else 2)
+        # Ours: the page's script and, on a patient's page, the data of viewers and regions.
+        assert References(text).scripts == (1 if name == "index" else 3)
 
 
 @pytest.mark.parametrize("name", ["index", "sub-P001", "sub-P900"])
@@ -184,7 +191,7 @@ def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_pat
     table.to_csv(run / "probabilities.csv", index=False)
     write_report(run)
     text = References(_page(run, "sub-P005")).text
-    assert text.count("but unlike the regions that the model learned from") == 2
+    assert text.count("but unlike the regions that the model learned from") == 1
     assert "between the site's thresholds" not in text
 
 
@@ -245,7 +252,7 @@ def test_a_damaged_study_costs_only_its_pictures(finished_run: Path, tmp_path: P
     (run / "studies" / "sub-P001.npz").write_bytes(b"PK\x03\x04 half a file")
     write_report(run)
     text = References(_page(run, "sub-P001")).text
-    assert "sub-P001.npz: the study's images cannot be shown" in text
+    assert "No pictures: sub-P001.npz: the study's images cannot be shown: File is" in text
     assert "Region L3" in text
 
 
@@ -261,10 +268,19 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
+def _written_alone(run: Path) -> Path:
+    """Write the report in a process of its own, as the command does."""
+    code = "import sys, pathlib, cad.reports as r; print(r.write_report(pathlib.Path(sys.argv[1])))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, run], capture_output=True, text=True, check=True
+    )
+    return Path(done.stdout.strip())
+
+
 def test_a_run_without_measures_has_pages_too(finished_run: Path, tmp_path: Path) -> None:
     for name in ("run.json", "probabilities.csv"):
         shutil.copy(finished_run / name, tmp_path / name)
-    text = References(write_report(tmp_path).read_text(encoding="utf-8")).text
+    text = References(_written_alone(tmp_path).read_text(encoding="utf-8")).text
     assert "sub-P001" in text
     assert list((tmp_path / "figures").glob("*")) == []
 
@@ -272,7 +288,8 @@ def test_a_run_without_measures_has_pages_too(finished_run: Path, tmp_path: Path
 def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
     names = {p.stem for p in (finished_run / "figures").iterdir()}
     assert names == {
-        "roc", "precision_recall", "reliability", "decision_curve", "null", "readers", "reject",
+        "roc", "precision_recall", "reliability", "decision_curve", "null", "readers", "ceiling",
+        "reject",
     }  # fmt: skip
     metrics = json.loads((finished_run / "metrics.json").read_text())
     assert set(draw_figures({"histology": metrics["histology"]}, None)) == {
@@ -282,6 +299,17 @@ def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
     assert f"{metrics['histology']['auc']['value']:.3f}" in draw_figures(metrics, None)["roc"].svg
 
 
+def test_the_readers_ceiling_is_drawn_and_one_reader_has_none(finished_run: Path) -> None:
+    metrics = json.loads((finished_run / "metrics.json").read_text())
+    part = metrics["ceiling"]
+    svg = draw_figures(metrics, None)["ceiling"].svg
+    for name in (*part["against_others"], "all", "classifier to the mean of all"):
+        assert f">{name}<" in svg
+    alone = part | {"against_others": {}, "share": {"value": None, "lower": None, "upper": None}}
+    assert "ceiling" not in draw_figures({"ceiling": alone}, None)
+    assert "ceiling" not in draw_figures({"ceiling": None}, None)
+
+
 def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
@@ -289,7 +317,7 @@ def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Pa
     row = pd.read_csv(run / "probabilities.csv").head(1)
     made = evaluate(row.assign(truth=1.0), bootstraps=20)
     (run / "metrics.json").write_text(json.dumps(made))
-    text = References(write_report(run).read_text(encoding="utf-8")).text
+    text = References(_written_alone(run).read_text(encoding="utf-8")).text
     assert "against histology: not enough regions: 1 malignant (patients: 1) and 0 benign" in text
     assert not (run / "figures").exists()
     assert "[" not in text.split("Numbers")[1].split("Record of this run")[0]

@@ -8,6 +8,7 @@ import signal
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 
 def act(task: tuple[str, float]) -> object:
@@ -17,6 +18,14 @@ def act(task: tuple[str, float]) -> object:
         return value * value
     if word == "sleep":
         time.sleep(value)
+    if word == "burn":
+        start = time.process_time()
+        while time.process_time() - start < value:
+            pass
+        return time.process_time() - start
+    if word == "crowded":  # on the processor that others keep busy
+        os.sched_setaffinity(0, {int(value)})
+        return act(("burn", 0.7))
     if word == "raise":
         raise RuntimeError("no such thing")
     if word == "kill":
@@ -47,3 +56,12 @@ def run_and_leave(quick: str, cohort: Path, out: Path) -> None:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
+
+
+def measure_or_hang(task: Any) -> Any:
+    """Measure a study, but wait for ever at the one that the environment names."""
+    from cad.stages.extract import process_study
+
+    if task.ref.study_id == os.environ.get("HANGING_STUDY"):
+        time.sleep(1000.0)
+    return process_study(task)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,13 @@ import numpy as np
 import pydicom
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.sr.codedict import codes
-from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, RTStructureSetStorage, generate_uid
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    ExplicitVRLittleEndian,
+    MRImageStorage,
+    RTStructureSetStorage,
+    generate_uid,
+)
 
 # What must never be seen again once a study has been imported.
 IDENTIFYING = {
@@ -187,3 +196,21 @@ def _patient(patient: str, study: str) -> Dataset:
     for name, value in IDENTIFYING.items():
         setattr(dataset, name, value)
     return dataset
+
+
+def deflate(path: Path, zeros: int) -> None:
+    """Write the file deflated, with that many zeros (of 16 MiB each) for pixels."""
+    dataset = pydicom.dcmread(path)
+    dataset.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    del dataset.PixelData
+    stream = io.BytesIO()
+    pydicom.dcmwrite(stream, dataset, enforce_file_format=False)
+    raw = stream.getvalue()
+    meta = pydicom.dcmread(io.BytesIO(raw)).file_meta
+    start = 132 + 12 + int(meta.FileMetaInformationGroupLength)
+    head = zlib.decompress(raw[start:], -15)
+    head += struct.pack("<2H2sHI", 0x7FE0, 0x10, b"OW", 0, zeros << 24)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    content = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)
+    path.write_bytes(raw[:start] + content + block * zeros + packer.flush())

@@ -1,0 +1,175 @@
+"""The public Python API: what it promises, on real data, and nothing heavier than asked for."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import cad
+import cad.api
+from cad.cohort import read_cohort as read_tables
+from cad.labels.consensus import reader_labels
+from cad.model.bundle import verify_bundle
+from cad.phantom import simulate
+from cad.settings import LabelSettings
+from cad.share import shared
+
+matplotlib.use("agg")
+DOORS = ("cad.api", "cad.plot", "cad.learners.regressor")
+
+
+def table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, np.ndarray]:
+    """Somebody's own table: features, three readers' scores, histology, patients."""
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=n)
+    X = pd.DataFrame(latent[:, None] + rng.normal(0, 0.7, (n, 2)), columns=["adc", "t2"])
+    scores = np.clip(np.round(3 + 1.3 * latent[:, None] + rng.normal(0, 0.6, (n, 3))), 1, 5)
+    scores[0, 2] = np.nan
+    truth = (latent + rng.normal(0, 0.5, n) > 0).astype(float)
+    return X, pd.DataFrame(scores, columns=["r1", "r2", "r3"]), truth, np.arange(n) // 3
+
+
+def test_every_public_name_is_there_documented_and_typed() -> None:
+    assert set(cad.api.__all__) == set(cad._NAMES)
+    for name in cad.__all__:
+        assert getattr(cad, name) is not None
+    stub = Path(cad.__file__).with_suffix(".pyi").read_text()
+    assert all(f"{name} as {name}" in stub for name in (*cad._NAMES, *cad._MODULES))
+    assert Path(cad.__file__).with_name("py.typed").exists()
+    assert set(cad.__all__) == set(dir(cad))
+    with pytest.raises(AttributeError, match="no attribute 'measures'"):
+        _ = cad.measures  # type: ignore[attr-defined]
+
+
+def test_the_reference_covers_every_public_name(repository: Path) -> None:
+    page = (repository / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
+    from cad import evaluation, learners, plot
+
+    names = {*cad._NAMES, *plot.__all__, *evaluation.__all__, *learners.__all__} - {"LEARNERS"}
+    shown = set(re.findall(r"[A-Za-z_]+", page))
+    assert len(names) > 30
+    assert names - shown == set()
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, cad; cad.__version__; dir(cad);"
+        "print([m for m in ('numpy', 'pandas', 'sklearn', 'matplotlib') if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", DOORS)
+def test_the_examples_of_the_docstrings_run(module: str) -> None:
+    done = doctest.testmod(importlib.import_module(module))
+    assert done.attempted > 0
+    assert done.failed == 0
+
+
+def test_consensus_is_that_of_the_pipelines() -> None:
+    cohort = cad.read_cohort(shared("sample_data"))
+    assert cohort.rois.equals(read_tables(shared("sample_data")).rois)
+    key = ["participant_id", "roi_id"]
+    wide = cohort.scores.pivot(index=key, columns="reader_id", values="score")
+    wide = wide.reindex(pd.MultiIndex.from_frame(cohort.rois[key]))
+    found = cad.consensus(wide, cohort.scores["scale"].iloc[0])
+    labels = reader_labels(cohort.scores, cohort.rois, cohort.readers, LabelSettings())
+    np.testing.assert_allclose(found.p, labels["p"])
+    np.testing.assert_allclose(found.eta, labels["eta"])
+    with pytest.raises(cad.CadError, match="not on its scale"):
+        cad.consensus([[6.0]])
+
+
+def test_measure_gives_the_rows_that_a_run_stores(tmp_path: Path) -> None:
+    simulate(tmp_path / "cohort", patients=1, seed=3, light=True)
+    table = cad.measure(tmp_path / "cohort", tmp_path / "run", pipeline="psvm-biparametric")
+    stored = pd.read_parquet(tmp_path / "run" / "features.parquet")
+    assert len(table.X) == len(stored) == len(table.y) == len(table.groups) > 0
+    np.testing.assert_array_equal(table.X, stored[list(table.X)])
+    labels = pd.read_parquet(tmp_path / "run" / "labels.parquet")
+    np.testing.assert_array_equal(table.y, labels["y"])
+    assert set(table.groups) == {"sub-0001"}
+
+
+def test_validate_leaves_whole_patients_out_and_compares() -> None:
+    X, scores, truth, patients = table()
+    belief = cad.consensus(scores)
+    learner = make_pipeline(StandardScaler(), cad.learners.ProbabilisticSVC(C=1.0))
+    readers = (scores - 1) / 4
+    found = cad.validate(
+        learner,
+        X,
+        belief.p,
+        patients,
+        eta=belief.eta,
+        truth=truth,
+        readers=readers,
+        rivals={"forgetful": cad.learners.RankBoost(n_rounds=2)},
+    )
+    out = patients == 4
+    by_hand = learner.fit(
+        X[~out], belief.p[~out], probabilisticsvc__eta=belief.eta[~out]
+    ).predict_proba(X[out])
+    np.testing.assert_allclose(found.probability[out], by_hand[:, 1], rtol=1e-10)
+    assert {"learner", "forgetful", "constant"} <= set(found.comparison["learner"])
+    assert set(found.metrics["readers"]) == {"r1", "r2", "r3"}
+    assert found.metrics["histology"]["auc"]["value"] > 0.7
+    with pytest.raises(cad.CadError, match="readers has 59 rows"):
+        cad.validate(learner, X, belief.p, patients, readers=readers.iloc[1:])
+
+    axes = [
+        plot(found, Figure().add_subplot())
+        for plot in (cad.plot.roc, cad.plot.reliability, cad.plot.readers)
+    ]
+    assert len(axes[0].lines) > 4  # chance, three readers, the classifier
+    assert [t.get_text() for t in axes[2].get_yticklabels()] == ["r1", "r2", "r3"]
+    drawn = cad.plot.tube(belief.p, belief.eta, found.probability, Figure().add_subplot())
+    inside = np.abs(found.probability - belief.p) <= belief.eta + 1e-12
+    assert drawn.get_legend().get_texts()[1].get_text().startswith(f"{inside.sum()} inside")
+
+
+def test_a_plot_without_its_arrays_says_so(tmp_path: Path) -> None:
+    X, scores, _, patients = table(30)
+    found = cad.validate(cad.learners.RankBoost(n_rounds=2), X, cad.consensus(scores).p, patients)
+    with pytest.raises(cad.CadError, match="no readers or no histology"):
+        cad.plot.readers(found, Figure().add_subplot())
+    with pytest.raises(cad.CadError, match="no run folder"):
+        cad.plot.roc(tmp_path)
+    with pytest.raises(cad.CadError, match="no region"):
+        cad.plot.tube([np.nan], [0.1], [0.2])
+
+
+def test_a_table_becomes_a_bundle_that_verifies(tmp_path: Path) -> None:
+    X, scores, _, patients = table()
+    belief = cad.consensus(scores)
+    learner = make_pipeline(StandardScaler(), cad.learners.ProbabilisticSVC(C=1.0)).fit(X, belief.p)
+    model = cad.save_model(tmp_path / "mine", learner, X, belief.p, patients, eta=belief.eta)
+    assert verify_bundle(tmp_path / "mine") < 1e-8
+    again = cad.load_model(tmp_path / "mine")
+    assert again.hash == model.hash
+    assert again.features == ["adc", "t2"]
+    shuffled = X[["t2", "adc"]]  # columns are taken by name
+    np.testing.assert_array_equal(again.probability(shuffled), learner.predict_proba(X)[:, 1])
+    with pytest.raises(cad.CadError, match="lacks columns of model mine: adc"):
+        again.probability(X[["t2"]])
+    assert again.metadata["training"] == {"regions": 60, "patients": 20}
+    with pytest.raises(cad.CadError, match="trained on a table"):
+        cad.predict(tmp_path / "mine", shared("sample_data"), tmp_path / "run")
+    with pytest.raises(cad.CadError, match="cannot store"):
+        cad.save_model(tmp_path / "x", LogisticRegression().fit(X, belief.p > 0.5), X, belief.p, X)
+    with pytest.raises(cad.CadError, match="X has 1 columns"):
+        cad.save_model(tmp_path / "x", learner, X[["t2"]], belief.p, patients)

@@ -1,0 +1,50 @@
+"""What a file says never acts on a terminal or a log."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+HOSTILE = "\x1b]0;owned\x07\x1b[2J"
+
+
+def cad(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cad.cli", *map(str, words)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_errors_that_quote_a_file_are_plain(tmp_path: Path):
+    """A settings file, a folder's name, a cohort's name: quoted, spelt out, and nothing else."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        f"name: {json.dumps(HOSTILE)}\nlabels: {json.dumps(HOSTILE)}\n", encoding="utf-8"
+    )
+    folder = tmp_path / f"in{HOSTILE}"
+    folder.mkdir()
+    for done in (
+        cad("import", folder, tmp_path / "out", "--rules", rules),
+        cad("check", folder),
+        cad("report", folder),
+        cad("import", folder, "--explain"),
+    ):
+        said = done.stdout + done.stderr
+        assert done.returncode in (1, 2)
+        assert "owned" in said
+        assert not ESCAPES.search(said), repr(said)
+
+
+def test_only_one_function_prints(repository: Path):
+    """Every command prints through ``say``, the workers' progress through ``plain``."""
+    users = [
+        path.relative_to(repository).as_posix()
+        for path in (repository / "cad/cli").glob("*.py")
+        if "typer.echo(" in path.read_text() or re.search(r"\bprint\(", path.read_text())
+    ]
+    assert users == ["cad/cli/shared.py"]
+    assert (repository / "cad/cli/shared.py").read_text().count("typer.echo(") == 1

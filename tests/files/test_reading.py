@@ -1,0 +1,206 @@
+"""One helper reads everything: every exception is the project's, every size is looked at first."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import json
+import os
+import socket
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydicom.errors import InvalidDicomError
+
+from cad import reading as limits
+from cad.errors import CadError
+from cad.reading import (
+    MAX_DEPTH,
+    MIB,
+    check_inflation,
+    kind_of,
+    open_arrays,
+    parse_json,
+    read_bytes,
+    read_frame,
+    read_json,
+    read_parquet,
+    read_rows,
+    reading,
+)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RecursionError("too deep"),
+        OverflowError("too large"),
+        InvalidDicomError("no"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        struct.error("unpack requires 4 bytes"),
+        zlib.error("incorrect header"),
+        zipfile.BadZipFile("not a zip"),
+        KeyError("x"),
+        AssertionError(),
+        EOFError(),
+        OSError("without a number"),
+        OSError(errno.EINVAL, "Invalid argument"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_a_parser_raises_is_the_projects_error(error: Exception, tmp_path: Path):
+    path = tmp_path / "x"
+    with pytest.raises(CadError, match="not a table: ") as caught, reading(path, "not a table"):
+        raise error
+    assert caught.value.file == str(path)
+    assert caught.value.__cause__ is error
+    assert not caught.value.problem.endswith(": ")
+
+
+def test_memory_is_said_with_the_way_out():
+    with (
+        pytest.raises(CadError, match=r"more memory than.*--memory-limit"),
+        reading("", ""),
+    ):
+        raise MemoryError
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.ENOENT, errno.EIO])
+def test_the_machines_own_troubles_stay_what_they_are(number: int):
+    with pytest.raises(OSError, match=os.strerror(number)), reading("x", "not a table"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_an_error_keeps_its_place_and_gets_what_it_lacks():
+    with (
+        pytest.raises(CadError, match="patient P, ROI 3, file inner: bad"),
+        reading("outer", "", roi="3"),
+    ):
+        raise CadError("bad", file="inner", patient="P")
+
+
+def test_a_message_is_one_printable_line():
+    with pytest.raises(CadError) as caught, reading("x", "bad"):
+        raise ValueError("a\n\x1b[31mred\x00" + "y" * 5000)
+    assert caught.value.problem.startswith("bad: a ?[31mred?yyy")
+    assert len(caught.value.problem) < 400
+
+
+def test_what_is_no_file_is_never_opened(tmp_path: Path):
+    fifo, sock, link = tmp_path / "fifo", tmp_path / "s", tmp_path / "link"
+    os.mkfifo(fifo)
+    here = os.getcwd()
+    os.chdir(tmp_path)  # a socket's path is short
+    try:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind("s")
+    finally:
+        os.chdir(here)
+    link.symlink_to("/dev/zero")
+    kinds = {path.name: kind_of(path) for path in tmp_path.iterdir()}
+    assert kinds == {"fifo": "a named pipe", "s": "a socket", "link": "a device"}
+    for path in (fifo, sock, link):
+        with pytest.raises(CadError, match="where a file was expected"):
+            read_bytes(path, MIB)
+    server.close()
+    link.unlink()
+    link.symlink_to("gone")
+    assert kind_of(link) == "a link that leads nowhere"
+
+
+def test_json(tmp_path: Path):
+    path = tmp_path / "x.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_json(path) == {"a": 1}
+    for text, says in (
+        ("[1]", "expected a JSON object, found list"),
+        ("{", "not valid JSON: Expecting"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON: Exceeds the limit"),
+        ('{"a":' * 100_000, "not valid JSON: RecursionError"),
+        ('{"a": ' + "[" * MAX_DEPTH + "]" * MAX_DEPTH + "}", f"more than {MAX_DEPTH} deep"),
+        (b"\xff", "not valid JSON: 'utf-8' codec"),
+    ):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(CadError, match=says):
+            read_json(path)
+    nested = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
+    assert parse_json(nested) == json.loads(nested)
+
+
+def test_sizes_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n3,4\n")
+    assert read_rows(path, ("a",)) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert read_frame(path)["b"].tolist() == [2, 4]
+    for name, value, says in (
+        ("MAX_TABLE", 11, "12 bytes, at most 11 bytes"),
+        ("MAX_ROWS", 2, "3 lines of 2 columns, at most 2 of 2000"),
+        ("MAX_COLUMNS", 1, "3 lines of 2 columns"),
+        ("MAX_CELLS", 5, "and 5 cells"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, name, value)
+            for read in (read_rows, read_frame):
+                with pytest.raises(CadError, match=says):
+                    read(path)
+
+
+def test_tables_that_would_be_read_wrongly(tmp_path: Path):
+    """Two columns of one name; a cell too many, which pandas takes for the name of the row."""
+    path = tmp_path / "x.tsv"
+    path.write_text("a\tb\ta\n1\t2\t3\n")
+    with pytest.raises(CadError, match="two columns are called 'a'"):
+        read_frame(path, "\t")
+    path.write_text("a\tb\n1\t2\t3\n4\t5\t6\n")
+    assert pd.read_csv(path, sep="\t")["a"].tolist() == [2, 5]
+    with pytest.raises(CadError, match="not a tab-separated table"):
+        read_frame(path, "\t")
+    path.write_text("a,b\n1,2,3\n4\n")
+    assert read_rows(path) == [{"a": "1", "b": "2"}, {"a": "4", "b": ""}]
+    with pytest.raises(CadError, match=r"missing column\(s\) c; expected a,c"):
+        read_rows(path, ("a", "c"))
+
+
+def test_inflation():
+    check_inflation(1, 256 * MIB, 512 * MIB)
+    check_inflation(5 * MIB, 500 * MIB, 512 * MIB)
+    for packed, unpacked in ((5 * MIB, 501 * MIB), (512 * MIB, 513 * MIB)):
+        with pytest.raises(CadError, match=r"would become .* in memory"):
+            check_inflation(packed, unpacked, 512 * MIB)
+
+
+def test_arrays_that_swell_are_refused(tmp_path: Path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, a=np.zeros(10))
+    with reading(path, "damaged"), open_arrays(path) as arrays:
+        assert arrays["a"].sum() == 0
+    np.savez_compressed(path, a=np.zeros(2**25 + 2**20))  # 264 MiB in 257 KiB
+    for source in (path, path.read_bytes()):
+        with pytest.raises(CadError, match="of arrays in memory"), open_arrays(source):
+            pass
+    path.write_bytes(b"no zip")
+    with pytest.raises(CadError, match="damaged: "), reading(path, "damaged"), open_arrays(path):
+        pass
+
+
+def test_a_parquet_table_that_swells_is_refused():
+    stream = io.BytesIO()
+    pd.DataFrame({"a": np.zeros(2**25 + 2**20, np.int8)}).to_parquet(stream, index=False)
+    assert len(stream.getvalue()) < MIB
+    with pytest.raises(CadError, match="of table in memory"):
+        read_parquet(stream.getvalue())
+
+
+def test_a_truncated_gzip_is_named(tmp_path: Path):
+    from cad.imaging.nifti import read_volume
+
+    path = tmp_path / "x.nii.gz"
+    path.write_bytes(gzip.compress(bytes(5000))[:-20])
+    with pytest.raises(CadError, match="not a readable NIfTI file"):
+        read_volume(path)

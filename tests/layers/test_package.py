@@ -1,0 +1,116 @@
+"""What the distribution says of itself: its name, its licence, its version, what it brings."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+import cad
+from cad.errors import CadError, install
+from cad.learners import SVMROC, ProbabilisticSVC
+from cad.share import shared
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# On the package index `cad` is another project: an extra of it, or a wheel of that name.
+OLD_NAME = re.compile(
+    r"(?<![\w.-])cad\[[a-z]|pip install [^\n`)]*(?<![\w./-])cad(?![\w./-])|/cad-\*"
+)
+
+
+def texts() -> list[Path]:
+    """Return every text of the checkout that a user or a contributor reads."""
+    folders = ("cad", "tests", "benchmarks", "scripts", "docs", "pipelines", "configs", ".ci")
+    inner = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    kinds = {".py", ".md", ".yaml", ".toml", ".sh", ".html", ".cff", ""}
+    return [
+        path
+        for path in [*ROOT.glob("*"), *inner]
+        if path.is_file() and path.suffix in kinds and path != Path(__file__)
+    ]
+
+
+def test_nothing_tells_a_user_to_install_another_project() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in texts()
+        for found in OLD_NAME.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        ("pip install 'cad[cluster]'", True),
+        ("an image that has `cad[cluster]`", True),
+        ("pip install --no-index --find-links wheels cad\n", True),
+        ("pip install 'prostate-cad[cluster]'", False),
+        ("pip install prostate-cad", False),
+        ("env/bin/cad demo", False),
+    ],
+)
+def test_the_old_name_is_seen(text: str, old: bool) -> None:
+    assert bool(OLD_NAME.search(text)) == old
+
+
+def test_every_extra_that_a_hint_names_exists() -> None:
+    named = {
+        name
+        for path in (ROOT / "cad").rglob("*.py")
+        for name in re.findall(
+            r"""(?:\binstall\(["']|prostate-cad\[)([a-z]+)""", path.read_text(encoding="utf-8")
+        )
+    }
+    assert {"cluster", "reference", "codecs", "dicomweb"} <= named
+    assert named <= set(PROJECT["optional-dependencies"])
+    assert "prostate-cad[cluster]" in install("cluster")
+
+
+def test_name_version_and_licence_agree_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PROJECT["name"] == "prostate-cad"
+    assert PROJECT["version"] == cad.__version__ == citation["version"]
+    assert PROJECT["license"] == citation["license"] == "BSD-3-Clause"
+    assert "BSD 3-Clause" in (ROOT / "LICENSE").read_text()
+    assert [a["name"] for a in PROJECT["authors"]] == ["The prostate-cad developers"]
+    assert len(citation["references"]) == 3
+
+
+def test_a_plain_installation_brings_no_strong_copyleft(capsys: pytest.CaptureFixture[str]) -> None:
+    sys.path.insert(0, str(ROOT / "scripts"))
+    try:
+        from licences import is_strong_copyleft, main
+    finally:
+        sys.path.pop(0)
+    assert main([]) == 0
+    plain = capsys.readouterr().out
+    assert "| numpy |" in plain
+    assert "cvxopt" not in plain
+    assert main(["reference"]) == 1
+    assert "cvxopt" in capsys.readouterr().err
+    assert is_strong_copyleft("GPL-3.0-or-later")
+    assert not is_strong_copyleft("LGPL-3.0-only")
+    assert not is_strong_copyleft("MIT OR GPL-3.0-or-later")
+
+
+def test_without_the_reference_extra_only_the_reference_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cvxopt", None)
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    y = np.arange(12) % 2
+    for learner in (ProbabilisticSVC, SVMROC):
+        learner().fit(X, y)
+        with pytest.raises(CadError, match=r"prostate-cad\[reference\]"):
+            learner(solver="cvxopt").fit(X, y)
+
+
+def test_no_shipped_pipeline_names_the_reference_solver() -> None:
+    assert not [p for p in shared("pipelines").glob("*.yaml") if "cvxopt" in p.read_text()]

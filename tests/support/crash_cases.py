@@ -1,0 +1,224 @@
+"""The commands whose crash points are enumerated, each on the smallest input that does the work."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crash_points import Case
+from import_cases import RULES, write_patient, write_rois
+
+QUICK = """
+name: quick
+features: {modalities: [t2w], families: [intensity]}
+learner: {name: ProbabilisticSVC}
+validate: {bootstraps: 0}
+"""
+SCORES = "P-001,1,r1,likert5,4\nP-001,1,r2,likert5,2\n"
+IMPORT = ("import", "source", "cohort", "--rules", "rules.yaml")
+
+
+def cad(*words: str) -> int:
+    """Run a command line in this process; return its exit code."""
+    import typer
+
+    from cad.cli import main
+    from cad.execution import pool, resume
+
+    resume.each = _here
+    pool.Caller.__call__ = lambda self, function, *arguments: function(*arguments)
+    sys.argv = ["cad", *words]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    except typer.Exit as end:
+        return int(end.exit_code)
+    return 0
+
+
+def _here(function: Callable[[Any], Any], tasks: Any, options: object) -> Iterator[Any]:
+    from cad.execution.worker import Done
+
+    return (Done(task, function(task), None, 0.1) for task in tasks)
+
+
+def rules(labels: str = "id") -> None:
+    """Write the import's rules, with ranges and a readers' template."""
+    text = RULES.replace("labels: id", f"labels: {labels}")
+    Path("rules.yaml").write_text(text + "readers: [r1, r2]\n")
+
+
+def source(folder: str = "source", study: str = "study1", *labels: int, **more: Any) -> None:
+    """Write a DICOM study of two images, with regions where labels are given."""
+    _patient(Path(folder), "P-001", study)
+    if labels:
+        write_rois(Path(folder), *labels, **more)
+
+
+def _patient(folder: Path, patient: str, study: str) -> None:
+    write_patient(folder, patient, study, dce=False)
+    for series in ("loc", "v3", "v4"):
+        shutil.rmtree(folder / series)
+
+
+def new_patient() -> None:
+    rules()
+    source("source/a", "study1", 1, 2, scores=SCORES)
+    _patient(Path("source/b"), "P-002", "other")
+
+
+def with_pseudonym() -> None:
+    rules("pseudonym")
+    source("source", "study1", 1, scores=SCORES)
+
+
+def second_study() -> None:
+    rules()
+    source("source", "study1", 1, scores=SCORES)
+    if cad(*IMPORT):
+        raise RuntimeError("the first study was not imported")
+    shutil.rmtree("source")
+    source("source", "study2", 1)
+
+
+def regions_later() -> None:
+    rules()
+    source("source")
+    if cad(*IMPORT):
+        raise RuntimeError("the study was not imported")
+    write_rois(Path("source"), 1, 2, scores=SCORES)
+
+
+def zipped() -> None:
+    rules()
+    source("plain", "study1", 1, scores=SCORES)
+    Path("source").mkdir()
+    with zipfile.ZipFile("source/study.zip", "w") as archive:
+        for path in sorted(p for p in Path("plain").rglob("*") if p.is_file()):
+            archive.write(path, path.relative_to("plain"))
+
+
+class FolderArchive:
+    """An archive whose patients lie in a folder; instances are written as a network door does."""
+
+    def find(self, patient_id: str) -> list[Any]:
+        from cad.clinic.archive import FoundSeries
+
+        return [
+            FoundSeries(patient_id, "1.2.3", f"1.2.3.{i}", "MR", len(list(folder.iterdir())))
+            for i, folder in enumerate(sorted(Path("source").iterdir()))
+        ]
+
+    def fetch(self, series: list[Any], into: Path) -> None:
+        for one in series:
+            number = one.series_uid.rsplit(".", 1)[1]
+            for path in sorted(sorted(Path("source").iterdir())[int(number)].iterdir()):
+                (into / f"{number}-{path.name}").write_bytes(path.read_bytes())
+
+
+def from_archive() -> int:
+    from cad.clinic import pacs_import
+
+    pacs_import.connect = lambda *_: FolderArchive()
+    return cad(*IMPORT[:1], "host:104", "cohort", "--patient", "P-001", *IMPORT[3:])
+
+
+def pseudonymous() -> int:
+    """The key is drawn at random; here it is one that two runs share."""
+    import secrets
+
+    secrets.token_hex = lambda n: "ab" * n
+    return cad(*IMPORT)
+
+
+def simulated() -> int:
+    """A cohort that was finished before the kill is refused as any cohort is, and left as it is."""
+    from cad.errors import CadError
+    from cad.phantom import simulate
+
+    try:
+        simulate(Path("cohort"), 1, 5, light=True)
+    except CadError as error:
+        return 0 if "not empty" in error.problem else 2
+    return 0
+
+
+def cases(shared: Path) -> dict[str, Case]:
+    """Return every case by its name; ``shared`` is a folder for what several start from."""
+    import os
+
+    ready = shared / "ready"
+
+    def prepared() -> Path:
+        """A cohort of two, a pipeline, a model, and a DICOM study with its run; made once."""
+        if not ready.exists():
+            from cad.phantom import simulate
+            from cad.share import shared as share
+
+            here = os.getcwd()
+            ready.mkdir()
+            os.chdir(ready)
+            simulate(Path("cohort"), 2, 1, light=True)
+            Path("quick.yaml").write_text(QUICK)
+            codes = [cad("train", "quick.yaml", "--cohort", "cohort", "-o", "model")]
+            dicom = str(share("sample_data") / "dicom")
+            codes += [cad("import", dicom, "imported", "--rules", "sample")]
+            codes += [cad("predict", "--model", "model", "--cohort", "imported", "-o", "run")]
+            codes += [cad("report", "run", "--dicom", "--cohort", "imported")]
+            shutil.rmtree("run/dicom")
+            os.chdir(here)
+            if any(codes):
+                raise RuntimeError(f"the cases could not be prepared: {codes}")
+        return ready
+
+    def take(*names: str | tuple[str, str]) -> None:
+        for name in names:
+            old, new = name if isinstance(name, tuple) else (name, name)
+            path = prepared() / old
+            if path.is_dir():
+                shutil.copytree(path, new)
+            else:
+                shutil.copy2(path, new)
+
+    learn = ("train", "quick.yaml", "--cohort", "cohort", "-o", "new")
+    on = ("--model", "model", "--cohort", "cohort", "-o")
+    found = [
+        Case("import, new patients", lambda: cad(*IMPORT), new_patient),
+        Case("import, pseudonyms", pseudonymous, with_pseudonym),
+        Case("import, second study", lambda: cad(*IMPORT), second_study),
+        Case("import, regions later", lambda: cad(*IMPORT), regions_later),
+        Case("import, zip", lambda: cad(*IMPORT), zipped),
+        Case("import, archive", from_archive, lambda: (rules(), source())),
+        Case(
+            "import, two sources at once",
+            lambda: cad("import", "source/a", *IMPORT[2:]),
+            new_patient,
+            other=lambda: cad("import", "source/b", *IMPORT[2:]),
+        ),
+        Case("simulate", simulated, lambda: None),
+        Case("train", lambda: cad(*learn), partial(take, "cohort", "quick.yaml")),
+        Case(
+            "train --extend, over a model",
+            lambda: cad(*learn[:3], "imported", *learn[4:], "--extend", "model"),
+            partial(take, "imported", "quick.yaml", "model", ("model", "new")),
+        ),
+        Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
+        Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
+        Case(
+            "report --dicom",
+            lambda: cad("report", "run", "--dicom", "--cohort", "imported"),
+            partial(take, "run", "imported"),
+        ),
+        Case(
+            "experiment",
+            lambda: cad("experiment", "niaf2014-noise", "-o", "out", "--repeats", "1"),
+            lambda: None,
+        ),
+    ]
+    return {case.name: case for case in found}
