@@ -1,0 +1,59 @@
+"""Print docs/settings.md: every settings key, from its type."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from cad.settings import DecisionSettings, PipelineSettings
+
+
+def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
+    """Return the rows of a Markdown table: every key with its path, type, default and meaning."""
+    rows = []
+    for name, field in kind.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            rows += settings_table(field.annotation, f"{key}.")
+            continue
+        values = str(field.annotation).replace("typing.", "").replace("|", "or")
+        if isinstance(field.annotation, type):
+            values = field.annotation.__name__
+        default = (
+            "required"
+            if field.is_required()
+            else f"`{field.get_default(call_default_factory=True)!r}`"
+        )
+        rows.append(f"| `{key}` | {values} | {default} | {field.description} |")
+    return rows
+
+
+def settings_page() -> str:
+    """Return ``docs/settings.md``: every settings key, generated from the types."""
+    head = "| key | values | default | meaning |\n|---|---|---|---|"
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Generated from `cad/settings.py`: `python scripts/settings_page.py`.",
+            "What is not written in a file takes the default. Unknown keys are refused.",
+            "",
+            "## A pipeline (`pipelines/*.yaml`)",
+            "",
+            head,
+            *settings_table(PipelineSettings),
+            "",
+            "## A site's costs (`configs/decision/*.yaml`)",
+            "",
+            "For `cad predict --decision FILE`; only their ratios count. A region is called benign "
+            "below P₋ = R_n / (C_p − R_p + R_n), malignant above P₊ = (C_n − R_n) / (C_n − R_n + "
+            "R_p), and referred between.",
+            "",
+            head,
+            *settings_table(DecisionSettings),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")
