@@ -104,7 +104,8 @@ def test_an_archive_that_answers_with_another_patients_study(
         assert word in only_failure(summary).problem
         assert not list((tmp_path / "out").glob("sub-*"))
     lies["change"] = {}
-    assert import_patient(address, "ANY", "P-001", tmp_path / "out", rules).added == ["sub-P001"]
+    summary = import_patient(address, "ANY", "P-001", tmp_path / "out", rules)
+    assert (summary.added, summary.failures) == (["sub-P001"], [])
 
 
 def test_studies_of_another_patient_are_not_even_fetched(tmp_path: Path):
