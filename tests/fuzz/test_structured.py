@@ -35,9 +35,7 @@ from boundaries_in import (
 )
 from boundaries_made import bundles, made_run, memory, run_folder
 from damage import CSV, JSON, NIFTI, TSV, YAML, Boundary, Damage
-from fuzzing import (
-    odd_dicom,
-)
+from fuzzing_images import odd_dicom
 
 from cad.cli import main
 from cad.model.bundle import HASHES

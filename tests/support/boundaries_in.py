@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 from damage import CSV, JSON, NIFTI, TSV, YAML, ZIP, Boundary, Damage, thin
 from dicom_files import write_seg, write_structures
-from fuzzing import (
-    odd_dicom,
-)
+from fuzzing_images import odd_dicom
 from import_cases import RULES, regions, write_patient
 
 from cad.clinic.explain import explain_source

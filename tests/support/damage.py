@@ -11,16 +11,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import yaml
-from fuzzing import (
-    fault,
-    nested,
-    odd_bytes,
-    odd_json,
-    odd_nifti,
-    odd_npz,
-    odd_table,
-    odd_tree,
-)
+from fuzzing import fault, nested, odd_bytes, odd_json, odd_npz, odd_table, odd_tree
+from fuzzing_images import odd_nifti
 
 Damage = Callable[[Path, random.Random], None]
 
