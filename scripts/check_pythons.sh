@@ -5,8 +5,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 promised=(3.11 3.12 3.13)
-modules="cad, radiomics, distributed, dicomweb_client, neuroCombat"
+imports="import cad, radiomics, distributed, dicomweb_client, neuroCombat
+import sys; print('imported on', sys.version)"
 only_resolved=()
+# The project's own environment, where there is one, is that of its Python.
+own=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)
 
 # Interpreters are looked for beside the usual places: a version manager's shims may name one
 # version only.
@@ -27,9 +30,14 @@ for version in "${promised[@]}"; do
         continue
     fi
     echo "== Python $version: build and import"
+    if [ "$version" = "$own" ]; then
+        uv sync --quiet --all-extras
+        .venv/bin/python -c "$imports"
+        continue
+    fi
     environment=$(mktemp -d)
     UV_PROJECT_ENVIRONMENT="$environment" uv sync --quiet --all-extras --python "$python"
-    "$environment/bin/python" -c "import $modules; import sys; print('imported on', sys.version)"
+    "$environment/bin/python" -c "$imports"
     rm -rf "$environment"
 done
 [ ${#only_resolved[@]} = 0 ] || echo "NOT BUILT, no interpreter here: ${only_resolved[*]}"

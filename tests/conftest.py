@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,20 @@ def counted() -> Callable[[int, str], None]:
         _checked[source] += number
 
     return count
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what this process compared to the one that started it (``pytest -n``)."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput |= {"checked": dict(_checked), "absent": sorted(_absent)}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what a process compared that has ended."""
+    output = getattr(node, "workeroutput", {})
+    _checked.update(output.get("checked", {}))
+    _absent.update(output.get("absent", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

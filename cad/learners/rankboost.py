@@ -202,7 +202,9 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
 
     Only the product of the two sides of a pair counts, so each side is kept in range.
     """
-    sums[:] = _sums(v, role)
+    # A slice that is assigned compiles for four seconds.
+    for k, value in enumerate(_sums(v, role)):
+        sums[k] = value
     after = 0.0
     for h in range(2):
         if share[h] > 0:
