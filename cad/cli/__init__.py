@@ -219,6 +219,7 @@ def predict(
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
     dicom: Annotated[bool, typer.Option("--dicom", help="Also write DICOM SR and SEG.")] = False,
+    fhir: Annotated[bool, typer.Option("--fhir", help="Also write FHIR bundles of them.")] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
     ] = None,
@@ -237,10 +238,10 @@ def report(
         raise CadError("no such run folder", file=out)
     with owned(out):
         say(f"wrote {write_report(out)}")
-        if dicom or send is not None:
+        if dicom or fhir or send is not None:
             from cad.clinic.delivery import deliver
 
-            delivery = deliver(out, cohort, send, aet, archive_limits(limits), audit)
+            delivery = deliver(out, cohort, send, aet, archive_limits(limits), audit, fhir)
             say("\n".join(delivery.lines))
             if delivery.failures:
                 raise typer.Exit(1)

@@ -9,12 +9,12 @@ import typer
 
 from cad.cli.shared import Cohort, Json, show
 
-cohort_app = typer.Typer(no_args_is_help=True, help="Change who is in a cohort.")
+cohort_app = typer.Typer(no_args_is_help=True, help="Remove patients from a cohort.")
 
 
 @cohort_app.callback()
 def _group() -> None:
-    """Change who is in a cohort."""
+    """Remove patients from a cohort."""
 
 
 @cohort_app.command("remove")
