@@ -14,8 +14,8 @@ from cad.clinic.supersede import SERIES
 
 HEAD = """# DICOM conformance
 
-Generated from the code: `python scripts/conformance_page.py > docs/conformance.md`. How it is used is in
-[dicom.md](dicom.md). Research use only; not a medical device.
+Generated from the code: `python scripts/conformance_page.py > docs/conformance.md`. How it is used
+is in [dicom.md](dicom.md). Research use only; not a medical device.
 
 ## Implementation
 
@@ -23,8 +23,9 @@ Generated from the code: `python scripts/conformance_page.py > docs/conformance.
 ROLES = """
 ## Roles
 
-The program asks; it does not listen here. It opens an association for a query, for fetching a study, and for storing
-its results, releases it, and keeps one at a time. C-MOVE is not used: an archive has to know C-GET, or DICOMweb.
+The program asks, here; what a node receives is not part of this page. It opens an association for
+a query, for fetching a study and for storing its results, one at a time. C-MOVE is not used: an
+archive has to know C-GET, or DICOMweb.
 
 | service | role | information model or SOP class |
 |---|---|---|
@@ -32,10 +33,12 @@ its results, releases it, and keeps one at a time. C-MOVE is not used: an archiv
 RESULTS = """
 ## Results that are stored
 
-Every result is filed under the archive's own record of the study: the sent copy takes over {identity}. Reports are
-Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking Identifier and a Tracking Unique
-Identifier, the same in SR and SEG and in every later result. A report that says something new names the study's earlier
-reports in its Predecessor Documents Sequence and their segmentations in its Pertinent Other Evidence Sequence.
+Every result is filed under the archive's own record of the study: the sent copy takes over
+{identity}.
+Reports are Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking
+Identifier and a Tracking Unique Identifier, the same in SR and SEG and in every later result. A report that says
+something new names the study's earlier reports in its Predecessor Documents Sequence and their
+segmentations in its Pertinent Other Evidence Sequence.
 
 | object | SOP class | modality | series number | series description |
 |---|---|---|---|---|
@@ -45,7 +48,7 @@ WEB = """
 
 | service | what for |
 |---|---|
-| QIDO-RS | studies, series and instances of a patient; proof that an object is stored; a study's earlier results |
+| QIDO-RS | a patient's studies, series, instances; proof of storing; earlier results |
 | WADO-RS | instances of a series |
 | STOW-RS | one object a request; stored when listed as stored, not as failed, and found again |
 
@@ -57,7 +60,8 @@ WEB = """
 LIMITS = """
 ## Limits
 
-Every wait, time, count of answers and amount of bytes is limited, by the archive's settings (`configs/archive/*.yaml`):
+Every wait, time, count of answers and amount of bytes is limited, by the archive's settings
+(`configs/archive/*.yaml`):
 
 | key | default | meaning |
 |---|---|---|
@@ -65,8 +69,8 @@ Every wait, time, count of answers and amount of bytes is limited, by the archiv
 SECURITY = """
 ## Security
 
-Plain DICOM and the archive's own HTTPS; no TLS for DICOM networking, no client certificates, no passwords. Put the
-traffic into a tunnel that has them.
+Plain DICOM and the archive's own HTTPS; no TLS for DICOM networking, no client certificates, no
+passwords. Put the traffic into a tunnel that has them.
 """
 
 
@@ -98,8 +102,8 @@ def conformance_page() -> str:
         for modality, (number, description, uid) in SERIES.items()
     )
     text += "\n" + WEB
-    text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own set, "
-    text += "by pydicom's table of\nthem.\n" + LIMITS
+    text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
+    text += "set, by pydicom's\ntable of them.\n" + LIMITS
     for name, field in ArchiveLimits.model_fields.items():
         text += f"| `{name}` | {field.default!r} | {field.description} |\n"
     return text + SECURITY

@@ -145,7 +145,7 @@ def _observation(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
     """Return one region: a finding whose components are what the report's group holds."""
-    components = [
+    components: list[JsonObject] = [
         {"code": _concept(MEASURED[key]), "valueQuantity": _quantity(value, unit)}
         for key, (value, unit) in roi.values.items()
         if key in MEASURED
