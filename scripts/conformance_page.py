@@ -37,8 +37,8 @@ Every result is filed under the archive's own record of the study: the sent copy
 {identity}.
 Reports are Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking
 Identifier and a Tracking Unique Identifier, the same in SR and SEG and in every later result. A
-report that says something new names the study's earlier reports in its Predecessor Documents Sequence and their
-segmentations in its Pertinent Other Evidence Sequence.
+report that says something new names the study's earlier reports in its Predecessor Documents
+Sequence and their segmentations in its Pertinent Other Evidence Sequence.
 
 | object | SOP class | modality | series number | series description |
 |---|---|---|---|---|
