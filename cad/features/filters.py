@@ -216,7 +216,7 @@ def _side(chosen: FilterSettings, spacing: tuple[float, float, float]) -> float:
 def _along(
     values: np.ndarray, kernels: Mapping[int, np.ndarray], chosen: FilterSettings
 ) -> np.ndarray:
-    """Convolve along each axis with its kernel."""
+    """Apply to each axis its kernel."""
     for axis, kernel in kernels.items():
         values = convolve1d(values, kernel, axis=axis, mode=_MODES[chosen.boundary])
     return values

@@ -112,7 +112,7 @@ def test_phantoms_of_phase_1(case: str, counted: Callable[[int, str], None]) -> 
         # which of them lie beyond a percentile, and quartiles of 0 are divided by each other.
         theirs = {key: value for key, value in theirs.items() if key not in ("rmad", "qcod")}
     counted(len(theirs), "filters beside MIRP's stored numbers")
-    assert differing(found, theirs, 1e-5) == {}
+    assert differing(found, theirs, 1e-4) == {}
 
 
 @pytest.mark.reference
