@@ -109,6 +109,35 @@ class RobustnessSettings(Section):
     repeats: int = Field(9, ge=1, description="redrawn copies of each region")
 
 
+class FilterSettings(Section):
+    """Set one filter of IBSI 2 (docs/filters.md); ``cad.features.filters`` checks what fits."""
+
+    kind: Literal["mean", "log", "wavelet"] = Field(
+        description="mean, Laplacian of Gaussian, or separable stationary wavelet"
+    )
+    support_mm: float | None = Field(
+        None, gt=0, description="mean: side, mm; the nearest odd number of voxels is taken"
+    )
+    sigma_mm: float | None = Field(None, gt=0, description="log: standard deviation, mm")
+    truncate: float = Field(
+        4.0, ge=2, le=10, description="log: where it is cut, in standard deviations"
+    )
+    wavelet: str | None = Field(None, description="wavelet: PyWavelets' name, such as db3")
+    bands: str | None = Field(
+        None, description="wavelet: low (L) or high (H) pass along x, y and in 3D z, such as LLH"
+    )
+    level: int = Field(1, ge=1, le=4, description="wavelet: level of the decomposition")
+    rotations: bool = Field(
+        False, description="wavelet: the mean response over rotations by right angles"
+    )
+    dimension: Literal["slice", "3D"] = Field(
+        "slice", description="in the slice, or in space; voxels must have equal sides there"
+    )
+    boundary: Literal["mirror", "nearest", "zero", "periodic"] = Field(
+        "mirror", description="how the image goes on beyond its border"
+    )
+
+
 class FeatureSettings(Section):
     """Say which features are measured."""
 
@@ -144,6 +173,9 @@ class FeatureSettings(Section):
     exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
     texture: TextureSettings = TextureSettings()
     texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
+    filters: dict[Literal["t2w", "adc", "hbv"], tuple[FilterSettings, ...]] = Field(
+        default_factory=dict, description="by image: filters whose response is measured too"
+    )
     perfusion: PerfusionSettings = PerfusionSettings()
     robustness: RobustnessSettings = RobustnessSettings()
 

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 promised=(3.11 3.12 3.13)
-imports="import cad, radiomics, distributed, dicomweb_client, neuroCombat, fhir.resources
+imports="import cad, radiomics, pywt, distributed, dicomweb_client, neuroCombat, fhir.resources
 import sys; print('imported on', sys.version)"
 only_resolved=()
 # The project's own environment, where there is one, is that of its Python.

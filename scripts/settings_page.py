@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from cad.settings import DecisionSettings, PipelineSettings
+from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 
 
 def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
@@ -41,6 +41,11 @@ def settings_page() -> str:
             "",
             head,
             *settings_table(PipelineSettings),
+            "",
+            "## A filter (`features.filters`, [filters](filters.md))",
+            "",
+            head,
+            *settings_table(FilterSettings),
             "",
             "## A site's costs (`configs/decision/*.yaml`)",
             "",

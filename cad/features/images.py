@@ -6,11 +6,13 @@ inside gland and regions only. A cut image keeps its place in the patient.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cad.errors import CadError
+from cad.features.filters import reach
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
@@ -18,9 +20,9 @@ from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale, standardise_t2, stored_level, t2_reference
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
-from cad.settings import PipelineSettings
+from cad.settings import FeatureSettings, FilterSettings, PipelineSettings
 
-# Filters look one voxel beyond a region.
+# Gradients look one voxel beyond a region; filters say themselves how far they see.
 _MARGIN = 2
 
 
@@ -117,12 +119,22 @@ def prepare(
         }
     else:
         whole = grid_of(study, name)
-    return Prepared(name, crop_to(whole, needed), provenance=made)
+    seen = filters_of(settings.features, name)
+    return Prepared(name, crop_to(whole, needed, seen), provenance=made)
 
 
-def crop_to(whole: Volume, needed: Volume) -> Volume:
-    """Return the part of an image that filters see when they measure the mask ``needed``."""
-    return crop(whole, _box_in(needed, whole, _MARGIN))
+def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ...]:
+    """Return the filters that a modality's image is given to; none for a dynamic series."""
+    return next((chosen for image, chosen in settings.filters.items() if image == name), ())
+
+
+def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = ()) -> Volume:
+    """Return the part of an image that is seen when the mask ``needed`` is measured.
+
+    What a filter makes of the part is, in the mask, what it makes of the whole image.
+    """
+    margin = np.maximum(reach(filters, whole.spacing), _MARGIN)
+    return crop(whole, _box_in(needed, whole, margin))
 
 
 def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
@@ -181,7 +193,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
     # Input function and bolus are found in vessel and gland: both stay inside the cut.
-    box = _box_in(needed, study.dce.grid, _MARGIN)
+    box = _box_in(needed, study.dce.grid, np.full(3, _MARGIN))
     for mask in (study.gland, study.vessel):
         own = box_around(mask, study.dce.grid, 0.0) if mask is not None else None
         if own is not None:
@@ -211,13 +223,13 @@ def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
     return z, y, x
 
 
-def _box_in(mask: Volume, grid: Volume, margin: int) -> tuple[slice, slice, slice]:
+def _box_in(mask: Volume, grid: Volume, margin: np.ndarray) -> tuple[slice, slice, slice]:
     """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     own = _box(mask.array, 0)
     z, y, x = (
-        slice(max(s.start + int(o) - margin, 0), min(s.stop + int(o) + margin, n))
-        for s, o, n in zip(own, offset, grid.shape, strict=True)
+        slice(max(s.start + int(o) - int(m), 0), min(s.stop + int(o) + int(m), n))
+        for s, o, m, n in zip(own, offset, margin, grid.shape, strict=True)
     )
     return z, y, x
 

@@ -11,10 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from cad.features.filters import filter_name, response_map
 from cad.features.gradient import kirsch_map, sobel_map
 from cad.features.haralick import HARALICK, haralick_features
 from cad.features.histogram import HISTOGRAM, discretise, histogram_features
-from cad.features.images import Prepared
+from cad.features.images import Prepared, filters_of
 from cad.features.intensity import STATISTICS, statistics
 from cad.features.regions import RegionVoxels, keep_finite
 from cad.features.registry import counts_voxels, statistics_of
@@ -110,8 +111,8 @@ def _measure_image(
     finite, start, kept = keep_finite(values, core.start)
     anchor = texture.range[0] if texture.range else None
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
+    inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        inside = resegmented(regions.values(image), regions.start, texture)
         columns |= _statistics(f"{name}_intensity", inside, regions)
     if "histogram" in families:
         found = histogram_features(levels, start, n_levels)
@@ -124,6 +125,11 @@ def _measure_image(
             ("kirsch", kirsch_map(image, voxels)),
         ):
             columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions)
+    for chosen in filters_of(settings, name):
+        found = regions.values(response_map(image, prepared.grid.spacing, chosen))
+        # Re-segmentation is the region's: what does not count there does not count here (IBSI).
+        found[~np.isfinite(inside)] = np.nan
+        columns |= _statistics(f"{name}_{filter_name(chosen)}", found, regions)
     if "haralick" in families:
         everywhere = np.zeros(len(values), np.int64)
         everywhere[kept] = levels

@@ -33,6 +33,7 @@ _TITLES = {
     "unit": "unit",
     "interpolation": "interpolation",
     "level": "level as stored",
+    "filters": "filters",
     "spacing": "voxel size in the slice, mm",
     "thickness": "slice distance, mm",
 }

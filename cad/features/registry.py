@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -242,9 +243,32 @@ FEATURES: dict[str, FeatureDefinition] = _build()
 """Every feature that :func:`cad.features.table.extract` can measure without extras."""
 
 
+# Columns of response maps, as cad.features.filters names them; how many there are, settings say.
+_FILTERED = re.compile(
+    r"(?P<image>t2w|adc|hbv)_(?P<filter>(?P<kind>mean|log)[0-9.e+-]+mm(_3d)?"
+    r"|(?P<wavelet>wavelet)_[^_]+_[lh]+_[0-9](_turned)?)_(?P<statistic>[a-z0-9]+)"
+)
+_FILTERS = {
+    "mean": ("mean filter", "", "S60F"),
+    "log": ("Laplacian of Gaussian", "/mm2", "L6PA"),
+    "wavelet": ("separable stationary wavelet", "", "25BO"),
+}
+
+
+def define(name: str) -> FeatureDefinition | None:
+    """Return what a column holds, response maps included; None for pyradiomics' classes."""
+    made = _FILTERED.fullmatch(name)
+    if made is None or made["statistic"] not in STATISTICS:
+        return FEATURES.get(name)
+    what, unit = _IMAGES[made["image"]]
+    title, per, tag = _FILTERS[made["kind"] or made["wavelet"]]
+    stem = f"{made['image']}_{made['filter']}"
+    return _statistic(stem, made["statistic"], f"{what}, {title}", unit + per, f"IBSI 2, {tag}")
+
+
 def feature_units(names: list[str]) -> dict[str, str]:
     """Return the unit of each feature; pyradiomics' further classes are given as its own."""
-    return {n: FEATURES[n].unit if n in FEATURES else "pyradiomics" for n in names}
+    return {n: known.unit if (known := define(n)) else "pyradiomics" for n in names}
 
 
 def features_page() -> str:
@@ -276,6 +300,10 @@ def features_page() -> str:
         "`histogram.py` and `haralick.py`. Further classes (shape, GLRLM, GLSZM, GLDM, NGTDM) come",
         "from pyradiomics when `features.radiomics` names them; their columns read",
         "`t2w_glrlm_<name>`, and its documentation defines them.",
+        "",
+        "Response maps of filters (`features.filters`, docs/filters.md; off unless named) have the",
+        "20 statistics of an intensity: `t2w_log3mm_mean`, `adc_mean5mm_3d_p90`,",
+        "`t2w_wavelet_db3_lh_1_turned_variance`.",
         "",
         "| feature | definition | unit | source | IBSI |",
         "|---|---|---|---|---|",

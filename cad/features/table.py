@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
+from cad.features.filters import check_filters, filter_words
 from cad.features.images import (
     Prepared,
     absence_notes,
@@ -17,6 +18,7 @@ from cad.features.images import (
     compact,
     crop,
     crop_dynamic,
+    filters_of,
     grid_of,
     prepare,
     roi_union,
@@ -124,10 +126,11 @@ def extract(
     Raises
     ------
     CadError
-        When nothing can be measured at all, or radiomics classes are wanted and the extra is
-        absent.
+        When nothing can be measured at all, or what is wanted needs an extra that is absent, or
+        filters are misspelt.
     """
     check_radiomics(settings.features.radiomics)
+    check_filters(settings.features)
     names, absent = available(study, settings)
     if not names:
         raise CadError(
@@ -221,7 +224,9 @@ def _modality(
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
     try:
         if waits:
-            unscaled = unscaled_t2(study, settings.images, needed)
+            unscaled = unscaled_t2(
+                study, settings.images, needed, filters_of(settings.features, name)
+            )
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
             prepared = prepare(study, settings, name, needed, scale)
@@ -272,6 +277,9 @@ def _provenance(
     say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
+    filters = filters_of(settings.features, name)
+    if filters:
+        say(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
     say(f"{name}_voxels", [d.voxels for d in drawn])
     say(f"{name}_purity", [d.purity for d in drawn])
     say(f"{name}_valid", _valid(prepared, regions, settings.features))

@@ -13,6 +13,7 @@ not seen.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,11 @@ _FAMILY_WORDS = {
     "brix": "Brix",
     "t1": "T1",
     "patlak": "Patlak",
+    "mean": "smoothed",
+    "log": "blobs",
+    "wavelet": "wavelet",
 }
+_FILTER_SIZE = re.compile(r"[0-9.e+-]+mm$")
 
 
 # Statistics that move with an image's scale and offset as a whole.
@@ -359,7 +364,7 @@ def _groups(features: Sequence[str]) -> dict[str, np.ndarray]:
     for at, name in enumerate(features):
         modality, _, rest = name.partition("_")
         title = _TITLES.get(modality, modality)
-        word = _FAMILY_WORDS.get(rest.split("_")[0])
+        word = _FAMILY_WORDS.get(_FILTER_SIZE.sub("", rest.split("_")[0]))
         found.setdefault(title, []).append(at)
         if rest.startswith("intensity_") and rest.removeprefix("intensity_") in _LEVEL:
             found.setdefault(f"{title} level", []).append(at)

@@ -7,7 +7,7 @@ the whole image and the regions' voxels say everything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from cad.features.regions import RegionVoxels
 from cad.imaging.standardise import NyulScale, landmarks, prepared_t2
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
-from cad.settings import FeatureSettings, ImageSettings
+from cad.settings import FeatureSettings, FilterSettings, ImageSettings
 
 _ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
 _PREFIX = "unscaled_"
@@ -90,7 +90,12 @@ class UnscaledT2:
         return cls(volume, own, RegionVoxels(index, start, image.shape, shares))
 
 
-def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> UnscaledT2:
+def unscaled_t2(
+    study: Study,
+    settings: ImageSettings,
+    needed: Volume,
+    filters: Sequence[FilterSettings] = (),
+) -> UnscaledT2:
     """Return the part of a study's T2 image that regions need, with the whole image's landmarks.
 
     Parameters
@@ -101,6 +106,8 @@ def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> Unscal
         ``bias_correction``.
     needed : Volume
         Boolean, on any part of the T2 grid.
+    filters : sequence of FilterSettings
+        What will be measured of T2's responses; the part is cut as wide as they see.
 
     Raises
     ------
@@ -109,6 +116,6 @@ def unscaled_t2(study: Study, settings: ImageSettings, needed: Volume) -> Unscal
     """
     try:
         whole = prepared_t2(study, settings)
-        return UnscaledT2(crop_to(whole, needed), landmarks(whole))
+        return UnscaledT2(crop_to(whole, needed, filters), landmarks(whole))
     except CadError as error:
         raise error.at(patient=study.participant_id) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cad.features.registry import FEATURES
+from cad.features.registry import define
 from cad.imaging.modality import short_name
 from cad.reports.plots import measured
 from cad.run_folder.results import Reason
@@ -117,7 +117,7 @@ def reason_groups(reasons: list[Reason], most: int = 6) -> list[ReasonGroup]:
 
 
 def _bar(reason: Reason, rest: str, largest: float) -> ReasonBar:
-    definition = FEATURES.get(reason.feature)
+    definition = define(reason.feature)
     return ReasonBar(
         reason=reason,
         share=reason.delta / largest,

@@ -15,6 +15,7 @@ from cad.cohort.without import labels_of
 from cad.cohort.without import without as leave_out
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
+from cad.features.filters import check_filters
 from cad.features.provenance import CohortFacts, resolve_auto
 from cad.model.estimator import make_estimator
 from cad.run_folder import RunFolder
@@ -87,9 +88,10 @@ def load(
     ------
     CadError
         For costs that make referring useless, an output folder that holds something else, a
-        misspelt learner, or a cohort that cannot be read.
+        misspelt learner or filter, or a cohort that cannot be read.
     """
     _ = settings.decision.thresholds
+    check_filters(settings.features)
     folder = RunFolder(out)
     folder.check_kind(kind)
     if kind != "predict":

@@ -12,10 +12,10 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
+import mirp_filters
 import numpy as np
 import pytest
 import SimpleITK as sitk
-from scipy.ndimage import gaussian_filter
 
 from cad.features.haralick import AGGREGATIONS, HARALICK, haralick_features
 from cad.features.histogram import HISTOGRAM, histogram_features
@@ -147,17 +147,8 @@ ASKED = {
 
 def tumour_in_lung() -> tuple[Volume, np.ndarray]:
     """An uneven mass in lung, whole Hounsfield units; the outline takes some lung in."""
-    rng = np.random.default_rng(3)
-    shape, spacing = (24, 70, 66), (0.977, 0.977, 3.0)
-    z, y, x = np.meshgrid(*[np.arange(n) - (n - 1) / 2 for n in shape], indexing="ij")
-    radius = np.sqrt((x * 0.98 / 17) ** 2 + (y * 0.98 / 15) ** 2 + (z * 3 / 18) ** 2)
-    radius += 2.4 * gaussian_filter(rng.standard_normal(shape), (1, 4, 4))
-    uneven = gaussian_filter(rng.standard_normal(shape), (0.5, 1.2, 1.2))
-    mass, lung = 40 + 60 * uneven / uneven.std(), -780 + 90 * uneven / uneven.std()
-    density = gaussian_filter(np.where(radius < 1.05, mass, lung), (0.3, 0.8, 0.8))
-    density += 15 * rng.standard_normal(shape)
-    image = Volume(np.rint(density).astype(np.int16), spacing, (0.0, 0.0, 0.0), np.eye(3))
-    return image, radius < 1.08
+    array, spacing, mask = mirp_filters.tumour_in_lung()
+    return Volume(array, spacing, (0.0, 0.0, 0.0), np.eye(3)), mask
 
 
 def by_settings(image: Volume, mask: np.ndarray, images: dict, texture: dict) -> dict[str, float]:
