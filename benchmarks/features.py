@@ -165,13 +165,7 @@ def study_rows() -> list[Row]:
         def read() -> Study:
             return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
 
-        study = read()
-        times = in_turns(
-            read, lambda: extract(study, SETTINGS), lambda: extract(study, EVERYTHING)
-        )
-        if os.environ.get("PROFILE"):
-            _profile(study)
-        del study
+        times = _study_times(read)
         stored = _stored_bytes(ref.folder)
         grown, traced = _memory(lambda: extract(read(), SETTINGS))
     memory = max(grown, traced) / stored
@@ -196,6 +190,14 @@ def study_rows() -> list[Row]:
             memory <= 3,
         ),
     ]
+
+
+def _study_times(read: Callable[[], Study]) -> list[list[float]]:
+    """Times of reading, default features and every family; the study is gone afterwards."""
+    study = read()
+    if os.environ.get("PROFILE"):
+        _profile(study)
+    return in_turns(read, lambda: extract(study, SETTINGS), lambda: extract(study, EVERYTHING))
 
 
 def rows() -> list[Row]:
