@@ -75,8 +75,9 @@ class PerfusionSettings(Section):
     )
     relaxivity: float = Field(4.5, gt=0, description="contrast agent r1, 1/(s mM)")
     haematocrit: float = Field(0.42, ge=0, lt=1, description="haematocrit, 0 to 1")
-    arterial_input: Literal["parker", "measured", "auto"] = Field(
-        "auto", description="population input, vessel mask, or the mask where there is one"
+    arterial_input: Literal["parker", "georgiou", "measured", "auto"] = Field(
+        "auto",
+        description="a population's, the vessel mask's, or the mask's where there is one, else Parker's",
     )
     models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = Field(
         ("tofts", "extended_tofts", "brix"), description="kinetic models to fit"

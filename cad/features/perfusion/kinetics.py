@@ -14,8 +14,10 @@ from cad.errors import CadError
 from cad.features.perfusion import concentration as spgr
 from cad.features.perfusion.aif import (
     InputFunction,
-    parker_input,
+    georgiou_blood,
+    parker_blood,
     plasma_from_blood,
+    population_input,
     sampled_input,
 )
 from cad.features.perfusion.models import best_delay, fit_extended_tofts
@@ -217,8 +219,8 @@ def choose_input(
     if not np.isfinite(tissue).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
         return None, "none"
-    if settings.arterial_input != "parker" and (
-        study.vessel is not None or settings.arterial_input == "measured"
+    if settings.arterial_input == "measured" or (
+        settings.arterial_input == "auto" and study.vessel is not None
     ):
         try:
             plasma = _measured(study, kinetics, dynamic, b1)
@@ -232,13 +234,15 @@ def choose_input(
             )
             notes.append(f"input measured in the vessel mask, {delay:.1f} s before the tissue")
             return inlet, "measured"
+    name = "georgiou" if settings.arterial_input == "georgiou" else "parker"
+    blood = {"parker": parker_blood, "georgiou": georgiou_blood}[name]
     inlet, delay = _delayed(
-        lambda d: parker_input(kinetics.times, d, settings.haematocrit),
+        lambda d: population_input(kinetics.times, d, settings.haematocrit, blood=blood),
         (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
         tissue,
     )
-    notes.append(f"population input (Parker), arriving at {delay:.1f} s")
-    return inlet, "parker"
+    notes.append(f"population input ({name.capitalize()}), arriving at {delay:.1f} s")
+    return inlet, name
 
 
 def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:

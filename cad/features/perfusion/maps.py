@@ -77,7 +77,7 @@ class PerfusionMaps:
     input_mM : ndarray, shape (n_times,)
         Plasma input at the frames; NaN where kinetic models were not possible.
     input_kind : str
-        ``parker``, ``measured`` or ``none``.
+        ``parker``, ``georgiou``, ``measured`` or ``none``.
     t1_source : str
         ``vfa`` or ``fixed``, and whether flip angles were corrected.
     notes : list of str
