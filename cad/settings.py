@@ -77,7 +77,7 @@ class PerfusionSettings(Section):
     haematocrit: float = Field(0.42, ge=0, lt=1, description="haematocrit, 0 to 1")
     arterial_input: Literal["parker", "georgiou", "measured", "auto"] = Field(
         "auto",
-        description="a population's, the vessel mask's, or the mask's where there is one, else Parker's",
+        description="population (Parker, Georgiou), vessel mask, or the mask where there is one",
     )
     models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = Field(
         ("tofts", "extended_tofts", "brix"), description="kinetic models to fit"
