@@ -48,6 +48,9 @@ class ImageSettings(Section):
         "linear", description="between voxel centres, or by cubic splines"
     )
     whole_numbers: bool = Field(False, description="round what is interpolated (IBSI, for CT)")
+    frame_motion: Literal["none", "translation"] = Field(
+        "none", description="bring the frames of the dynamic series in line with each other"
+    )
     registration: Literal["none", "rigid"] = Field(
         "none", description="align ADC and DCE to T2 by rigid mutual information"
     )
@@ -59,6 +62,11 @@ class PerfusionSettings(Section):
     t1: Literal["vfa", "fixed", "auto"] = Field(
         "auto", description="tissue T1 from flip angles, fixed, or flip angles where there are any"
     )
+    b1: Literal["map", "none", "auto"] = Field(
+        "auto",
+        description="flip angles as the map of the transmit field (B1) says, as stated, or the map "
+        "when every dynamic study of the cohort has one",
+    )
     t1_tissue: float | None = Field(
         None, gt=0, description="fixed tissue T1, seconds; null: prostate, 3 T 1.6, 1.5 T 1.317"
     )
@@ -67,8 +75,9 @@ class PerfusionSettings(Section):
     )
     relaxivity: float = Field(4.5, gt=0, description="contrast agent r1, 1/(s mM)")
     haematocrit: float = Field(0.42, ge=0, lt=1, description="haematocrit, 0 to 1")
-    arterial_input: Literal["parker", "measured", "auto"] = Field(
-        "auto", description="population input, vessel mask, or the mask where there is one"
+    arterial_input: Literal["parker", "georgiou", "measured", "auto"] = Field(
+        "auto",
+        description="population (Parker, Georgiou), vessel mask, or the mask where there is one",
     )
     models: tuple[Literal["tofts", "extended_tofts", "brix", "patlak"], ...] = Field(
         ("tofts", "extended_tofts", "brix"), description="kinetic models to fit"

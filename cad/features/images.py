@@ -17,7 +17,7 @@ from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
 from cad.imaging.modality import modality
-from cad.imaging.standardise import NyulScale, standardise_t2, stored_level, t2_reference
+from cad.imaging.standardise import NyulScale, standardise_t2
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import FeatureSettings, FilterSettings, PipelineSettings
@@ -112,11 +112,9 @@ def prepare(
         return _prepare_dce(study, settings, needed)
     made: dict[str, str | float] = {}
     if name == "t2w":
-        whole = standardise_t2(study, settings.images, scale)
-        made = {
-            "t2_reference": t2_reference(study, settings.images),
-            "t2w_level": stored_level(study, settings.images),
-        }
+        standard = standardise_t2(study, settings.images, scale)
+        whole = standard.image
+        made = {"t2_reference": standard.reference, "t2w_level": standard.level}
     else:
         whole = grid_of(study, name)
     seen = filters_of(settings.features, name)
@@ -199,10 +197,11 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         if own is not None:
             box = _join(box, own)
     dynamic = crop_dynamic(study.dce, box)
-    cut = replace(study, dce=dynamic)
+    cut = replace(study, dce=dynamic, vfa=_cut_flips(study, box))
     inside = place(needed, dynamic.grid)
     if study.gland is not None:
-        inside |= resample_mask(study.gland, dynamic.grid).array
+        cut.gland = resample_mask(study.gland, dynamic.grid)
+        inside |= cut.gland.array
     made = perfusion_maps(cut, settings.features.perfusion, inside)
     fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
     maps = {
@@ -211,7 +210,22 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }
     said: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
+    if study.frames_moved_mm is not None:
+        said["dce_moved"] = study.frames_moved_mm
     return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
+
+
+def _cut_flips(study: Study, box: tuple[slice, slice, slice]) -> list[tuple[float, Volume]]:
+    """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
+    if study.dce is None:
+        return study.vfa
+    grid = study.dce.grid
+    return [
+        (angle, crop(image, box))
+        if image.shape == grid.shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6)
+        else (angle, image)
+        for angle, image in study.vfa
+    ]
 
 
 def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:

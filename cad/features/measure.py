@@ -179,7 +179,7 @@ def _statistics(stem: str, values: np.ndarray, regions: RegionVoxels) -> dict[st
     if regions.weight is None:
         found = statistics(finite, limits)
     else:
-        found = statistics(finite, limits, regions.weight[kept], regions.is_core()[kept])
+        found = statistics(finite, limits, regions.weight[kept], regions.is_core[kept])
     found[np.diff(limits) < MIN_VOXELS] = np.nan
     wanted = statistics_of(stem)
     return {f"{stem}_{s}": found[:, i] for i, s in enumerate(STATISTICS) if s in wanted}

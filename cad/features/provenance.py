@@ -19,13 +19,15 @@ import pandas as pd
 from cad.errors import CadError
 from cad.files import JsonObject
 from cad.imaging.study_files import image_path
+from cad.imaging.transmit import b1_path
 from cad.settings import PipelineSettings
 
 PREFIX = "provenance_"
 # Voxel sizes may differ from training by this factor before it is said. How many voxels a region
-# has, how purely its own, and how many have a value is a matter of the region.
+# has, how purely its own, and how many have a value is a matter of the region; how far frames were
+# moved back is one of the patient.
 _TOLERANCE = 1.25
-_OF_REGION = ("_voxels", "_purity", "_valid")
+_OF_REGION = ("_voxels", "_purity", "_valid", "_moved")
 _TITLES = {
     "t2_reference": "T2 scaled over",
     "t1_source": "tissue T1 from",
@@ -47,8 +49,9 @@ class CohortFacts:
     ----------
     t2w, gland : int
         Studies with a T2 image, and those of them with a gland mask.
-    dce, flip_angles, vessel : int
-        Studies with a dynamic series, and those of them with flip-angle images, a vessel mask.
+    dce, flip_angles, vessel, b1 : int
+        Studies with a dynamic series, and those of them with flip-angle images, a vessel mask, a
+        map of the transmit field.
     """
 
     t2w: int
@@ -56,11 +59,12 @@ class CohortFacts:
     dce: int
     flip_angles: int
     vessel: int
+    b1: int = 0
 
     @classmethod
     def of(cls, studies: Iterable[tuple[Path, str]]) -> CohortFacts:
         """Look at the files of studies, given as (folder, study id); no image is read."""
-        t2w = gland = dce = flips = vessel = 0
+        t2w = gland = dce = flips = vessel = b1 = 0
         for folder, name in studies:
             if image_path(folder, name, "t2w").is_file():
                 t2w += 1
@@ -69,15 +73,17 @@ class CohortFacts:
                 dce += 1
                 flips += any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
                 vessel += image_path(folder, name, "vessel").is_file()
-        return cls(t2w, gland, dce, flips, vessel)
+                b1 += b1_path(folder, name).is_file()
+        return cls(t2w, gland, dce, flips, vessel, b1)
 
 
 def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
     """Replace every ``auto`` by what all studies of the cohort can give.
 
-    Flip angles, vessel input and gland reference are chosen only when every study with that image
-    has them; otherwise the constant, the population input and the whole image serve all. A later
-    study that lacks what was chosen is not measured in that image, and says so.
+    Flip angles, transmit field, vessel input and gland reference are chosen only when every study
+    with that image has them; otherwise the constant, the stated angles, the population input and
+    the whole image serve all. A later study that lacks what was chosen is not measured in that
+    image, and says so.
     """
     perfusion, images = settings.features.perfusion, settings.images
     if perfusion.t1 == "auto":
@@ -87,6 +93,9 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
         every = facts.dce > 0 and facts.vessel == facts.dce
         chosen = "measured" if every else "parker"
         perfusion = perfusion.model_copy(update={"arterial_input": chosen})
+    if perfusion.b1 == "auto":
+        every = facts.dce > 0 and facts.b1 == facts.dce
+        perfusion = perfusion.model_copy(update={"b1": "map" if every else "none"})
     if images.t2_reference == "auto":
         every = facts.t2w > 0 and facts.gland == facts.t2w
         images = images.model_copy(update={"t2_reference": "gland" if every else "image"})

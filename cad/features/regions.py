@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -92,8 +93,9 @@ class RegionVoxels:
         """Return the number of regions."""
         return len(self.start) - 1
 
+    @cached_property
     def is_core(self) -> np.ndarray:
-        """Return which voxels are their region's core, boolean, shape (n_voxels,).
+        """Tell which voxels are their region's core, boolean, shape (n_voxels,).
 
         The round(sum of shares) voxels with the largest shares, at least ``MIN_VOXELS``; of equal
         shares the first in the grid.
@@ -111,7 +113,7 @@ class RegionVoxels:
         """Return the cores as regions of whole voxels."""
         if self.weight is None:
             return self
-        chosen = self.is_core()
+        chosen = self.is_core
         position = np.concatenate([[0], np.cumsum(chosen)])
         return RegionVoxels(self.index[chosen], position[self.start], self.shape)
 

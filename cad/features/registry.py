@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 from cad.features.gradient import GRADIENTS
 from cad.features.haralick import HARALICK
@@ -169,6 +170,7 @@ COUNTING = (
 """Patterns of features that tell a region's size under another name."""
 
 
+@cache  # patterns over hundreds of names, the same in every study
 def counts_voxels(name: str) -> bool:
     """Return whether a feature tells size under another name, see ``COUNTING``.
 

@@ -62,17 +62,8 @@ class Drawn:
         return ""
 
 
-def drawn_on(study: Study, roi: Roi, grid: Volume, half: bool = False) -> Drawn:
-    """Return a region on a grid, or on a part of one that holds all the region has there.
-
-    With ``half`` a voxel counts whole where the mask, interpolated at its centre, is at least one
-    half, and not at all elsewhere (IBSI reference manual, 2.4).
-
-    Raises
-    ------
-    CadError
-        Naming patient and ROI, when the study has no label map or the region is empty.
-    """
+def _mask_of(study: Study, roi: Roi) -> Volume:
+    """Return the region's voxels of the label map; there are some."""
     if study.roi_map is None:
         raise CadError(
             "the study has no label map",
@@ -88,20 +79,24 @@ def drawn_on(study: Study, roi: Roi, grid: Volume, half: bool = False) -> Drawn:
             roi=roi.roi_id,
             hint="correct the label in rois.tsv or the mask",
         )
-    return fill(study.roi_map.with_array(inside), grid, half)
+    return study.roi_map.with_array(inside)
 
 
 def require_measurable(
     study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
 ) -> dict[str, Drawn]:
-    """Return a region on every grid, by the grid's name; ``half`` as for :func:`drawn_on`.
+    """Return a region on every grid, by the grid's name; ``half`` as for :func:`fill`.
+
+    A grid may be a part of an image that holds all the region has there.
 
     Raises
     ------
     CadError
-        As :func:`drawn_on`, and with every reason when no grid can measure the region.
+        Naming patient and ROI, when the study has no label map, the region is empty, or no grid
+        can measure it, with every reason.
     """
-    found = {name: drawn_on(study, roi, grid, half) for name, grid in grids.items()}
+    mask = _mask_of(study, roi)
+    found = {name: fill(mask, grid, half) for name, grid in grids.items()}
     if all(drawn.too_little for drawn in found.values()):
         why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in found.items())
         raise CadError(
@@ -114,7 +109,11 @@ def require_measurable(
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
-    """Return a mask (boolean, not empty) on a grid; ``half`` as for :func:`drawn_on`."""
+    """Return a mask (boolean, not empty) on a grid.
+
+    With ``half`` a voxel counts whole where the mask, interpolated at its centre, is at least one
+    half, and not at all elsewhere (IBSI reference manual, 2.4).
+    """
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(np.float32)
     elif half:

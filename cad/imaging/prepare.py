@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cad.errors import CadError
 from cad.imaging.diffusion import fit_adc, high_b
+from cad.imaging.frame_motion import still_frames
 from cad.imaging.modality import HBV
 from cad.imaging.registration import Registration, align_study
 from cad.imaging.study import Study
@@ -23,7 +24,7 @@ def prepare_study(
     study : Study
         As read.
     settings : ImageSettings
-        ``registration``; T2 standardisation is a step of its own.
+        ``frame_motion``, ``registration``; T2 standardisation is a step of its own.
     modalities : sequence of str
         Images that will be measured; the high-b image is made only when it is one of them.
 
@@ -48,6 +49,13 @@ def prepare_study(
             out.notes += notes
         except CadError as error:
             out.notes.append(f"no {HBV.title}: {error.problem}")
+    if settings.frame_motion == "translation" and out.dce is not None:
+        try:
+            out.dce, motion = still_frames(out)
+            out.frames_moved_mm = motion.largest
+            out.notes.append(motion.note)
+        except CadError as error:
+            out.notes.append(f"frames of the dynamic series not moved: {error.problem}")
     if settings.registration == "none":
         return out, []
     if out.t2w is None:

@@ -76,7 +76,8 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Returns
     -------
     aligned : Study
-        Other geometry for ``adc``, ``diffusion``, ``dce`` and ``vfa``; notes say what was done.
+        Other geometry for ``adc``, ``diffusion``, ``dce``, ``vfa``, ``b1``; notes say what was
+        done.
     registrations : list of Registration
         One per modality that is present.
 
@@ -87,7 +88,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     """
     if study.t2w is None:
         raise CadError("registration needs a T2 image", patient=study.participant_id)
-    region = _region(study, study.t2w)
+    region = neighbourhood(study, study.t2w)
     done: list[Registration] = []
     out = replace(study, notes=list(study.notes))
     try:
@@ -101,6 +102,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
             done.append(found)
             out.dce = replace(study.dce, grid=found.apply(study.dce.grid))
             out.vfa = [(a, found.apply(v)) for a, v in study.vfa]
+            out.b1 = None if study.b1 is None else found.apply(study.b1)
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
     out.notes += [r.note for r in done]
@@ -191,8 +193,8 @@ def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     return float((p[seen] * np.log(p[seen] / independent[seen])).sum())
 
 
-def _region(study: Study, fixed: Volume) -> np.ndarray:
-    """Return the box around gland or regions with a margin, on the T2 grid."""
+def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
+    """Return the box around gland or regions with a margin, on a grid; else the grid's middle."""
     for mask in (study.gland, study.roi_map):
         if mask is None:
             continue

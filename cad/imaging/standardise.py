@@ -121,7 +121,28 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     return found
 
 
-def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | None = None) -> Volume:
+@dataclass(frozen=True, eq=False)
+class StandardT2:
+    """Hold a standardised T2 image and what its scale was taken from.
+
+    Parameters
+    ----------
+    image : Volume
+        float32, on the grid of the study's ``t2w``.
+    reference : str
+        ``gland``, ``image``, ``muscle``, ``cohort`` or ``none``.
+    level : float
+        Median of T2 as stored, where its scale is taken: another scanner's gain shows.
+    """
+
+    image: Volume
+    reference: str
+    level: float
+
+
+def standardise_t2(
+    study: Study, settings: ImageSettings, scale: NyulScale | None = None
+) -> StandardT2:
     """Return the study's T2 image, bias-corrected and standardised as the settings say.
 
     Parameters
@@ -133,11 +154,6 @@ def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | Non
     scale : NyulScale, optional
         Needed for ``nyul``: fitted on the training patients.
 
-    Returns
-    -------
-    Volume
-        float32, on the grid of ``t2w``.
-
     Raises
     ------
     CadError
@@ -147,20 +163,38 @@ def standardise_t2(study: Study, settings: ImageSettings, scale: NyulScale | Non
     try:
         image = prepared_t2(study, settings)
         gland = _reference_mask(study, image, settings)
-        if settings.t2_standardisation == "none":
-            return image
-        if settings.t2_standardisation == "zscore":
-            return zscore(image, gland)
-        if settings.t2_standardisation == "reference":
-            return reference_tissue(image)
-        if scale is None:
-            raise CadError(
-                "Nyul standardisation needs a scale fitted on training patients",
-                hint="fit NyulScale on their landmarks, or choose zscore",
-            )
-        return scale.transform(image)
+        stored = study.t2w or image
+        where = foreground(stored) if gland is None else gland
+        return StandardT2(
+            _standardised(image, gland, settings, scale),
+            _reference_name(gland, settings),
+            float(np.median(stored.array[where])),
+        )
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
+
+
+def _standardised(
+    image: Volume, gland: np.ndarray | None, settings: ImageSettings, scale: NyulScale | None
+) -> Volume:
+    if settings.t2_standardisation == "none":
+        return image
+    if settings.t2_standardisation == "zscore":
+        return zscore(image, gland)
+    if settings.t2_standardisation == "reference":
+        return reference_tissue(image)
+    if scale is None:
+        raise CadError(
+            "Nyul standardisation needs a scale fitted on training patients",
+            hint="fit NyulScale on their landmarks, or choose zscore",
+        )
+    return scale.transform(image)
+
+
+def _reference_name(gland: np.ndarray | None, settings: ImageSettings) -> str:
+    """Name what the scale is taken from."""
+    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    return named.get(settings.t2_standardisation) or ("image" if gland is None else "gland")
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
@@ -172,24 +206,6 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
         return image
     # Beyond the field of view an interpolated image has no value; N4 takes it for air.
     return correct_bias(image.with_array(np.nan_to_num(image.array)))[0]
-
-
-def t2_reference(study: Study, settings: ImageSettings) -> str:
-    """Name what the study's T2 scale is taken from: gland, image, muscle, cohort or none."""
-    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
-    if settings.t2_standardisation in named:
-        return named[settings.t2_standardisation]
-    if study.t2w is None:
-        return "none"
-    return "image" if _reference_mask(study, study.t2w, settings) is None else "gland"
-
-
-def stored_level(study: Study, settings: ImageSettings) -> float:
-    """Return the median of T2 as stored, where its scale is taken: another scanner's gain shows."""
-    if study.t2w is None:
-        raise CadError("the study has no T2 image", patient=study.participant_id)
-    inside = _reference_mask(study, study.t2w, settings)
-    return float(np.median(study.t2w.array[foreground(study.t2w) if inside is None else inside]))
 
 
 def _reference_mask(study: Study, image: Volume, settings: ImageSettings) -> np.ndarray | None:

@@ -60,12 +60,16 @@ class Study:
         Variable-flip-angle images with their flip angle in degrees.
     vfa_repetition_time : float or None
         Seconds.
+    b1 : Volume or None
+        Actual over stated flip angle (transmit field); NaN where it is not known.
     diffusion : list of (float, Volume)
         Diffusion-weighted images with their b-value in s/mm2.
     roi_map : Volume or None
         Label map; integers are those of ``rois``.
     gland, vessel : Volume or None
         Masks of the prostate and of an artery (for the arterial input function).
+    frames_moved_mm : float or None
+        Largest shift of a dynamic frame that was taken back; None where none was looked for.
     protocols : dict of str to Protocol
         How each modality was acquired, by its name.
     notes : list of str
@@ -80,11 +84,13 @@ class Study:
     hbv: Volume | None = None
     vfa: list[tuple[float, Volume]] = field(default_factory=list)
     vfa_repetition_time: float | None = None
+    b1: Volume | None = None
     diffusion: list[tuple[float, Volume]] = field(default_factory=list)
     roi_map: Volume | None = None
     rois: list[Roi] = field(default_factory=list)
     gland: Volume | None = None
     vessel: Volume | None = None
+    frames_moved_mm: float | None = None
     protocols: dict[str, Protocol] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

@@ -7,6 +7,7 @@
 ``dwi/<study>_acq-highb_dwi.nii.gz``    the high-b image, b of 1400 s/mm2 or more
 ``perf/<study>_dce.nii.gz``             dynamic series, times in the sidecar
 ``perf/<study>_flip-<i>_VFA.nii.gz``    variable flip angles, FlipAngle in the sidecar
+``fmap/<study>_TB1map.nii.gz``          transmit field, fraction or percent
 ``masks/<study>_rois.nii.gz``           label map; ``_gland`` and ``_vessel`` are masks
 ======================================  ==============================================
 
@@ -40,6 +41,7 @@ from cad.imaging.nifti import (
     write_volume,
 )
 from cad.imaging.study import Protocol, Roi, Study
+from cad.imaging.transmit import b1_path, read_b1
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import kind_of, reading
@@ -177,6 +179,9 @@ def write_study(folder: Path, study: Study) -> None:
         if study.vfa_repetition_time is not None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         write_sidecar(path, entries)
+    if study.b1 is not None:
+        write_volume(b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array)))
+        write_sidecar(b1_path(folder, name), {"Units": "fraction"})
     for b_value, volume in study.diffusion:
         path = diffusion_path(folder, name, b_value)
         write_volume(path, volume)
@@ -195,6 +200,7 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
             setattr(study, modality.name, image)
             study.protocols[modality.name] = _protocol(path)
     _read_vfa(study, folder)
+    study.b1 = read_b1(b1_path(folder, study_id))
     study.diffusion = [
         (float(found.group(1).replace("p", ".")), _required_image(path))
         for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))

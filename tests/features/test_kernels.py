@@ -290,6 +290,6 @@ def test_extremes_are_the_cores() -> None:
     image = np.full((1, 4, 5), 10.0)
     image[0, 1, 0] = 500.0
     image[0, 1, 1] = 11.0
-    found = statistics(regions.values(image), regions.start, regions.weight, regions.is_core())[0]
+    found = statistics(regions.values(image), regions.start, regions.weight, regions.is_core)[0]
     assert found[STATISTICS.index("maximum")] == 11.0
     assert found[STATISTICS.index("mean")] == pytest.approx((11 + 5 * 10 + 0.2 * 510) / 6.4)

@@ -16,8 +16,8 @@ from cad.features.perfusion import fit_kernels, kernels, semiquantitative
 from cad.features.perfusion.aif import (
     InputFunction,
     parker_blood,
-    parker_input,
     plasma_from_blood,
+    population_input,
     refine_times,
     sampled_input,
 )
@@ -38,7 +38,7 @@ VE = st.floats(0.02, 0.9)
 
 
 def inlet(delay: float = 30.0) -> InputFunction:
-    return parker_input(TIMES, delay, 0.42)
+    return population_input(TIMES, delay, 0.42)
 
 
 @given(ktrans=KTRANS, ve=VE)

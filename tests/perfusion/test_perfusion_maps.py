@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cad.errors import CadError
-from cad.features.perfusion.aif import parker_blood, parker_input
+from cad.features.perfusion.aif import parker_blood, population_input
 from cad.features.perfusion.concentration import signal_from_concentration, spgr_signal
 from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.maps import perfusion_maps
@@ -30,7 +30,7 @@ LEFT, RIGHT = (0.1, 0.2, 0.02, 1.5), (0.3, 0.4, 0.05, 2.0)
 def made_study(noise: float = 0.0) -> Study:
     """Two halves of known kinetics, a vessel corner, flip-angle images; Parker's input at 30 s."""
     grid = Volume(np.zeros(SHAPE, np.float32), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0), np.eye(3))
-    inlet = parker_input(TIMES, 30.0, HCT)
+    inlet = population_input(TIMES, 30.0, HCT)
     concentration = np.zeros((*SHAPE, len(TIMES)))
     t1 = np.zeros(SHAPE)
     for half, (ktrans, ve, vp, tissue_t1) in ((slice(0, 6), LEFT), (slice(6, 12), RIGHT)):
@@ -249,7 +249,7 @@ def test_what_is_assumed_of_t1_is_that_of_the_field(field: float | None, tissue:
 
 def test_patlak_is_the_slope_of_its_plot_and_names_its_maps() -> None:
     """Independent: the textbook's graph, C / cp against area / cp, is a straight line."""
-    inlet = parker_input(TIMES, 20.0, HCT)
+    inlet = population_input(TIMES, 20.0, HCT)
     plasma = inlet.plasma[inlet.at_frames]
     area = np.concatenate(
         [[0.0], np.cumsum(np.diff(inlet.times) * (inlet.plasma[1:] + inlet.plasma[:-1]) / 120)]

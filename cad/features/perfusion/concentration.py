@@ -94,7 +94,7 @@ def concentration_from_signal(
     baseline: np.ndarray,
     t1: np.ndarray,
     repetition_time: float,
-    flip_angle: float,
+    flip_angle: float | np.ndarray,
     relaxivity: float,
 ) -> np.ndarray:
     """Return the concentration by exact inversion of the spoiled gradient-echo equation.
@@ -107,8 +107,10 @@ def concentration_from_signal(
         Signal before contrast.
     t1 : ndarray, shape (...)
         T1 before contrast, s.
-    repetition_time, flip_angle, relaxivity : float
-        Seconds, degrees, 1/(s mM).
+    repetition_time, relaxivity : float
+        Seconds, 1/(s mM).
+    flip_angle : float, or ndarray of shape (...)
+        Degrees; one for all curves, or each its own (transmit field).
 
     Returns
     -------
@@ -117,17 +119,17 @@ def concentration_from_signal(
         signal (at or above the signal of fully relaxed spins) and where baseline or T1 is not
         positive.
     """
-    angle = np.deg2rad(flip_angle)
+    cosine = np.cos(np.deg2rad(flip_angle))
     baseline = np.asarray(baseline, float)
     t1 = np.asarray(t1, float)
     known = (baseline > 0) & (t1 > 0)
     r10 = 1.0 / np.where(known, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
     # 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
-    scale = (1 - e10) / ((1 - e10 * np.cos(angle)) * np.where(known, baseline, np.nan))
+    scale = (1 - e10) / ((1 - e10 * cosine) * np.where(known, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)
-    e1 = (1 - x) / (1 - x * np.cos(angle))
+    e1 = (1 - x) / (1 - x * np.asarray(cosine)[..., None])
     rate = -np.log(e1) / repetition_time
     concentration: np.ndarray = (rate - r10[..., None]) / relaxivity
     return concentration

@@ -14,8 +14,10 @@ from cad.errors import CadError
 from cad.features.perfusion import concentration as spgr
 from cad.features.perfusion.aif import (
     InputFunction,
-    parker_input,
+    georgiou_blood,
+    parker_blood,
     plasma_from_blood,
+    population_input,
     sampled_input,
 )
 from cad.features.perfusion.models import best_delay, fit_extended_tofts
@@ -45,12 +47,16 @@ class Kinetics:
     sequence: tuple[float, float] | None
     inlet: InputFunction | None
 
-    def concentration(self, signal: np.ndarray, t1: np.ndarray) -> np.ndarray:
+    def concentration(
+        self, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None = None
+    ) -> np.ndarray:
         if self.sequence is None:
             raise CadError("no concentration without repetition time and flip angle")
+        repetition, angle = self.sequence
         baseline = spgr.baseline_signal(signal, self.bolus.n_baseline)
+        actual = angle if b1 is None else angle * b1
         return spgr.concentration_from_signal(
-            signal, baseline, t1, *self.sequence, self.settings.relaxivity
+            signal, baseline, t1, repetition, actual, self.settings.relaxivity
         )
 
 
@@ -96,11 +102,40 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     return trimmed
 
 
+def b1_map(
+    study: Study,
+    settings: PerfusionSettings,
+    dynamic: Dynamic,
+    needed: np.ndarray,
+    notes: list[str],
+) -> np.ndarray | None:
+    """Return actual over stated flip angle on the DCE grid; None where angles are as stated."""
+    if settings.b1 == "none" or (settings.b1 == "auto" and study.b1 is None):
+        return None
+    if study.b1 is None:
+        raise CadError(
+            "no map of the transmit field",
+            hint="add fmap/*_TB1map.nii.gz, or set features.perfusion.b1: none for all studies",
+        )
+    found = resample_image(study.b1, dynamic.grid).array.astype(float)
+    known = np.isfinite(found)
+    if not known[needed].any():
+        raise CadError("the map of the transmit field has no value where it is needed")
+    lost = int((needed & ~known).sum())
+    median = np.median(found[needed & known])
+    notes.append(
+        f"flip angles corrected by the transmit field, median {median:.2f}"
+        + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
+    )
+    return np.where(known, found, 1.0)
+
+
 def t1_map(
     study: Study,
     settings: PerfusionSettings,
     dynamic: Dynamic,
     needed: np.ndarray,
+    b1: np.ndarray | None,
     notes: list[str],
 ) -> tuple[np.ndarray, str]:
     """Return T1 (s) on the DCE grid, fixed where flip angles give none, and its source."""
@@ -110,7 +145,7 @@ def t1_map(
         notes.append(f"tissue T1 fixed at {tissue:g} s")
         return fixed, "fixed"
     try:
-        fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed)
+        fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
         if settings.t1 == "vfa":
             raise
@@ -132,7 +167,7 @@ def _field_strength(study: Study) -> float | None:
 
 
 def _t1_from_flip_angles(
-    study: Study, dynamic: Dynamic, needed: np.ndarray
+    study: Study, dynamic: Dynamic, needed: np.ndarray, b1: np.ndarray | None
 ) -> tuple[list[str], np.ndarray]:
     if not study.vfa:
         raise CadError(
@@ -149,7 +184,9 @@ def _t1_from_flip_angles(
             for _, v in study.vfa
         ]
     )
-    fit = fit_t1(signals, np.array([a for a, _ in study.vfa]), study.vfa_repetition_time)
+    angles = np.array([a for a, _ in study.vfa])
+    own = None if b1 is None else b1[needed]
+    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=own)
     t1 = np.full(dynamic.grid.shape, np.nan)
     t1[needed] = fit.t1
     return list(fit.notes), t1
@@ -171,20 +208,22 @@ def choose_input(
     sequence: tuple[float, float] | None,
     mean_signal: np.ndarray,
     mean_t1: float,
+    b1: np.ndarray | None,
+    reference: np.ndarray,
     notes: list[str],
 ) -> tuple[InputFunction | None, str]:
     if sequence is None:
         return None, "none"
     kinetics = Kinetics(np.asarray(dynamic.times, float), bolus, settings, sequence, None)
-    tissue = kinetics.concentration(mean_signal[None], np.array([mean_t1]))
+    tissue = kinetics.concentration(mean_signal[None], np.array([mean_t1]), _mean(b1, reference))
     if not np.isfinite(tissue).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
         return None, "none"
-    if settings.arterial_input != "parker" and (
-        study.vessel is not None or settings.arterial_input == "measured"
+    if settings.arterial_input == "measured" or (
+        settings.arterial_input == "auto" and study.vessel is not None
     ):
         try:
-            plasma = _measured(study, kinetics, dynamic)
+            plasma = _measured(study, kinetics, dynamic, b1)
         except CadError as error:
             if settings.arterial_input == "measured":
                 raise
@@ -195,16 +234,25 @@ def choose_input(
             )
             notes.append(f"input measured in the vessel mask, {delay:.1f} s before the tissue")
             return inlet, "measured"
+    name = "georgiou" if settings.arterial_input == "georgiou" else "parker"
+    blood = {"parker": parker_blood, "georgiou": georgiou_blood}[name]
     inlet, delay = _delayed(
-        lambda d: parker_input(kinetics.times, d, settings.haematocrit),
+        lambda d: population_input(kinetics.times, d, settings.haematocrit, blood=blood),
         (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
         tissue,
     )
-    notes.append(f"population input (Parker), arriving at {delay:.1f} s")
-    return inlet, "parker"
+    notes.append(f"population input ({name.capitalize()}), arriving at {delay:.1f} s")
+    return inlet, name
 
 
-def _measured(study: Study, kinetics: Kinetics, dynamic: Dynamic) -> np.ndarray:
+def _mean(b1: np.ndarray | None, where: np.ndarray) -> np.ndarray | None:
+    """Return the mean of a map over a mask as one value, shape (1,)."""
+    return None if b1 is None else np.array([b1[where].mean()])
+
+
+def _measured(
+    study: Study, kinetics: Kinetics, dynamic: Dynamic, b1: np.ndarray | None
+) -> np.ndarray:
     """Return the plasma concentration (mM) at the frames from the vessel mask's mean signal."""
     if study.vessel is None:
         raise CadError(
@@ -220,6 +268,7 @@ def _measured(study: Study, kinetics: Kinetics, dynamic: Dynamic) -> np.ndarray:
     blood = Kinetics(kinetics.times, own, settings, kinetics.sequence, None).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
+        _mean(b1, vessel),
     )[0]
     if not np.isfinite(blood).all():
         raise CadError(

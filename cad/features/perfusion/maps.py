@@ -17,6 +17,7 @@ from cad.features.perfusion import concentration as spgr
 from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.kinetics import (
     Kinetics,
+    b1_map,
     choose_input,
     find_reference,
     sequence_of,
@@ -31,6 +32,7 @@ from cad.settings import PerfusionSettings
 
 # Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
 _CHUNK = 2048
+_PAUSE = 3.0  # times the usual interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +77,9 @@ class PerfusionMaps:
     input_mM : ndarray, shape (n_times,)
         Plasma input at the frames; NaN where kinetic models were not possible.
     input_kind : str
-        ``parker``, ``measured`` or ``none``.
+        ``parker``, ``georgiou``, ``measured`` or ``none``.
     t1_source : str
-        ``vfa`` or ``fixed``.
+        ``vfa`` or ``fixed``, and whether flip angles were corrected.
     notes : list of str
         What was assumed, replaced or left out.
     """
@@ -93,6 +95,7 @@ class PerfusionMaps:
     _kinetics: Kinetics = field(repr=False)
     _dynamic: Dynamic = field(repr=False)
     _t1: np.ndarray = field(repr=False)
+    _b1: np.ndarray | None = field(default=None, repr=False)
 
     def curve(self, mask: np.ndarray) -> RegionCurve:
         """Return the mean curve of a region and the fits of that mean.
@@ -109,7 +112,8 @@ class PerfusionMaps:
         signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
         known = np.isfinite(self._t1[inside])
         t1 = np.array([np.average(self._t1[inside][known], weights=share[known])])
-        _, fits, concentration = _fit_chunk(self._kinetics, signal, t1)
+        b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
+        _, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
         params = {
             f"{model}_{name}": float(values[0])
@@ -166,15 +170,18 @@ def _perfusion_maps(
     notes: list[str] = []
     times = np.asarray(dynamic.times, float)
     reference, mean_signal, bolus = find_reference(study, dynamic, inside, notes)
-    t1, t1_source = t1_map(study, settings, dynamic, inside | reference, notes)
+    needed = inside | reference
+    b1 = b1_map(study, settings, dynamic, needed, notes)
+    t1, t1_source = t1_map(study, settings, dynamic, needed, b1, notes)
     sequence = sequence_of(dynamic, notes)
+    mean_t1 = np.nanmean(t1[reference])
     inlet, kind = choose_input(
-        study, settings, dynamic, bolus, sequence, mean_signal, np.nanmean(t1[reference]), notes
+        study, settings, dynamic, bolus, sequence, mean_signal, mean_t1, b1, reference, notes
     )
     kinetics = Kinetics(times, bolus, settings, sequence, inlet)
-    maps = _all_maps(kinetics, dynamic, t1, inside)
+    maps = _all_maps(kinetics, dynamic, t1, b1, inside)
     maps["t1"] = dynamic.grid.with_array(np.where(inside, t1, np.nan).astype(np.float32))
-    notes += _quality_notes(maps, inside)
+    notes += [*_pauses(times), *_quality_notes(maps, inside)]
     return PerfusionMaps(
         {name: maps[name] for name in MAPS if name in maps},
         times,
@@ -182,12 +189,25 @@ def _perfusion_maps(
         bolus.n_baseline,
         np.full(len(times), np.nan) if inlet is None else inlet.plasma[inlet.at_frames],
         kind,
-        t1_source,
+        t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
         notes,
         kinetics,
         dynamic,
         t1,
+        b1,
     )
+
+
+def _pauses(times: np.ndarray) -> list[str]:
+    """Say where the clock jumps: what lies between is not seen."""
+    steps = np.diff(times)
+    at = int(np.argmax(steps))
+    if steps[at] <= _PAUSE * np.median(steps):
+        return []
+    return [
+        f"a pause of {steps[at]:.0f} s in the dynamic series after {times[at]:.0f} s; frames are "
+        f"{np.median(steps):.1f} s apart elsewhere"
+    ]
 
 
 def _dynamic_of(study: Study) -> Dynamic:
@@ -210,7 +230,11 @@ def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
 
 
 def _all_maps(
-    kinetics: Kinetics, dynamic: Dynamic, t1: np.ndarray, inside: np.ndarray
+    kinetics: Kinetics,
+    dynamic: Dynamic,
+    t1: np.ndarray,
+    b1: np.ndarray | None,
+    inside: np.ndarray,
 ) -> dict[str, Volume]:
     index = np.flatnonzero(inside)
     flat = dynamic.frames.reshape(len(dynamic.frames), -1)
@@ -219,7 +243,8 @@ def _all_maps(
     for start in range(0, len(index), _CHUNK):
         part = index[start : start + _CHUNK]
         signal = np.ascontiguousarray(flat[:, part].T, dtype=float)
-        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part])
+        own = None if b1 is None else b1.reshape(-1)[part]
+        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], own)
         for name, value in (*values.items(), *_fit_values(fits)):
             if name not in found:
                 found[name] = np.full(inside.size, np.nan, np.float32)
@@ -228,7 +253,7 @@ def _all_maps(
 
 
 def _fit_chunk(
-    kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray
+    kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
 ) -> tuple[dict[str, np.ndarray], dict[str, KineticFit], np.ndarray | None]:
     """Fit curves (n_voxels, n_times): semi-quantitative values, model fits, concentrations."""
     times, bolus, settings = kinetics.times, kinetics.bolus, kinetics.settings
@@ -237,7 +262,7 @@ def _fit_chunk(
     fits: dict[str, KineticFit] = {}
     concentration = None
     if kinetics.sequence is not None:
-        concentration = kinetics.concentration(signal, t1)
+        concentration = kinetics.concentration(signal, t1, b1)
         for seconds in (60.0, 90.0):
             if bolus.arrival + seconds <= times[-1]:
                 values[f"iauc{seconds:.0f}"] = initial_area(

@@ -45,7 +45,7 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
     design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
     usable = np.isfinite(curves).all(axis=1)
     data = np.where(usable[:, None], curves, 0.0)
-    ktrans, vp = np.linalg.lstsq(design, data.T, rcond=None)[0]
+    ktrans, vp = np.linalg.pinv(design) @ data.T  # one design for all curves
     fitted = np.stack([ktrans, vp], axis=1) @ design.T
     misfit = ((data - fitted) ** 2).sum(axis=1)
     spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)

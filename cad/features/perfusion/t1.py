@@ -51,7 +51,11 @@ def assumed_t1(table: dict[float, float], field_strength: float | None) -> float
 
 
 def fit_t1(
-    signals: np.ndarray, flip_angles: np.ndarray, repetition_time: float, refine: bool = False
+    signals: np.ndarray,
+    flip_angles: np.ndarray,
+    repetition_time: float,
+    refine: bool = False,
+    b1: np.ndarray | None = None,
 ) -> T1Fit:
     """Fit T1 and signal scale to signals at several flip angles.
 
@@ -69,6 +73,8 @@ def fit_t1(
         Seconds.
     refine : bool
         Gauss-Newton steps on the signals after the linear estimate.
+    b1 : ndarray, shape (...), optional
+        Actual over stated flip angle of every voxel; 1 by default.
 
     Raises
     ------
@@ -78,6 +84,7 @@ def fit_t1(
     signals = np.asarray(signals, float)
     notes = _check(signals, flip_angles, repetition_time)
     angles = np.deg2rad(np.asarray(flip_angles, float)).reshape(-1, *[1] * (signals.ndim - 1))
+    angles = angles if b1 is None else angles * np.asarray(b1, float)
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
     safe = np.where(usable, signals, 1.0)
     e1, scale = _linear(safe, angles)

@@ -1,0 +1,154 @@
+"""Motion between the frames of a dynamic series: found frame by frame, and taken back.
+
+Every frame is compared with the enhanced late ones by mutual information, which does not mind that
+contrast agent changes the tissue between them, and shifted in its slices to where the first frames
+lie: there the flip-angle images were taken, just before. Across slices nothing is looked for: they
+are thicker than what is sought, and a search there found up to 3 mm where there were none. Unlike
+the alignment to T2 (:mod:`cad.imaging.registration`), which moves a whole series by its geometry
+alone, frames of one grid have to be interpolated: cubic splines keep their detail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import SimpleITK as sitk
+
+from cad.errors import CadError
+from cad.imaging.geometry import resample_image
+from cad.imaging.registration import (
+    MAX_SHIFT_MM,
+    dce_reference,
+    mutual_information,
+    neighbourhood,
+)
+from cad.imaging.study import Study
+from cad.imaging.volume import Dynamic, Volume
+
+# What the search can hardly tell from no motion stays as it was measured.
+_LEAST_MM = 0.5
+_FIRST = 3  # frames before any contrast agent, whose place the others are brought to
+# The first reference is blurred by the very motion; the second is the mean of aligned frames.
+_PASSES = 2
+_BINS = 32
+_DIGITS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class FrameMotion:
+    """Hold how far every frame of a series was shifted.
+
+    Parameters
+    ----------
+    shift_mm : ndarray, shape (n_times, 3)
+        Along the axes x, y, z of the grid; 0 for a frame that was left as it was, and along z.
+    before, after : float
+        Mean mutual information (nats) of the frames with the late ones.
+    """
+
+    shift_mm: np.ndarray
+    before: float
+    after: float
+
+    @property
+    def largest(self) -> float:
+        """Return the largest shift, mm."""
+        return float(np.linalg.norm(self.shift_mm, axis=1).max())
+
+    @property
+    def note(self) -> str:
+        """Return one sentence for the patient's page."""
+        moved = int(self.shift_mm.any(axis=1).sum())
+        if not moved:
+            return "no motion found between the frames of the dynamic series"
+        return (
+            f"{moved} of {len(self.shift_mm)} frames of the dynamic series shifted by up to "
+            f"{self.largest:.1f} mm, mutual information with the late frames {self.before:.3f} to "
+            f"{self.after:.3f}"
+        )
+
+
+def still_frames(study: Study) -> tuple[Dynamic, FrameMotion]:
+    """Return a study's dynamic series with its frames in line, and what was done.
+
+    Parameters
+    ----------
+    study : Study
+        With a dynamic series; gland or regions say where frames are compared.
+
+    Returns
+    -------
+    dynamic : Dynamic
+        float32; a frame that is not shifted keeps its values, and so do voxels that come from
+        outside of the image.
+    motion : FrameMotion
+
+    Raises
+    ------
+    CadError
+        Naming the patient, without a dynamic series or where frames cannot be compared.
+    """
+    if study.dce is None:
+        raise CadError("the study has no dynamic series", patient=study.participant_id)
+    try:
+        return _still(study.dce, neighbourhood(study, study.dce.grid))
+    except CadError as error:
+        raise error.at(patient=study.participant_id) from None
+
+
+def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, FrameMotion]:
+    # In the grid's own axes, so that the first two run in the slice however it is tilted.
+    flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
+    frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
+    shifts = np.zeros((len(frames), 3))
+    out = frames
+    for _ in range(_PASSES):
+        late = dce_reference(replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat))
+        found = np.stack([_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)])
+        found -= np.median(found[:_FIRST], axis=0)
+        length = np.linalg.norm(found, axis=1, keepdims=True)
+        shifts = np.where((length >= _LEAST_MM) & (length <= MAX_SHIFT_MM), found, 0.0)
+        out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
+    before = float(np.mean([mutual_information(late, f, region) for f in frames]))
+    after = float(np.mean([mutual_information(late, f, region) for f in out]))
+    if not after > before:
+        return dynamic, FrameMotion(np.zeros_like(shifts), before, before)
+    array = np.stack([frame.array for frame in out])
+    moved = replace(dynamic, frames=array, grid=dynamic.grid.with_array(array[0]))
+    return moved, FrameMotion(shifts, before, after)
+
+
+def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Find the shift (mm) in the slice that brings a frame in line with ``fixed``."""
+    transform = sitk.TranslationTransform(3, [float(v) for v in -start])
+    method = sitk.ImageRegistrationMethod()
+    method.SetNumberOfThreads(1)
+    method.SetMetricAsMattesMutualInformation(_BINS)
+    method.SetMetricSamplingStrategy(method.NONE)
+    method.SetMetricFixedMask(fixed.with_array(region).to_sitk())
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetOptimizerAsRegularStepGradientDescent(
+        learningRate=1.0, minStep=0.01, numberOfIterations=60, relaxationFactor=0.6
+    )
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetOptimizerWeights([1.0, 1.0, 0.0])
+    method.SetShrinkFactorsPerLevel([2, 1])
+    method.SetSmoothingSigmasPerLevel([2.0, 0.0])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetInitialTransform(transform, inPlace=True)
+    try:
+        method.Execute(fixed.to_sitk(), moving.to_sitk())
+    except RuntimeError as error:
+        raise CadError(f"frames cannot be compared: {str(error).splitlines()[-1]}") from error
+    # The transform leads from the fixed image's points to the moving image's.
+    return np.asarray(-np.round(np.array(transform.GetOffset()), _DIGITS))
+
+
+def _shifted(frame: Volume, shift_mm: np.ndarray) -> Volume:
+    if not shift_mm.any():
+        return frame
+    origin = np.array(frame.origin) + shift_mm
+    place = replace(frame, origin=(float(origin[0]), float(origin[1]), float(origin[2])))
+    there = resample_image(place, frame, "cubic").array
+    return frame.with_array(np.where(np.isfinite(there), np.maximum(there, 0.0), frame.array))
