@@ -203,7 +203,7 @@ def predict(
 @app.command()
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
-    dicom: Annotated[bool, typer.Option("--dicom", help="Also write DICOM SR and SEG.")] = False,
+    dicom: Annotated[bool, typer.Option("--dicom", help="Also write SR, SEG and maps.")] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
     ] = None,

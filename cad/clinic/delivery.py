@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cad.clinic.archive import ArchiveLimits, connect
-from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.dicom_out import DicomOutput, write_sr_and_seg
+from cad.clinic.map_out import write_maps
 from cad.clinic.patients import patient_proof
 from cad.errors import CadError
 
@@ -26,7 +27,7 @@ def deliver(
     aet: str,
     limits: ArchiveLimits | None = None,
 ) -> Delivery:
-    """Write SR and SEG of every study of a run and, where asked, store them in an archive.
+    """Write SR, SEG and map of every study of a run and, where asked, store them in an archive.
 
     Parameters
     ----------
@@ -48,8 +49,10 @@ def deliver(
     """
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    made = write_sr_and_seg(run, cohort, run / "dicom")
-    lines = [f"wrote {len(made.files)} DICOM objects to {run / 'dicom'}"]
+    folder = run / "dicom"
+    pairs, maps = write_sr_and_seg(run, cohort, folder), write_maps(run, cohort, folder)
+    made = DicomOutput(pairs.files + maps.files, pairs.failures + maps.failures)
+    lines = [f"wrote {len(made.files)} DICOM objects to {folder}"]
     if send is not None and made.files:
         remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))
         lines += [f"stored them in {send}, which lists them", *remarks]
