@@ -128,7 +128,7 @@ def map_object(
             series_description="cad: map of probability",
             specific_character_set=objects.CHARACTER_SET,
         )
-    made.BodyPartExamined = "PROSTATE"
+    made.BodyPartExamined, made.ContentCreatorName = "PROSTATE", ""
     made.FloatPixelPaddingValue = made.FloatPixelPaddingRangeLimit = OUTSIDE
     objects.say_who(made, source, study.participant_id)
     return made

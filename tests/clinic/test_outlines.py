@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from cad.clinic.outlines import outlines
 from cad.clinic.sr_reader import DrawnOutline, read_report
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.imaging.nifti import write_volume
+from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.volume import Volume
 
 SHAPE = (5, 30, 26)
@@ -176,6 +178,36 @@ def test_highdicom_and_dcmtk_read_the_outlines(tmp_path: Path, masks: np.ndarray
     assert done.stdout.count('contains SCOORD:(,,"Image Region")=(POLYLINE,') == 1 + 5 + 1
     assert done.stdout.count('<selected from IMAGE:(,,"Source")=(MR image,)>') == 7
     assert "E:" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_loader_of_3d_slicer_reads_segments_and_measurements(tmp_path: Path, masks: np.ndarray):
+    """dcmqi is what 3D Slicer loads SEG and TID 1500 with; every voxel and number comes through."""
+    if not shutil.which("segimage2itkimage"):
+        pytest.skip("DCMQI ABSENT: uv run --all-extras --with dcmqi==1.5.7 pytest -m slow …")
+    cohort, _ = imported(tmp_path, masks)
+    seg, sr = written(tmp_path, cohort)
+    reader = ["segimage2itkimage", "--outputType", "nii", "--outputDirectory", tmp_path]
+    subprocess.run([*reader, "--inputDICOM", seg], check=True, capture_output=True)
+    grid = Volume(masks, SPACING, ORIGIN, TURN)
+    for label in (1, 2, 3):
+        found = read_volume(tmp_path / f"{label}.nii.gz")
+        place = found.index_to_patient(np.argwhere(found.array)[:, ::-1])
+        wanted = grid.index_to_patient(np.argwhere(masks == label)[:, ::-1])
+        order, theirs = np.lexsort(wanted.round(2).T), np.lexsort(place.round(2).T)
+        np.testing.assert_allclose(place[theirs], wanted[order], atol=1e-3)
+    said = tmp_path / "sr.json"
+    subprocess.run(
+        ["tid1500reader", "--inputDICOM", sr, "--outputMetadata", said],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    groups = json.loads(said.read_text())["Measurements"]
+    numbers = {
+        g["TrackingIdentifier"]: (g["ReferencedSegment"], g["measurementItems"][0]["value"])
+        for g in groups
+        if g.get("measurementItems")
+    }
+    assert numbers == {"1": (1, "40.0"), "2": (2, "90.0"), "3": (3, "5.0")}
 
 
 def test_frames_of_an_enhanced_object(tmp_path: Path, masks: np.ndarray, monkeypatch):
