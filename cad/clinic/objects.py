@@ -102,7 +102,7 @@ def long_string(text: str) -> str:
 
 
 def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None:
-    """Say of an object whether it carries the cohort's pseudonym."""
+    """Mark an object that carries the cohort's pseudonym in place of a name."""
     if source.patient_id == participant_id:
         dataset.PatientIdentityRemoved = "YES"
         dataset.DeidentificationMethod = "pseudonym by cad import; UIDs kept"

@@ -120,7 +120,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 
 
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
-    """Place an outline on the image, or the frame, that shows its slice."""
+    """Return an outline on the image, or the frame, that shows its slice."""
     place = source.planes.index(outline.z)
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]
