@@ -27,6 +27,7 @@ from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.report_out import structured_report
 from cad.clinic.source import SourceImages, source_images
 from cad.clinic.sr_reader import PROBABILITY, read_report
+from cad.clinic.supersede import SERIES
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
@@ -42,7 +43,7 @@ from cad.run_folder.study_file import page_measurements
 from cad.run_folder.tables import read_probabilities
 from cad.run_folder.verdict import stated_decisions
 
-_SEG_NUMBER = 9101
+_SEG_NUMBER, _SEG_DESCRIPTION, _ = SERIES["SEG"]
 
 
 @dataclass
@@ -201,6 +202,6 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
         device_serial_number="0",
         content_label="ROI",
         content_description="Regions of interest",
-        series_description="cad: regions of interest",
+        series_description=_SEG_DESCRIPTION,
         specific_character_set=objects.CHARACTER_SET,
     )

@@ -19,6 +19,7 @@ from pydicom.sr.coding import Code
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER, StudyResults, algorithm, uid
 from cad.clinic.outlines import Outline, outlines
 from cad.clinic.source import SourceImages
+from cad.clinic.supersede import SERIES
 from cad.files import JsonObject
 
 SCHEME = "99CAD"
@@ -33,7 +34,7 @@ ZONES = {
     "TZ": codes.SCT.TransitionZoneOfTheProstate,
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
-_SR_NUMBER = 9102
+_SR_NUMBER, _SR_DESCRIPTION, _ = SERIES["SR"]
 _DIGITS = 6
 Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
 
@@ -64,7 +65,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
         instance_number=1,
         manufacturer=MANUFACTURER,
         is_complete=True,
-        series_description="cad: probability of malignancy",
+        series_description=_SR_DESCRIPTION,
         specific_character_set=CHARACTER_SET,
     )
     _separate(report)
