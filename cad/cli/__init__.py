@@ -218,7 +218,7 @@ def predict(
 @app.command()
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
-    dicom: Annotated[bool, typer.Option("--dicom", help="Also write DICOM SR and SEG.")] = False,
+    dicom: Annotated[bool, typer.Option("--dicom", help="Also write SR, SEG and maps.")] = False,
     fhir: Annotated[bool, typer.Option("--fhir", help="Also write FHIR bundles of them.")] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")

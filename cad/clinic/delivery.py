@@ -7,8 +7,9 @@ from pathlib import Path
 
 from cad.clinic.archive import ArchiveLimits, connect
 from cad.clinic.audited import audit_delivery, caller
-from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.dicom_out import DicomOutput, write_sr_and_seg
 from cad.clinic.fhir_out import write_fhir
+from cad.clinic.map_out import write_maps
 from cad.clinic.patients import patient_proof
 from cad.errors import CadError
 
@@ -30,7 +31,7 @@ def deliver(
     audit: Path | None = None,
     fhir: bool = False,
 ) -> Delivery:
-    """Write SR and SEG of every study of a run and, where asked, store them in an archive.
+    """Write SR, SEG and map of every study of a run and, where asked, store them in an archive.
 
     Parameters
     ----------
@@ -56,8 +57,10 @@ def deliver(
     """
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    made = write_sr_and_seg(run, cohort, run / "dicom")
-    lines = [f"wrote {len(made.files)} DICOM objects to {run / 'dicom'}"]
+    folder = run / "dicom"
+    pairs, maps = write_sr_and_seg(run, cohort, folder), write_maps(run, cohort, folder)
+    made = DicomOutput(pairs.files + maps.files, pairs.failures + maps.failures)
+    lines = [f"wrote {len(made.files)} DICOM objects to {folder}"]
     if fhir:
         bundles = write_fhir(run, [path for path in made.files if path.name.endswith("_SR.dcm")])
         lines.append(f"wrote {len(bundles)} FHIR bundles to {run / 'fhir'}")

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cad.clinic.objects import MANUFACTURER
 from cad.clinic.zips import unpack
 from cad.cohort import SIMULATOR
 from cad.errors import CadError, refused
@@ -198,7 +199,9 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         paths = [s.path for s in listing.studies.get(uid, [])] + listing.objects.get(uid, [])
         for folder in {parent for path in paths for parent in path.parents}:
             owners.setdefault(folder, set()).add(uid)
-    for uid, slices in listing.studies.items():
+    for uid, found in listing.studies.items():
+        # A map that this project sent to the archive earlier is a result, not an image.
+        slices = [frame for frame in found if frame.manufacturer != MANUFACTURER]
         if not slices:  # nothing of it can be used
             continue
         folders = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from pydicom.dataset import Dataset
 
 from cad.errors import CadError
@@ -19,13 +20,26 @@ REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
 TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
+REGION, SOURCE = "111030", "260753009"
 PROBABILITY = "111047"
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
 
 
+@dataclass(frozen=True)
+class DrawnOutline:
+    """Hold a closed line on an image: its SOPInstanceUID, the frame, and columns and rows.
+
+    Coordinates begin with (0, 0) at the upper left corner of the image; frames count from 1.
+    """
+
+    image: str
+    frame: int
+    points: np.ndarray
+
+
 @dataclass
 class RoiReport:
-    """Hold one measurement group.
+    """Hold what a report says of one region, in one measurement group or several.
 
     Parameters
     ----------
@@ -43,6 +57,8 @@ class RoiReport:
         Who measured.
     statements : list of str
         Algorithm parameters: training population, decision thresholds.
+    outlines : list of DrawnOutline
+        Where it is drawn, the first where a viewer shows it.
     """
 
     roi_id: str
@@ -55,6 +71,7 @@ class RoiReport:
     algorithm: str = ""
     version: str = ""
     statements: list[str] = field(default_factory=list)
+    outlines: list[DrawnOutline] = field(default_factory=list)
 
 
 @dataclass
@@ -93,11 +110,35 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
-    rois = [_roi(group) for group in groups]
-    uids = [roi.tracking_uid for roi in rois]
-    _rule(len(set(uids)) == len(uids), "two groups have one tracking UID")
+    rois = [_roi(group) for group in groups if not _only_drawn(group)]
+    by_uid = {roi.tracking_uid: roi for roi in rois}
+    _rule(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
+    for group in filter(_only_drawn, groups):
+        owner = by_uid.get(str(_one(group, TRACKING_UID, "tracking UID").UID))
+        if owner is None:
+            raise CadError("an image region belongs to no ROI that has a segment")
+        owner.outlines += [_outline(item) for item in _children(group, REGION)]
     _evidence(dataset, rois)
     return Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
+
+
+def _only_drawn(group: Dataset) -> bool:
+    return any(_children(group, REGION)) and not any(_children(group, SEGMENT))
+
+
+def _outline(item: Dataset) -> DrawnOutline:
+    _rule(
+        item.ValueType == "SCOORD" and item.GraphicType == "POLYLINE",
+        f"an image region is a {item.ValueType}, not a line of SCOORD",
+    )
+    points = np.asarray(item.GraphicData, float).reshape(-1, 2)
+    _rule(
+        len(points) > 3 and bool((points[0] == points[-1]).all()),
+        "the outline of an image region is not closed",
+    )
+    image = _one(item, SOURCE, "source image").ReferencedSOPSequence[0]
+    frame = int(image.get("ReferencedFrameNumber", 1))
+    return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
 
 
 def _roi(group: Dataset) -> RoiReport:
@@ -146,6 +187,10 @@ def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
     }
     for roi in rois:
         _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")
+        _rule(
+            {outline.image for outline in roi.outlines} <= listed,
+            f"an image with the outline of ROI {roi.roi_id} is not listed as evidence",
+        )
 
 
 def _rule(holds: bool, problem: str) -> None:

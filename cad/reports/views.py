@@ -96,7 +96,7 @@ class PatientView:
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """List every patient that the run knows, by falling highest probability.
+    """List every patient that the run knows, by falling suspicion, the tool's or the readers'.
 
     Patients whom nobody has scored follow by name: their order would give the results away.
     """
@@ -111,7 +111,7 @@ def list_patients(results: Results) -> list[PatientView]:
         found.values(),
         key=lambda p: (
             p.blinded,
-            0.0 if p.blinded else -(p.top.probability or 0.0) if p.top else 1.0,
+            0.0 if p.blinded else -p.verdict.suspicion if p.top else 1.0,
             p.patient,
         ),
     )

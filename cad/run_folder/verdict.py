@@ -34,6 +34,9 @@ class Verdict:
         The readers' mean as probability.
     gap : float or None
         Distance between the tool and that mean.
+    suspicion : float or None
+        How far anyone suspects cancer: the tool's probability or the readers' mean, whichever is
+        higher; where the readers contradict the tool, what the most suspicious of them says.
     """
 
     tool: str
@@ -41,6 +44,7 @@ class Verdict:
     against: tuple[str, ...]
     readers: float | None
     gap: float | None
+    suspicion: float | None = None
 
     @property
     def apart(self) -> str:
@@ -63,15 +67,18 @@ def verdict(region: RegionResult) -> Verdict:
     known = None if readers is None or region.probability is None else (readers, region.probability)
     gap = None if known is None else abs(known[0] - known[1])
     tool = region.decision
+    disputed = _readers_against(tool, values, readers, gap)
+    said = [region.probability, max(values) if disputed else readers]
+    suspicion = max((value for value in said if value is not None), default=None)
     if tool not in ("malignant", "benign"):
-        return Verdict(tool, tool, (), readers, gap)
+        return Verdict(tool, tool, (), readers, gap, suspicion)
     found = [
-        *_readers_against(tool, values, readers, gap),
+        *disputed,
         *(["the region is unlike the training cohort"] if region.unlike else []),
         *_set_against(tool, region.plausible),
         *([f"histology found it {region.histology}"] if region.histology not in ("", tool) else []),
     ]
-    return Verdict(tool, "refer" if found else tool, tuple(found), readers, gap)
+    return Verdict(tool, "refer" if found else tool, tuple(found), readers, gap, suspicion)
 
 
 def stated_decisions(results: Results) -> dict[tuple[str, str], str]:
@@ -82,7 +89,7 @@ def stated_decisions(results: Results) -> dict[tuple[str, str], str]:
 def _readers_against(
     tool: str, values: Sequence[float], readers: float | None, gap: float | None
 ) -> list[str]:
-    if readers is None:
+    if readers is None or tool not in ("malignant", "benign"):
         return []
     who = "the readers do" if len(values) > 1 else "the reader does"
     if tool == "malignant" and readers < 0.5:
@@ -122,6 +129,11 @@ class PatientVerdict:
     regions: list[tuple[RegionResult, Verdict]]
 
     @property
+    def suspicion(self) -> float:
+        """Return how far anyone suspects cancer of any region; patients are listed by it."""
+        return max((found.suspicion or 0.0 for _, found in self.regions), default=0.0)
+
+    @property
     def disputed(self) -> list[tuple[RegionResult, Verdict]]:
         """Return the regions whose decision something contradicts."""
         return [(region, found) for region, found in self.regions if found.against]
@@ -138,7 +150,7 @@ def patient_verdict(regions: Sequence[RegionResult], failed: bool = False) -> Pa
         Whether a study or a region of the patient gave no result: then benign is not stated.
     """
     judged = [(region, verdict(region)) for region in regions]
-    judged.sort(key=lambda pair: _urgency(*pair), reverse=True)
+    judged.sort(key=lambda pair: _urgency(pair[1]), reverse=True)
     words = {found.stated for _, found in judged}
     if not any(region.probability is not None for region in regions):
         stated = ""
@@ -151,7 +163,7 @@ def patient_verdict(regions: Sequence[RegionResult], failed: bool = False) -> Pa
     return PatientVerdict(stated, judged[0][0] if judged else None, judged)
 
 
-def _urgency(region: RegionResult, found: Verdict) -> tuple[int, float]:
+def _urgency(found: Verdict) -> tuple[int, float]:
     """Put what is stated as malignant first, then what tool or readers suspect most."""
     rank = {"malignant": 3, "refer": 2, "benign": 1}.get(found.stated, 0)
-    return rank, max(region.probability or 0.0, found.readers or 0.0)
+    return rank, found.suspicion or 0.0

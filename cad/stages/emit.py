@@ -59,7 +59,7 @@ class Emitted:
     model : Path or None
         The bundle that was written.
     patients : list of str
-        Lines on patients, by falling highest probability; of a prediction.
+        Lines on patients, by falling suspicion; of a prediction.
     """
 
     out: Path

@@ -72,7 +72,7 @@ def _patients(part: JsonObject | None) -> list[tuple[str, str]]:
 
 
 def patient_lines(regions: Sequence[RegionResult], failed: Collection[str]) -> list[str]:
-    """Return the patients by falling highest probability, with what speaks against the tool.
+    """Return the patients by falling suspicion, as on the index, with what speaks against the tool.
 
     Parameters
     ----------
@@ -86,11 +86,12 @@ def patient_lines(regions: Sequence[RegionResult], failed: Collection[str]) -> l
         if region.probability is not None:
             by_patient.setdefault(region.patient, []).append(region)
     highest = {name: max(r.probability or 0.0 for r in own) for name, own in by_patient.items()}
-    ranked = sorted(by_patient, key=lambda name: (-highest[name], name))
+    judged = {name: patient_verdict(own, name in failed) for name, own in by_patient.items()}
+    ranked = sorted(by_patient, key=lambda name: (-judged[name].suspicion, name))
     width = max((len(name) for name in ranked[:MOST_PATIENTS]), default=0)
-    lines = ["patients by highest probability"] if ranked else []
+    lines = ["patients by suspicion, the tool's or the readers'"] if ranked else []
     for name in ranked[:MOST_PATIENTS]:
-        said = patient_verdict(by_patient[name], name in failed)
+        said = judged[name]
         flags = [f"region {r.roi}: {'; '.join(found.against)}" for r, found in said.disputed]
         unlike = [r.roi for r in by_patient[name] if r.unlike]
         flags += [f"unlike the training: region {', '.join(unlike)}"] if unlike else []

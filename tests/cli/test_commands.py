@@ -217,11 +217,11 @@ def test_a_prediction_ends_with_its_patients_flags_and_page() -> None:
         region("sub-4", "a", None, ""),
     ]
     assert patient_lines(regions, {"sub-3"}) == [
-        "patients by highest probability",
+        "patients by suspicion, the tool's or the readers'",
+        "  sub-1  0.03  refer      region a: the tool does not suspect cancer, the readers do",
         "  sub-2  0.95  malignant  region b: the region is unlike the training cohort. "
         "unlike the training: region b",
         "  sub-3  0.04  refer      something failed",
-        "  sub-1  0.03  refer      region a: the tool does not suspect cancer, the readers do",
     ]
     many = [region(f"sub-{k}", "a", 0.5, "refer") for k in range(14)]
     assert patient_lines(many, ())[-1] == "  and 4 more"

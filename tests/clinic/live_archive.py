@@ -21,10 +21,14 @@ from cad.clinic import archive as archives
 from cad.clinic.archive import connect, fetch_patient
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
+from cad.clinic.map_out import write_maps
 from cad.clinic.pacs_import import import_patient
 from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.imaging.nifti import read_volume, write_volume
+from cad.imaging.study_files import image_path
+from cad.run_folder import RunFolder
 
 REST = os.environ["CAD_ORTHANC"]
 AET = os.environ["CAD_ARCHIVE_AET"]
@@ -162,7 +166,7 @@ def test_part_of_a_study_is_not_imported(address, tmp_path, rules, monkeypatch):
 
 
 def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules):
-    """SR and SEG of a pseudonymous cohort: no identity on disk, the archive's in the archive."""
+    """Results of a pseudonymous cohort: no identity on disk, the archive's in the archive."""
     source = tmp_path / "in"
     push(write_study(source))
     rules.write_text(RULES.replace("labels: id", "labels: pseudonym"))
@@ -170,8 +174,14 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     assert import_patient(address, AET, "MRN-7", out, rules).failures == []
     (study,) = read_cohort(out).studies()
     run = write_run(tmp_path / "run", study.participant_id, {"1": 0.42})
-    files = write_sr_and_seg(run, out, tmp_path / "dicom").files
-    assert len(files) == 2
+    t2w = read_volume(image_path(study.folder, study.study_id, "t2w"))
+    target = RunFolder(run).map_image(study.study_id)
+    target.parent.mkdir()
+    write_volume(target, t2w.with_array(np.full(SHAPE, 0.25, np.float32)))
+    files = [
+        f for w in (write_sr_and_seg, write_maps) for f in w(run, out, tmp_path / "dicom").files
+    ]
+    assert [path.name[-7:] for path in files] == ["SEG.dcm", "_SR.dcm", "_PM.dcm"]
     for path in files:
         content = path.read_bytes().decode("latin-1")
         assert "MRN-7" not in content
@@ -181,13 +191,13 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     connect(address, AET).store(files)
     connect(address, AET).store(files)  # the same objects: stored once
     new = set(instances()) - before
-    assert len(new) == 2
+    assert len(new) == 3
     for name in new:
         tags = rest(f"/instances/{name}/simplified-tags")
         assert tags["PatientID"] == "MRN-7"  # type: ignore[index]
         assert tags["PatientName"] == IDENTIFYING["PatientName"]  # type: ignore[index]
         assert tags["StudyDate"] == "20240307"  # type: ignore[index]
-        assert tags["Modality"] in ("SR", "SEG")  # type: ignore[index]
+        assert tags["Modality"] in ("SR", "SEG", "OT")  # type: ignore[index]
     # Fetched again, what we sent is no annotation: the radiologist's SEG alone counts.
     assert import_patient(address, AET, "MRN-7", tmp_path / "new", rules).failures == []
     assert read_cohort(tmp_path / "new").rois["roi_id"].tolist() == ["1"]

@@ -15,7 +15,7 @@ import pandas as pd
 import pydicom
 import pytest
 from clinic_cases import RULES, write_run
-from dicom_files import IDENTIFYING, edit, uid, write_series
+from dicom_files import IDENTIFYING, edit, needs, uid, validate, write_series
 
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
@@ -36,14 +36,6 @@ MEDIANS = {
     "1": {"adc_median": 1485.25, "ktrans_median": 0.12345678901234567, "volume_mm3": 311.04},
     "2": {"adc_median": 1200.0, "ktrans_median": None},
 }
-# Both come from the source, which de-identification leaves without these values.
-ALLOWED = re.compile(r"needed to build DICOMDIR|defined term = <99CAD>")
-
-
-def needs(*tools: str) -> None:
-    absent = [tool for tool in tools if not shutil.which(tool)]
-    if absent:
-        pytest.skip(f"DICOM TOOLS ABSENT: {', '.join(absent)} (Debian: dicom3tools, dcmtk)")
 
 
 @pytest.fixture
@@ -79,15 +71,6 @@ def files(cohort: Path, participant: str, tmp_path: Path) -> tuple[Path, Path]:
     seg, sr = result.files
     assert (seg.name, sr.name) == (f"{participant}_SEG.dcm", f"{participant}_SR.dcm")
     return seg, sr
-
-
-def validate(path: Path) -> None:
-    done = subprocess.run(["dciodvfy", "-new", path], capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).splitlines()
-    assert not [line for line in said if line.startswith("Error")], said
-    assert done.returncode == 0
-    strange = [line for line in said if line.startswith("Warning") and not ALLOWED.search(line)]
-    assert strange == []
 
 
 def test_results_of_an_enhanced_source(tmp_path: Path):

@@ -6,6 +6,7 @@ are refused on reading (``tests/imaging/test_study_files.py``).
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 from cad.features.provenance import differences, summary
+from cad.features.snapshot import snapshot
 from cad.features.table import StudyFeatures, extract
 from cad.imaging.study import Roi, Study
 from cad.settings import PipelineSettings
@@ -39,6 +41,32 @@ def test_zeros_that_stand_for_outside_do_not_count(
     assert 0.2 < found["provenance_adc_valid"] < 0.8
     assert found["adc_intensity_minimum"] > 500
     assert found["adc_intensity_mean"] == pytest.approx(whole["adc_intensity_mean"], rel=0.05)
+
+
+@pytest.mark.parametrize("z", [0, 7])
+def test_a_region_on_the_first_or_the_last_slice(
+    study: Study, settings: PipelineSettings, z: int
+) -> None:
+    """Measured in every image, and shown on a slice that has no neighbour on one side."""
+    assert study.roi_map is not None
+    labels = np.zeros_like(study.roi_map.array)
+    labels[z, 15:30, 15:30] = 1
+    drawn = replace(study, roi_map=study.roi_map.with_array(labels), rois=[Roi("one", 1, "PZ")])
+    found = extract(drawn, settings)
+    assert found.failures == []
+    row = both(found).loc["one"]
+    inside = study.adc.array[z, 5:10, 5:10]  # type: ignore[union-attr]  # there is an ADC
+    assert row["adc_intensity_median"] == pytest.approx(np.median(inside))
+    for name in ("t2w_intensity_median", "dce_tofts_ktrans_median"):
+        assert np.isfinite(row[name]), name
+    shown = snapshot(drawn, found)
+    meta = json.loads(str(shown["meta"]))
+    assert meta["slice_numbers"] == ([1, 2, 3, 8] if z == 0 else [6, 7, 8, 8])
+    (region,) = meta["rois"]
+    assert region["centre_index"][0] == (0 if z == 0 else 2)  # the end of what is shown
+    assert region["volume_mm3"] == pytest.approx(15 * 15 * 0.6 * 0.6 * 3, abs=0.1)
+    assert region["diameter_mm"] > 15 * 0.6
+    assert (shown["roi_map"] > 0).sum() == 15 * 15
 
 
 def test_nan_in_part_of_a_modality_is_left_out_and_said(

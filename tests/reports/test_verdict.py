@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,9 @@ import pytest
 
 from cad.reports import write_report
 from cad.reports.pages import asset
-from cad.run_folder.results import RegionResult, read_results
+from cad.reports.views import list_patients
+from cad.run_folder import RunFolder
+from cad.run_folder.results import RegionResult, Results, read_results
 from cad.run_folder.verdict import patient_verdict, verdict
 
 TOOL = {"malignant": (0.65, 0.93), "refer": (0.3, 0.5), "benign": (0.02, 0.08), "": (None,)}
@@ -150,6 +153,34 @@ def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_p
             assert ("</i>Refer" in text) != agreed
         assert ("disputed" in row) != agreed
         assert ("the tool suspects cancer, the readers do not" in glance) == ("r1=1" in scores)
+
+
+@pytest.mark.parametrize(
+    ("case", "suspicion"),
+    [
+        (region("benign", 0.03, (4, 5, 4, 3)), 1.0),  # the readers contradict: the most suspicious
+        (region("benign", 0.05, (1, 1, 1, 4)), 0.75),  # one of them does
+        (region("benign", 0.05, (2, 1)), 0.125),  # nobody does: their mean
+        (region("malignant", 0.9, (1, 1)), 0.9),
+        (region("malignant", 0.7, (4, 5)), 0.875),
+        (region("refer", 0.3, (3, 5)), 0.75),
+        (region("refer", 0.3), 0.3),
+    ],
+)
+def test_suspicion_is_the_tools_or_the_readers(case: RegionResult, suspicion: float) -> None:
+    assert verdict(case).suspicion == suspicion
+
+
+def test_a_disputed_patient_of_low_probability_is_listed_high() -> None:
+    """Readers 4 5 4 3 against P .03 stand before P .6 on which everyone agrees."""
+    patients = {
+        "agreed": region("malignant", 0.6, (4, 3)),
+        "disputed": region("benign", 0.03, (4, 5, 4, 3)),
+        "benign": region("benign", 0.04, (1, 1)),
+    }
+    regions = [replace(case, patient=name, study=name) for name, case in patients.items()]
+    listed = list_patients(Results(RunFolder(Path()), {}, {}, regions, []))
+    assert [view.patient for view in listed] == ["disputed", "agreed", "benign"]
 
 
 def test_the_first_line_keeps_its_order(finished_run: Path) -> None:

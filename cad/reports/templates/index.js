@@ -4,21 +4,22 @@
   const rows = Array.from(body.rows, (row) => ({
     row,
     patient: row.cells[0].textContent.trim(),
-    text: (row.cells[0].textContent + " " + row.cells[3].textContent).toLowerCase(),
+    text: (row.cells[0].textContent + " " + row.cells[4].textContent).toLowerCase(),
     status: row.dataset.status,
     ...known(row),
   }));
   // What nobody has scored has no place in any order until it is shown.
   function known(row) {
-    if (row.classList.contains("blinded")) return { p: -1, decision: "", counts: [0, 0, 0] };
-    const { p, decision, counts } = row.dataset;
-    return { p: Number(p), decision, counts: counts.split(" ").map(Number) };
+    if (row.classList.contains("blinded")) return { p: -1, suspicion: -1, decision: "", counts: [0, 0, 0] };
+    const { p, suspicion, decision, counts } = row.dataset;
+    return { p: Number(p), suspicion: Number(suspicion), decision, counts: counts.split(" ").map(Number) };
   }
   const order = { malignant: 3, refer: 2, benign: 1, "": 0 };
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = {
     patient: (a, b) => collator.compare(a.patient, b.patient),
     p: (a, b) => a.p - b.p,
+    suspicion: (a, b) => a.suspicion - b.suspicion,
     decision: (a, b) => order[a.decision] - order[b.decision] || a.p - b.p,
     status: (a, b) => collator.compare(a.status, b.status) || b.p - a.p,
     malignant: (a, b) => a.counts[0] - b.counts[0] || a.p - b.p,
@@ -95,7 +96,7 @@
       Object.assign(item, known(item.row));
     }
     unblind.hidden = true;
-    rows.sort((a, b) => b.p - a.p);
+    rows.sort((a, b) => b.suspicion - a.suspicion);
     filter();
   });
   field("clear").addEventListener("click", () => {

@@ -1,0 +1,147 @@
+"""The probability over the gland for the archive: a Parametric Map on the T2 images' own planes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from pathlib import Path
+
+import highdicom
+import numpy as np
+import pandas as pd
+from pydicom.dataset import Dataset
+from pydicom.sr.codedict import codes
+
+from cad.clinic import objects
+from cad.clinic.dicom_out import DicomOutput
+from cad.clinic.objects import algorithm, uid
+from cad.clinic.regions import OWN_MODEL_NAME
+from cad.clinic.source import source_images
+from cad.cohort import StudyRef, read_cohort
+from cad.errors import CadError
+from cad.files import JsonObject, write_atomic
+from cad.imaging.nifti import read_volume
+from cad.imaging.volume import Volume
+from cad.reading import reading
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_record
+from cad.run_folder.tables import read_probabilities
+
+OUTSIDE = -1.0
+"""Stored where the map has no value; no probability can be mistaken for it."""
+_MAP_NUMBER = 9103
+
+
+def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
+    """Write ``<study>_PM.dcm`` for every study of a run that has a probability map.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Run folder; its maps come from ``cad predict --map``.
+    cohort_root : Path
+        The cohort the run was made on; its studies must have been imported from DICOM.
+    out : Path
+        Folder to write.
+
+    Returns
+    -------
+    DicomOutput
+        A map that cannot be written costs no other. Nothing where the run has no maps.
+
+    Raises
+    ------
+    CadError
+        When the run folder or the cohort cannot be read.
+    """
+    folder = RunFolder(run_dir)
+    run, table = read_record(folder), read_probabilities(folder)
+    result = DicomOutput()
+    for study in read_cohort(cohort_root).studies():
+        rows = table[table["study_id"] == study.study_id]
+        source = folder.map_image(study.study_id)
+        if rows.empty or not source.is_file():
+            continue
+        path = out / f"{study.study_id}_PM.dcm"
+        try:
+            with reading(path, "cannot be written as DICOM"):  # its library checks values
+                made = map_object(study, rows, read_volume(source), run)
+                write_atomic(path, objects.content(made))
+        except CadError as error:
+            result.failures.append(error.at(patient=study.participant_id))
+            continue
+        result.files.append(path)
+    return result
+
+
+def map_object(
+    study: StudyRef, rows: pd.DataFrame, probability: Volume, run: JsonObject
+) -> Dataset:
+    """Make the Parametric Map of one study.
+
+    Parameters
+    ----------
+    study : StudyRef
+        The study in its cohort.
+    rows : DataFrame
+        Its rows of ``probabilities.csv``; they name the model where the run has several.
+    probability : Volume
+        0 to 1 on the T2 grid, NaN where there is none.
+    run : dict
+        Content of ``run.json``.
+
+    Raises
+    ------
+    CadError
+        When the study has no DICOM source, or the map is not on its T2 grid.
+    """
+    source = source_images(study.folder, study.study_id, study.participant_id)
+    if not probability.same_grid(source.grid):
+        raise CadError(
+            "the probability map is not on the grid of the T2 images",
+            hint="predict again with --map: the T2 images have changed since",
+        )
+    name, version, statements = algorithm(objects.with_own_model(run, rows))
+    stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
+    said = json.dumps([study.study_id, name, version, statements]).encode()
+    identity = hashlib.sha256(said + stored.tobytes()).hexdigest()
+    with warnings.catch_warnings():
+        # highdicom remarks on the pseudonym's form, which is as intended.
+        warnings.simplefilter("ignore", UserWarning)
+        made = highdicom.pm.ParametricMap(
+            source.headers,
+            stored[list(source.planes)],
+            series_instance_uid=uid(identity, "PM series"),
+            series_number=_MAP_NUMBER,
+            sop_instance_uid=uid(identity, "PM"),
+            instance_number=1,
+            manufacturer=objects.MANUFACTURER,
+            manufacturer_model_name=OWN_MODEL_NAME,
+            software_versions=objects.long_string(f"{name} {version}"),
+            device_serial_number="0",
+            contains_recognizable_visual_features=False,
+            real_world_value_mappings=[_in_per_cent()],
+            voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
+            content_label="PROBABILITY",
+            content_description="Probability of cancer, research use only",
+            series_description="cad: map of probability",
+            specific_character_set=objects.CHARACTER_SET,
+        )
+    made.BodyPartExamined, made.ContentCreatorName = "PROSTATE", ""
+    made.FloatPixelPaddingValue = made.FloatPixelPaddingRangeLimit = OUTSIDE
+    objects.say_who(made, source, study.participant_id)
+    return made
+
+
+def _in_per_cent() -> highdicom.pm.RealWorldValueMapping:
+    """Return how a stored value becomes the report's number: 0 to 1 times 100 per cent."""
+    return highdicom.pm.RealWorldValueMapping(
+        "PROBABILITY",
+        "Probability of cancer by the model",
+        codes.UCUM.Percent,
+        (0.0, 1.0),
+        slope=100.0,
+        intercept=0.0,
+        quantity_definition=codes.DCM.ProbabilityOfCancer,
+    )

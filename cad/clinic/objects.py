@@ -1,0 +1,115 @@
+"""What every DICOM object that we write shares: identity, text, who made it and from what."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from dataclasses import dataclass
+from io import BytesIO
+
+import numpy as np
+import pandas as pd
+from pydicom.dataset import Dataset
+from pydicom.uid import generate_uid
+
+from cad.clinic.source import SourceImages
+from cad.cohort import StudyRef
+from cad.files import JsonObject, plain
+
+MANUFACTURER = "cad"
+# UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
+CHARACTER_SET = "ISO_IR 192"
+_LONG = 64
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """Hold what the objects of one study are made from.
+
+    Parameters
+    ----------
+    study : StudyRef
+        The study in its cohort.
+    source : SourceImages
+        Its T2 images, which the objects refer to.
+    scored : DataFrame
+        Its rows of ``probabilities.csv`` that have a probability.
+    masks : list of ndarray of bool, shape (n_z, n_y, n_x)
+        Their regions on the T2 grid.
+    medians : dict
+        By ROI id: ``adc_median`` (um2/s), ``ktrans_median`` (1/min), ``volume_mm3``.
+    run : dict
+        Content of ``run.json``, with the model that scored this study.
+    identity : str
+        Hash of what the objects say; their UIDs follow from it.
+    """
+
+    study: StudyRef
+    source: SourceImages
+    scored: pd.DataFrame
+    masks: list[np.ndarray]
+    medians: dict[str, JsonObject]
+    run: JsonObject
+    identity: str
+
+
+def uid(identity: str, *parts: object) -> str:
+    """Return the UID of a part of something; the same parts have the same UID."""
+    return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
+
+
+def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
+    """Return the run's record with the one of its models that scored this study."""
+    models = (run.get("model") or {}).get("models") or {}
+    own = models.get(scored["model"].iloc[0]) if "model" in scored else None
+    return {**run, "model": own} if own else run
+
+
+def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
+    """Return name, version and the statements that qualify its numbers."""
+    model = run.get("model") or {}
+    training = model.get("training") or {}
+    simulated = bool(training.get("simulated", run.get("simulated")))
+    kind = "SIMULATED patients" if simulated else "patients"
+    if training:
+        population = (
+            f"training population: {training.get('patients')} {kind}, {training.get('regions')} "
+            f"regions, {training.get('malignant')} malignant"
+        )
+    else:
+        population = f"training population: the other {kind} of this cohort, one left out at a time"
+    statements = ["research use only", population]
+    thresholds = run.get("decision_thresholds")
+    if thresholds:
+        low, high = (100 * float(t) for t in thresholds)
+        statements.append(f"decision: benign below {low:.3g} %, malignant above {high:.3g} %")
+    return str(model.get("name") or run.get("name")), str(run.get("cad_version")), statements
+
+
+def long_string(text: str) -> str:
+    """Return text as DICOM's LO holds it: at most 64 bytes, no backslash or control character.
+
+    The standard counts characters, some readers bytes. Text that is too long is cut between two
+    whole signs and keeps six digits of its hash, so that two that begin alike stay apart.
+    """
+    clean = plain(text).replace("\\", "/").replace("\n", " ").replace("\t", " ")
+    if len(clean.encode()) <= _LONG:
+        return clean
+    end = next(n for n in range(len(clean), -1, -1) if len(clean[:n].encode()) <= _LONG - 7)
+    while end and unicodedata.combining(clean[end]):  # an accent stays with its letter
+        end -= 1
+    return f"{clean[:end]}~{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+
+
+def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None:
+    """Mark an object that carries the cohort's pseudonym in place of a name."""
+    if source.patient_id == participant_id:
+        dataset.PatientIdentityRemoved = "YES"
+        dataset.DeidentificationMethod = "pseudonym by cad import; UIDs kept"
+
+
+def content(dataset: Dataset) -> bytes:
+    """Return an object as the content of its file."""
+    stream = BytesIO()
+    dataset.save_as(stream, enforce_file_format=True)
+    return stream.getvalue()

@@ -1,0 +1,170 @@
+"""The structured report of one study (TID 1500): what was found of every region, and where.
+
+Every region has two measurement groups (TID 1411) of one tracking UID. The first refers to its
+segment and holds probability, measurements and decision. The second has its outline on every image
+(SCOORD), because most viewers draw a report's regions only from coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import highdicom
+import numpy as np
+from pydicom.dataset import Dataset
+from pydicom.sr.codedict import codes
+from pydicom.sr.coding import Code
+
+from cad.clinic.objects import CHARACTER_SET, MANUFACTURER, StudyResults, algorithm, uid
+from cad.clinic.outlines import Outline, outlines
+from cad.clinic.source import SourceImages
+from cad.clinic.supersede import SERIES
+from cad.files import JsonObject
+
+SCHEME = "99CAD"
+DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")
+DECISIONS = {
+    "benign": codes.SCT.Benign,
+    "malignant": codes.SCT.Malignant,
+    "refer": Code("refer", SCHEME, "Refer to a radiologist"),
+}
+ZONES = {
+    "PZ": codes.SCT.PeripheralZoneOfTheProstate,
+    "TZ": codes.SCT.TransitionZoneOfTheProstate,
+    "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
+}
+_SR_NUMBER, _SR_DESCRIPTION, _ = SERIES["SR"]
+_DIGITS = 6
+Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
+
+
+def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) -> Dataset:
+    """Return the report of a study whose regions are the segments of ``seg``, in their order."""
+    name, version, _ = algorithm(results.run)
+    device = highdicom.sr.ObserverContext(
+        codes.DCM.Device,
+        highdicom.sr.DeviceObserverIdentifyingAttributes(
+            uid=uid("device", name, version), name=name, manufacturer_name=MANUFACTURER
+        ),
+    )
+    rows = list(results.scored.itertuples())
+    measured = [_measured(results, row, seg, k) for k, row in enumerate(rows, start=1)]
+    drawn = [_drawn(results, row, mask) for row, mask in zip(rows, results.masks, strict=True)]
+    report = highdicom.sr.Comprehensive3DSR(
+        [*results.source.headers, seg],
+        highdicom.sr.MeasurementReport(
+            highdicom.sr.ObservationContext(observer_device_context=device),
+            codes.SCT.MultiparametricMRIOfProstate,
+            imaging_measurements=[*measured, *drawn],
+            title=codes.DCM.ImagingMeasurementReport,
+        ),
+        series_instance_uid=uid(results.identity, "SR series"),
+        series_number=_SR_NUMBER,
+        sop_instance_uid=uid(results.identity, "SR"),
+        instance_number=1,
+        manufacturer=MANUFACTURER,
+        is_complete=True,
+        series_description=_SR_DESCRIPTION,
+        specific_character_set=CHARACTER_SET,
+    )
+    _separate(report)
+    scheme = Dataset()
+    scheme.CodingSchemeDesignator = SCHEME
+    scheme.CodingSchemeName = "Codes of the cad project"
+    report.CodingSchemeIdentificationSequence = [scheme]
+    return report
+
+
+def _measured(
+    results: StudyResults, row: Any, seg: highdicom.seg.Segmentation, number: int
+) -> Group:
+    """Make the group that says what was measured and decided of a segment."""
+    name, version, statements = algorithm(results.run)
+    warned = getattr(row, "warnings", None)
+    if isinstance(warned, str) and warned:
+        statements = [*statements, f"warning: {warned}"]
+    return Group(
+        referenced_segment=highdicom.sr.ReferencedSegment(
+            seg.SOPClassUID,
+            seg.SOPInstanceUID,
+            number,
+            source_series=highdicom.sr.SourceSeriesForSegmentation(
+                str(results.source.headers[0].SeriesInstanceUID)
+            ),
+        ),
+        algorithm_id=highdicom.sr.AlgorithmIdentification(name, version, statements),
+        measurements=_measurements(row, results.medians.get(str(row.roi_id), {})),
+        qualitative_evaluations=_decision(row.decision),
+        **_finding(results, row),
+    )
+
+
+def _drawn(results: StudyResults, row: Any, mask: np.ndarray) -> Group:
+    """Make the group that has the region's outlines, the largest first.
+
+    Viewers that show one image of a finding (OHIF) take the first.
+    """
+    regions = [_region(results.source, outline) for outline in outlines(mask)]
+    return Group(referenced_regions=regions, **_finding(results, row))
+
+
+def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
+    """Return what both groups of a region say of it."""
+    return {
+        "tracking_identifier": highdicom.sr.TrackingIdentifier(
+            uid=uid(results.study.study_id, row.roi_id), identifier=str(row.roi_id)
+        ),
+        "finding_type": codes.SCT.Lesion,
+        "finding_sites": [highdicom.sr.FindingSite(ZONES.get(row.zone, codes.SCT.Prostate))],
+    }
+
+
+def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
+    """Return an outline on the image, or the frame, that shows its slice."""
+    place = source.planes.index(outline.z)
+    frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
+    header = source.headers[0 if frames else place]
+    image = highdicom.sr.SourceImageForRegion(header.SOPClassUID, header.SOPInstanceUID, frames)
+    return highdicom.sr.ImageRegion(highdicom.sr.GraphicTypeValues.POLYLINE, outline.points, image)
+
+
+def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measurement]:
+    found = [
+        _number(codes.DCM.ProbabilityOfCancer, 100 * row.probability, codes.UCUM.Percent),
+        *_median(codes.DCM.ApparentDiffusionCoefficient, medians.get("adc_median"),
+                 codes.UCUM.SquareMicrometerPerSecond),
+        *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
+    ]  # fmt: skip
+    volume = medians.get("volume_mm3")
+    if volume:
+        found.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
+    return found
+
+
+def _decision(decision: object) -> list[highdicom.sr.QualitativeEvaluation]:
+    if decision not in DECISIONS:
+        return []
+    return [highdicom.sr.QualitativeEvaluation(DECISION, DECISIONS[str(decision)])]
+
+
+def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
+    """Return a measurement that shows six digits and carries the exact number beside them."""
+    digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
+    item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
+    item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)
+    return item
+
+
+def _median(name: Code, value: float | None, unit: Code) -> list[highdicom.sr.Measurement]:
+    if value is None or not math.isfinite(value):
+        return []
+    return [_number(name, value, unit, derivation=codes.SCT.Median)]
+
+
+def _separate(item: Dataset) -> None:
+    """Let every container's items stand alone; readers show measurement names only then."""
+    if item.get("ValueType") == "CONTAINER":
+        item.ContinuityOfContent = "SEPARATE"
+    for child in item.get("ContentSequence", []):
+        _separate(child)
