@@ -332,6 +332,28 @@ def import_command(
         raise typer.Exit(1)
 
 
+@app.command("serve")
+def serve_command(
+    config: Annotated[
+        str, typer.Option("--config", help="Node: a file, or a name in configs/node.")
+    ],
+    watch: Annotated[
+        Path | None, typer.Option("--watch", help="Also take what a site exports to this folder.")
+    ] = None,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """Be a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
+    from cad.node.service import serve
+    from cad.node.settings import NodeSettings, WatchSettings
+    from cad.settings import read_settings
+    from cad.share import find
+
+    settings = read_settings(NodeSettings, find("configs/node", config, ".yaml"))
+    if watch is not None:
+        settings = settings.model_copy(update={"watch": WatchSettings(folder=watch)})
+    raise typer.Exit(serve(settings, retry_failed=retry_failed))
+
+
 def _experiments(wanted: bool) -> None:
     if wanted:
         from cad.experiments import EXPERIMENTS

@@ -101,6 +101,10 @@ class Archive(Protocol):
         """Store objects, filed under the patient of their study; return the archive's remarks."""
         ...
 
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that the archive does not list."""
+        ...
+
 
 class Protocolled(Protocol):
     """State what each of the two protocols can do; used inside the archive's own process."""
@@ -117,6 +121,10 @@ class Protocolled(Protocol):
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
     ) -> Iterator[Step]:
         """Store objects one by one; yield a step before each is sent, and one when it is stored."""
+        ...
+
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that the archive does not list."""
         ...
 
 
