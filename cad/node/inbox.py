@@ -19,8 +19,10 @@ from cad.node.log import tell
 from cad.node.names import key_of, node_key
 from cad.node.queue import Queue
 from cad.node.settings import NodeSettings
+from cad.reading import reading
 
 INCOMING, STUDIES = "incoming", "studies"
+_NEEDED = ("StudyInstanceUID", "SOPInstanceUID", "Modality", "ManufacturerModelName")
 
 
 class Inbox:
@@ -44,8 +46,8 @@ class Inbox:
         OSError
             When the disk is full, or nearly.
         """
-        study_uid = str(header.get("StudyInstanceUID", ""))
-        uid = str(header.get("SOPInstanceUID", ""))
+        with reading("an instance", "not readable as DICOM"):
+            study_uid, uid, modality, maker = (str(header.get(name, "")) for name in _NEEDED)
         if not UID.fullmatch(study_uid) or not UID.fullmatch(uid):
             raise CadError("an instance whose study or own name is no UID")
         study, key = key_of(self._secret, study_uid), key_of(self._secret, uid)
@@ -66,15 +68,13 @@ class Inbox:
             if new:
                 _flush(folder.parent)
             now = time.time()
-            modality = str(header.get("Modality", ""))
-            own = str(header.get("ManufacturerModelName", "")) == OWN_MODEL_NAME
             self.queue.arrived(
                 (key, modality, len(content), digest),
                 study,
                 sender,
                 now,
                 now + self.settings.studies.quiet_seconds,
-                asks=not own,  # our own result, forwarded to us, asks for nothing
+                asks=maker != OWN_MODEL_NAME,  # our own result, forwarded to us, asks for nothing
             )
         if new:
             tell("study opened", study=study, sender=sender)

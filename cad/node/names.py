@@ -53,9 +53,10 @@ def nameless(text: str, folder: Path) -> str:
     text : str
         The message.
     folder : Path
-        The study as it came; one file of each kind is looked at.
+        The study as it came; every header is looked at, for one may be another patient's.
     """
-    for word in sorted({w for path in _samples(folder) for w in _said(path)}, key=len)[::-1]:
+    said = {word for path in folder.glob("*.dcm") for word in _said(path)}
+    for word in sorted(said, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "…", text, flags=re.IGNORECASE)
     return _UID.sub("UID", text)
 
@@ -65,11 +66,6 @@ def header(path: Path) -> Dataset:
     with reading(path, "not a readable DICOM file"):
         check_file(path, MAX_IMAGE)
         return pydicom.dcmread(path, stop_before_pixels=True)
-
-
-def _samples(folder: Path) -> list[Path]:
-    paths = sorted(folder.glob("*.dcm"))
-    return paths[:1] + paths[-1:]
 
 
 def _said(path: Path) -> Iterator[str]:

@@ -26,7 +26,8 @@ _SCHEMA = """
 CREATE TABLE study (
     key TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL,
     sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL, due REAL NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, returned INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
+    returned INTEGER NOT NULL DEFAULT 0,
     computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX study_due ON study (state, due);
@@ -51,8 +52,8 @@ class Entry:
         Instances that have asked for a result.
     opened, changed, due : float
         First and last arrival; when it is to be looked at again.
-    attempts, returned : int
-        Tries of the present step; objects that were sent back.
+    attempts, sendings, returned : int
+        Tries of the present step; of sending, ever; objects that were sent back.
     computed, settled : float or None
         Seconds of computing; when it was done or failed.
     reason, hint : str
@@ -67,6 +68,7 @@ class Entry:
     changed: float
     due: float
     attempts: int
+    sendings: int
     returned: int
     computed: float | None
     settled: float | None
@@ -93,7 +95,7 @@ class Queue:
             self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def close(self) -> None:
-        """Close the database; what was said to be kept is."""
+        """End the use of the database; what was said to be kept is."""
         with self._lock:
             self._db.close()
 
@@ -104,10 +106,11 @@ class Queue:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk may have ended it already
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -128,7 +131,7 @@ class Queue:
         *,
         asks: bool = True,
     ) -> None:
-        """Record an instance (key, modality, bytes, hash) that is on the disk.
+        """Write down an instance (key, modality, bytes, hash) that is on the disk.
 
         ``asks`` says whether its study is to be computed (again) because of it.
         """
@@ -154,9 +157,10 @@ class Queue:
         """Take the study that has waited longest in a state, and count the attempt."""
         with self._change() as db:
             row = db.execute(
-                "UPDATE study SET state = ?, attempts = attempts + 1 WHERE key = (SELECT key FROM "
-                "study WHERE state = ? AND due <= ? ORDER BY due, opened LIMIT 1) RETURNING *",
-                (into, state, now),
+                "UPDATE study SET state = ?, attempts = attempts + 1, sendings = sendings + ? "
+                "WHERE key = (SELECT key FROM study WHERE state = ? AND due <= ? "
+                "ORDER BY due, opened LIMIT 1) RETURNING *",
+                (into, into == SENDING, state, now),
             ).fetchone()
         return Entry(*row) if row else None
 

@@ -7,6 +7,7 @@ computes nothing and waits for no computing: that happens in other processes.
 from __future__ import annotations
 
 import socket
+import sqlite3
 import threading
 import time
 from typing import Any
@@ -41,7 +42,7 @@ _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance
 
 
 class Receiver:
-    """Listen until :meth:`stop`."""
+    """Receive until :meth:`stop`."""
 
     def __init__(self, inbox: Inbox) -> None:
         self.settings, self.inbox = inbox.settings.receiver, inbox
@@ -97,6 +98,8 @@ class Receiver:
 
     def _keep(self, event: evt.Event) -> int:
         sender = event.assoc.requestor.ae_title
+        if self._left.get(event.assoc, -1.0) < 0:  # cut: nobody can be told that it is safe
+            return _OUT_OF_RESOURCES
         try:
             with reading(f"what {sender} sends", "not readable as DICOM"):
                 header, content = event.dataset, event.encoded_dataset()
@@ -106,12 +109,14 @@ class Receiver:
         except CadError:
             return self._refuse(sender, "not readable as DICOM", _CANNOT_UNDERSTAND)
         try:
-            with reading(f"what {sender} sends", "not an instance that can be kept"):
-                self.inbox.keep(content, header, sender)
+            self.inbox.keep(content, header, sender)
         except CadError as error:
             return self._refuse(sender, error.problem, _DUPLICATE)
-        except OSError as error:  # a full disk must not look like a stored instance
-            return self._refuse(sender, str(error.strerror), _OUT_OF_RESOURCES)
+        except (
+            OSError,
+            sqlite3.Error,
+        ) as error:  # a full disk must not look like a stored instance
+            return self._refuse(sender, f"not stored: {error}", _OUT_OF_RESOURCES)
         return _SUCCESS
 
     def _refuse(self, sender: str, reason: str, status: int) -> int:

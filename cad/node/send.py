@@ -46,7 +46,9 @@ def images_in_archive(settings: ArchiveSettings, incoming: Path) -> int:
     CadError
         When it cannot be asked.
     """
-    known = header(next(iter(sorted(incoming.glob("*.dcm")))))
-    series = connect(settings.address, settings.aet, settings.limits).find(str(known.PatientID))
-    uid = str(known.StudyInstanceUID)
+    known = header(min(incoming.glob("*.dcm")))
+    patient, uid = str(known.get("PatientID", "")), str(known.StudyInstanceUID)
+    if not patient.strip():  # the import will say so
+        return 0
+    series = connect(settings.address, settings.aet, settings.limits).find(patient)
     return sum(s.instances for s in series if s.study_uid == uid and s.modality == "MR")

@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.folders.lock import locked
 from cad.node import queue as states
-from cad.node.compute import Computed, compute, ready
+from cad.node.compute import Computed, compute, objects, ready
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.node.names import nameless
@@ -93,7 +94,7 @@ class Node:
         return self.code
 
     def _thread(self, step: Callable[[], bool]) -> None:
-        """Repeat a step; pause when it had nothing to do. A fault of ours ends the node."""
+        """Do a step again and again, with pauses; a fault of ours ends the node."""
 
         def repeat() -> None:
             try:
@@ -102,14 +103,15 @@ class Node:
                         self.stop.wait(_PAUSE)
             except BaseException as error:  # a thread that is gone must not look like a node
                 if not self.stop.is_set():
-                    tell("fault", thread=getattr(step, "__name__", ""), kind=type(error).__name__)
+                    frame = traceback.extract_tb(error.__traceback__)[-1]  # words may name somebody
+                    tell("fault", kind=type(error).__name__, file=frame.filename, line=frame.lineno)
                     self.code = 1
                     self.stop.set()
 
         threading.Thread(target=repeat, daemon=True).start()
 
     def complete_one(self) -> bool:
-        """Queue a study of which nothing more has come for a while."""
+        """Move a study to the queue when nothing more of it has come for a while."""
         entry = self.queue.claim(states.RECEIVING, states.RECEIVING, time.time())
         if entry is None:
             return False
@@ -117,8 +119,9 @@ class Node:
         if studies.count:
             try:
                 there = images_in_archive(self.settings.archive, self.inbox.incoming(entry.key))
-            except CadError as error:
-                self._later(entry, studies.quiet_seconds, error)
+            except (CadError, OSError) as error:
+                problem = error if isinstance(error, CadError) else refused(error)
+                self._later(entry, studies.quiet_seconds, problem)
                 return True
             here = self.queue.count_of(entry.key, "MR")
             if here < there:
@@ -164,9 +167,12 @@ class Node:
         entry = self.queue.claim(states.SENDING, states.SENDING, time.time())
         if entry is None:
             return False
-        ask_first = entry.attempts > 1 or entry.returned > 0
+        if not objects(self.inbox.work(entry.key)):  # HOME came back from a backup in part
+            return self.queue.settle(entry, states.QUEUED, time.time())
         try:
-            sent = send_back(self.settings.archive, self.inbox.work(entry.key), ask_first=ask_first)
+            sent = send_back(
+                self.settings.archive, self.inbox.work(entry.key), ask_first=entry.sendings > 1
+            )
         except (CadError, OSError) as error:
             problem = error if isinstance(error, CadError) else refused(error)
             self._later(entry, self._patience(entry), problem)

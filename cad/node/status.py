@@ -23,7 +23,7 @@ _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=
 
 
 class StatusPage:
-    """Answer GET on 127.0.0.1; nothing can be changed."""
+    """Serve GET on 127.0.0.1; nothing can be changed."""
 
     def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
         self.settings, self.queue, self.receiver = settings, queue, receiver
@@ -56,7 +56,7 @@ class StatusPage:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """End the page."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -23,11 +23,29 @@ from pydicom.dataset import Dataset
 from pynetdicom import AE
 
 from cad.imaging.nifti import read_volume
+from cad.node.settings import NodeSettings
 from cad.share import shared
 
 STORED = ("1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.5.1.4.1.1.66.4")  # MR, SEG
 SERIES = ("02-t2_tse_tra", "05-ep2d_diff_tra_ADC")
 CALLER = "SCANNER"
+
+
+def make_settings(home: Path, **changes: Any) -> NodeSettings:
+    """Settings of a node on free ports, parts of them changed."""
+    home.mkdir(exist_ok=True)
+    content: dict[str, Any] = {
+        "home": str(home),
+        "rules": "sample",
+        "models": ["phantom-psvm-biparametric"],
+        "receiver": {"port": 0, "callers": ["SCANNER"], "reserve_gigabytes": 0},
+        "archive": {"address": "127.0.0.1:1", "aet": "PACS"},
+        "studies": {"quiet_seconds": 1},
+        "status": {"port": 0},
+    }
+    for name, part in changes.items():
+        content[name] = {**content.get(name, {}), **part}
+    return NodeSettings.model_validate(content)
 
 
 def free_port() -> int:
