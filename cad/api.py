@@ -29,6 +29,7 @@ from cad.model.bundle import Bundle, load_bundle
 from cad.model.table_model import save_table_model
 from cad.pipeline import aggregate_cohort, predict_cohort
 from cad.run_folder import RunFolder
+from cad.run_folder.tables import read_probabilities
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
 from cad.stages.aggregate import Table
@@ -345,5 +346,4 @@ def predict(
         ExecutionOptions(jobs=jobs),
         probability_map=probability_map,
     )
-    text = {"participant_id": str, "study_id": str, "roi_id": str}
-    return pd.read_csv(RunFolder(Path(out)).probabilities, dtype=text)
+    return read_probabilities(RunFolder(Path(out)))

@@ -6,6 +6,7 @@ C-MOVE, which needs a listening port that the archive knows, is not used.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,6 +57,8 @@ _FETCHED = [
 _STORED = [*_FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
 _PENDING, _SUCCESS = (0xFF00, 0xFF01), 0x0000
 _WARNINGS = (0xB000, 0xB006, 0xB007)
+_TRANSIENT = 0x02
+_BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
 _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
 
@@ -241,7 +244,6 @@ class DimseArchive:
         receive: list[Any] | None = None,
         handler: Any = None,
     ) -> Iterator[Association]:
-        self._reach()
         entity = AE(ae_title=CALLING)
         entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
         entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
@@ -251,13 +253,14 @@ class DimseArchive:
         handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
         handlers += [(evt.EVT_DATA_RECV, received.came)]
         handlers += [(evt.EVT_C_STORE, handler)] if handler else []
-        association = entity.associate(
-            self.host,
-            self.port,
-            ae_title=self.aet,
-            ext_neg=[build_role(name, scp_role=True) for name in receive or []],
-            evt_handlers=handlers,
-        )
+        roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
+        for wait in (*_BUSY_SECONDS, None):
+            association = entity.associate(
+                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers
+            )
+            if wait is None or not _busy(association):
+                break
+            time.sleep(wait)
         if not association.is_established:
             raise self._refusal(association)
         try:
@@ -274,21 +277,18 @@ class DimseArchive:
             raise
         association.release() if association.is_established else association.abort()
 
-    def _reach(self) -> None:
-        """Open and close a plain connection first: only it says why a connection fails."""
-        try:
-            socket.create_connection((self.host, self.port), self.limits.answer_seconds).close()
-        except OSError as error:
-            raise CadError(
-                f"{self._name} cannot be reached: {error.strerror or error}",
-                hint="check host, port and firewall",
-            ) from error
-
     def _refusal(self, association: Association) -> CadError:
         if association.is_rejected:
             return CadError(
                 f"{self._name} refuses the association",
                 hint=f"ask its administrator to admit {CALLING}, and check the title {self.aet!r}",
+            )
+        try:  # only a plain connection says why there is none
+            socket.create_connection((self.host, self.port), self.limits.answer_seconds).close()
+        except OSError as error:
+            return CadError(
+                f"{self._name} cannot be reached: {error.strerror or error}",
+                hint="check host, port and firewall",
             )
         return CadError(
             f"{self._name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
@@ -327,6 +327,12 @@ class _Received:
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _busy(association: Association) -> bool:
+    """Tell whether an archive refuses for the moment only (PS3.8 9.3.4: rejected-transient)."""
+    answer = association.acceptor.primitive
+    return association.is_rejected and answer is not None and answer.result == _TRANSIENT
 
 
 def _query(level: str, **keys: Any) -> Dataset:

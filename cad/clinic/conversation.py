@@ -8,14 +8,10 @@ then is known.
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess  # nosec B404
-import sys
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,9 +26,9 @@ from cad.clinic.archive import (
     understood,
 )
 from cad.errors import CadError
+from cad.processes import as_child, end_child, limit_memory, start_child
 
 _START_SECONDS = 300.0
-_SERVE = "from cad.clinic.conversation import serve; serve()"
 
 
 class Conversation:
@@ -72,18 +68,8 @@ class Conversation:
 
     def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
-        ours, theirs = Pipe()
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        # Fixed arguments, and no user's string among them.
-        process = subprocess.Popen(  # nosec B603
-            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
-            stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # libraries log there what an archive sends
-            pass_fds=(theirs.fileno(),),
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        theirs.close()
+        # Libraries log on standard error what an archive sends.
+        process, ours = start_child(__name__, errors=subprocess.DEVNULL)
         try:
             ours.send((self.address, self.aet, self.limits, what, given))
             seconds = _START_SECONDS
@@ -101,11 +87,7 @@ class Conversation:
         except (EOFError, OSError) as error:
             raise self._ended(process.wait()) from error
         finally:
-            process.kill()
-            process.wait()
-            ours.close()
-            if process.stdin is not None:
-                process.stdin.close()
+            end_child(process, ours)
 
     def _too_slow(self, what: str) -> CadError:
         return CadError(
@@ -124,12 +106,9 @@ class Conversation:
 
 def serve() -> None:
     """Do the one thing that is asked for: the main function of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    connection = Connection(int(sys.argv[1]))
-    os.set_inheritable(connection.fileno(), False)
+    connection = as_child()
     address, aet, limits, what, given = connection.recv()
-    _limit_memory(limits.memory_gigabytes)
+    limit_memory(limits.memory_gigabytes)
     with suppress(BrokenPipeError):
         connection.send(_attempt(connection, address, aet, limits, what, given))
     os._exit(0)  # threads of the libraries may still wait for the archive
@@ -156,15 +135,3 @@ def _attempt(
             return (None,)
     except CadError as error:
         return error
-
-
-def _limit_memory(gigabytes: float) -> None:
-    ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
-    if hard != resource.RLIM_INFINITY:
-        ceiling = min(ceiling, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
-
-
-def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the pipe closes; nobody writes
-    os._exit(1)  # the parent is gone, even by kill -9: write nothing more

@@ -21,6 +21,8 @@ from cad.evaluation.crossval import decision_value, fit_keywords, positive_proba
 from cad.evaluation.scorers import soft_log_loss
 
 _Loss = Callable[[np.ndarray, np.ndarray], float]
+# What says that a grid point cannot be fitted or measured in a fold.
+_NO_FIT = (ValueError, ArithmeticError, CadError)
 
 
 def _auc_loss(y: np.ndarray, q: np.ndarray) -> float:
@@ -210,12 +212,12 @@ def _fold_losses(
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
-    except (ValueError, CadError):
+    except _NO_FIT:
         return [float("inf")] * len(points)
     if hasattr(learner, "predict_grid"):  # what the points share is made once
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
-        except (ValueError, CadError):
+        except _NO_FIT:
             return [float("inf")] * len(points)
         known = ~np.isnan(rows).any(axis=1)
         return [
@@ -231,7 +233,7 @@ def _fold_losses(
             if np.isnan(q).all() and search.criterion == "auc":
                 q = decision_value(fitted, X_test)
             out.append(loss(y[test], q))
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError):
+        except _NO_FIT:
             out.append(float("inf"))
     return out
 
@@ -247,7 +249,7 @@ def _reason(
     first = with_params(search.estimator, search.points_[0])
     try:
         first.fit(X, y, **fit_keywords(first, eta, owner))
-    except Exception as error:  # whatever it is, it is the reason
+    except _NO_FIT as error:
         return f"; the first says: {error}"
     return ""
 

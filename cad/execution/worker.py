@@ -10,20 +10,17 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess  # nosec B404
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
+from cad.processes import as_child, end_child, limit_memory, start_child
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -39,7 +36,6 @@ _START_SECONDS = 300.0
 _STARTS = 5
 # Where the system does not tell how long a process has had no processor, this share of all time.
 _UNKNOWN_SHARE = 0.9
-_SERVE = "from cad.execution.worker import serve; serve()"
 
 
 @dataclass(frozen=True)
@@ -89,17 +85,8 @@ class Worker:
 
     def _start(self) -> None:
         self.starts += 1
-        self.connection, theirs = Pipe()
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        # Fixed arguments, and no user's string among them.
-        self.process = subprocess.Popen(  # nosec B603
-            [sys.executable, "-P", "-c", _SERVE, str(theirs.fileno())],
-            stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
-            stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
-            pass_fds=(theirs.fileno(),),
-            env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONPATH": path},
-        )
-        theirs.close()
+        threads = dict.fromkeys(THREAD_VARIABLES, "1")
+        self.process, self.connection = start_child(__name__, threads)
         self.task: Any = None
         self.ready = self.busy = False
         self._expect(max(_START_SECONDS, self.time_limit))
@@ -186,11 +173,7 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        end_child(self.process, self.connection)
 
 
 def busy_seconds(pid: int) -> float | None:
@@ -227,17 +210,10 @@ def _death(code: int, time_limit: float) -> Fault:
 
 def serve() -> None:
     """Do tasks from the pipe until there are no more: the main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    connection = Connection(int(sys.argv[1]))
-    os.set_inheritable(connection.fileno(), False)
+    connection = as_child()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
-    ceiling = int(options.memory_limit * 1e9)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    if hard != resource.RLIM_INFINITY:
-        ceiling = min(ceiling, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+    limit_memory(options.memory_limit)
     connection.send("ready")
     while True:
         try:
@@ -272,11 +248,6 @@ def out_of_memory(limit: float) -> Fault:
         f"asked for more memory than the limit of {limit:g} GB",
         "look at the size of its images, or raise --memory-limit and use --retry-failed",
     )
-
-
-def _end_with_parent() -> None:
-    os.read(0, 1)  # returns when the pipe closes; nobody writes
-    os._exit(1)  # the driver is gone, even by kill -9: write nothing more into its folder
 
 
 def _forget_peak() -> None:

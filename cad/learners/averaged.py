@@ -21,7 +21,7 @@ from scipy.special import expit
 from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learners.base import KernelMachine, LearnerError, check_cost
+from cad.learners.base import KernelMachine, LearnerError, check_cost, cross_entropies
 from cad.learners.kernels import Gram, Kernel
 from cad.learners.probabilistic import margin_scale, probabilistic_problem
 from cad.learners.problem import Array, Solution
@@ -35,7 +35,6 @@ from cad.learners.soft_labels import (
 )
 from cad.learners.solvers import solve_pointwise
 
-_CLIP = 1e-6
 _RESAMPLES = 200
 
 
@@ -229,8 +228,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             target = task.p[test]
             for k, solution, scale in task.solutions(points, train):
                 q = expit(task.values(points[k], solution, train, test) / scale)
-                q = np.clip(q, _CLIP, 1 - _CLIP)
-                losses[k, test] = -target * np.log(q) - (1 - target) * np.log1p(-q)
+                losses[k, test] = cross_entropies(target, q)
         # A fold in which no setting could be fitted says nothing about any of them.
         known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
         losses = losses[:, known] * task.weight[known]

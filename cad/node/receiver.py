@@ -147,6 +147,7 @@ class Receiver:
         if left < 0 and transport is not None:
             self._refuse(event.assoc.requestor.ae_title, "more than `association_gigabytes`", 0)
             transport.socket.shutdown(socket.SHUT_RDWR)
+            transport.socket.close()  # the library closes none that is shut down
 
     def _closed(self, event: evt.Event) -> None:
         self._left.pop(event.assoc, None)

@@ -118,7 +118,8 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
-    return read_frame(folder.probabilities, dtype={"roi_id": str, "zone": str})
+    text = ("participant_id", "study_id", "roi_id", "zone")
+    return read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:

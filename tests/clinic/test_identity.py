@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,13 @@ def liar(tmp_path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     entity.add_supported_context(FIND)
     entity.add_supported_context(GET)
     entity.add_supported_context(MRImageStorage, scu_role=True, scp_role=True)
-    server = entity.start_server(
-        ("127.0.0.1", 0), block=False, evt_handlers=[(evt.EVT_C_FIND, find), (evt.EVT_C_GET, get)]
-    )
+    lies["entity"] = entity
+    handlers = [
+        (evt.EVT_C_FIND, find),
+        (evt.EVT_C_GET, get),
+        (evt.EVT_REJECTED, lambda event: lies.get("rejected", str)()),
+    ]
+    server = entity.start_server(("127.0.0.1", 0), block=False, evt_handlers=handlers)
     yield f"127.0.0.1:{server.socket.getsockname()[1]}", lies
     server.shutdown()
 
@@ -104,7 +109,25 @@ def test_an_archive_that_answers_with_another_patients_study(
         assert word in only_failure(summary).problem
         assert not list((tmp_path / "out").glob("sub-*"))
     lies["change"] = {}
-    assert import_patient(address, "ANY", "P-001", tmp_path / "out", rules).added == ["sub-P001"]
+    summary = import_patient(address, "ANY", "P-001", tmp_path / "out", rules)
+    assert (summary.added, summary.failures) == (["sub-P001"], [])
+
+
+def test_an_archive_without_a_free_association_is_asked_again(
+    liar: tuple[str, dict[str, Any]], tmp_path: Path, rules: Path
+):
+    address, lies = liar
+    lies["entity"].maximum_associations = 1
+    host, port = address.split(":")
+    other = AE()
+    other.add_requested_context(FIND)
+    held = other.associate(host, int(port))
+    refused = threading.Event()
+    lies["rejected"] = refused.set
+    threading.Thread(target=lambda: (refused.wait(60), held.release()), daemon=True).start()
+    summary = import_patient(address, "ANY", "P-001", tmp_path / "out", rules)
+    assert refused.is_set()
+    assert (summary.added, summary.failures) == (["sub-P001"], [])
 
 
 def test_studies_of_another_patient_are_not_even_fetched(tmp_path: Path):

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import bad_dimse
+import bad_dimse_get  # noqa: F401  (each enters its ways in the table)
+import bad_dimse_store  # noqa: F401
 import bad_web
+import bad_web_store  # noqa: F401
 import pytest
 from clinic_cases import write_run
 from import_cases import RULES, write_patient, write_rois

@@ -79,7 +79,7 @@ def test_dcmtk_sends_and_a_folder_is_watched(tmp_path, study):
     subprocess.run(["echoscu", *called[:4], *called[5:]], check=True, timeout=60)
     command = ["storescu", *called[:4], *called[5:], *map(str, files)]
     subprocess.run(command, check=True, timeout=120, env={**os.environ, "TCP_NODELAY": "1"})
-    node.wait(lambda: node.counts()[states.DONE] == 2, 240)
+    node.wait(lambda: node.counts()[states.DONE] == 2)
     for one in (study, other):
         assert results(str(one[0].StudyInstanceUID)) == ["SEG", "SR"]
     senders = {line["sender"] for line in node.lines("study opened")}

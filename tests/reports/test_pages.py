@@ -8,8 +8,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -268,19 +266,10 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
-def _written_alone(run: Path) -> Path:
-    """Write the report in a process of its own, as the command does."""
-    code = "import sys, pathlib, cad.reports as r; print(r.write_report(pathlib.Path(sys.argv[1])))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, run], capture_output=True, text=True, check=True
-    )
-    return Path(done.stdout.strip())
-
-
 def test_a_run_without_measures_has_pages_too(finished_run: Path, tmp_path: Path) -> None:
     for name in ("run.json", "probabilities.csv"):
         shutil.copy(finished_run / name, tmp_path / name)
-    text = References(_written_alone(tmp_path).read_text(encoding="utf-8")).text
+    text = References(write_report(tmp_path).read_text(encoding="utf-8")).text
     assert "sub-P001" in text
     assert list((tmp_path / "figures").glob("*")) == []
 
@@ -317,7 +306,7 @@ def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Pa
     row = pd.read_csv(run / "probabilities.csv").head(1)
     made = evaluate(row.assign(truth=1.0), bootstraps=20)
     (run / "metrics.json").write_text(json.dumps(made))
-    text = References(_written_alone(run).read_text(encoding="utf-8")).text
+    text = References(write_report(run).read_text(encoding="utf-8")).text
     assert "against histology: not enough regions: 1 malignant (patients: 1) and 0 benign" in text
     assert not (run / "figures").exists()
     assert "[" not in text.split("Numbers")[1].split("Record of this run")[0]

@@ -125,6 +125,9 @@ def send(
                 break
     if association.is_established:
         association.release()
+    transport = association.dul.socket
+    if transport is not None and transport.socket is not None:
+        transport.socket.close()  # the library leaves it open where the node has cut it
     return kept
 
 
@@ -155,7 +158,7 @@ class Node:
         command = [sys.executable, "-m", "cad.cli", "serve", "--config", str(self.config), *more]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
-        self.wait(lambda: len(self.lines("started")) > before, 120)
+        self.wait(lambda: len(self.lines("started")) > before)
 
     def lines(self, event: str = "") -> list[dict[str, Any]]:
         """The log's lines, of one event; the last one may be half written."""
@@ -167,7 +170,7 @@ class Node:
                 continue
         return [line for line in found if not event or line["event"] == event]
 
-    def wait(self, what: Callable[[], Any], seconds: float = 120.0) -> None:
+    def wait(self, what: Callable[[], Any], seconds: float = 900.0) -> None:
         end = time.monotonic() + seconds
         while not what():
             assert self.process is not None

@@ -1,0 +1,161 @@
+"""Boundaries at which what was made comes back: bundles, run folders, the memory of a run."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+from boundaries_in import tiny_cohort
+from damage import BYTES, CSV, JSON, LINES, NPZ, PARQUET, Boundary, Damage
+
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
+from cad.execution.resume import measure_studies
+from cad.execution.task import StudyOutcome, StudyTask
+from cad.files import JsonObject
+from cad.model.bundle import FILES, HASHES, load_bundle, verify_bundle
+from cad.model.fold_features import FoldFeatures
+from cad.reading import reading
+from cad.reports import pages, write_report
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_metrics, read_record
+from cad.run_folder.study_file import page_measurements, read_provenance, read_rows
+from cad.run_folder.tables import (
+    KEYS,
+    Failure,
+    read_failures,
+    read_features,
+    read_probabilities,
+)
+from cad.settings import PipelineSettings
+from cad.share import shared
+from cad.stages.extract import Extracted
+from cad.stages.predict import operating_point, score_rows, shared_settings
+from cad.stages.printed import printed_table
+
+
+def bundles(root: Path) -> Boundary:
+    folder = Path(shutil.copytree(shared("models", "phantom-psvm-biparametric"), root / "model"))
+    training = pd.read_parquet(folder / "training.parquet").iloc[:40].reset_index(drop=True)
+    training.to_parquet(folder / "training.parquet", index=False)
+    settings = PipelineSettings(name="fuzz")
+    keys = training[KEYS].iloc[:3] if set(KEYS) <= set(training) else None
+    if keys is None:
+        keys = (
+            training[["participant_id", "roi_id"]]
+            .iloc[:3]
+            .assign(study_id=training["participant_id"])[KEYS]
+        )
+
+    def sign() -> None:
+        hashes = {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in FILES}
+        (folder / HASHES).write_text(json.dumps(hashes))
+
+    sign()
+    X = training[load_bundle(folder).features].iloc[:3]
+
+    def read() -> None:
+        bundle = load_bundle(folder)
+        chosen = shared_settings([bundle])
+        source = FoldFeatures(keys, X, settings, [], np.array([""] * 3), RunFolder(root / "run"))
+        provenance = pd.DataFrame(index=range(3))
+        extracted = Extracted(pd.concat([keys, X], axis=1), provenance, source)
+        operating_point(bundle, chosen.decision)
+        aim = chosen.decision.model_copy(update={"aim_npv": 0.9})
+        operating_point(bundle, aim)
+        score_rows([bundle], extracted)
+        verify_bundle(folder)
+
+    damages = (NPZ, JSON, NPZ, PARQUET, BYTES)
+    files = [(folder / name, how) for name, how in zip(FILES, damages, strict=True)]
+    return Boundary([*files, (folder / "metadata.json", JSON)], read, before=sign, settle=sign)
+
+
+def made_run(root: Path) -> Path:
+    """The run folder of the reports' tests, smaller."""
+    path = Path(__file__).resolve().parents[1] / "reports" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("reports_conftest", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    made.SHAPE = (3, 40, 44)
+    others = [made.Patient(f"sub-P{k:03d}", 5, images=False) for k in range(6, 12)]
+    return made.make_run(root / "run", (made.Patient("sub-P001", 2), *others))
+
+
+def run_folder(root: Path) -> Boundary:
+    run = made_run(root)
+    folder = RunFolder(run)
+    read_probabilities(folder).iloc[:, :4].to_parquet(folder.features)
+    damages: dict[str, Damage] = {".csv": CSV, ".json": JSON, ".npz": NPZ, ".parquet": PARQUET}
+    paths = sorted(p for p in run.rglob("*") if p.is_file() and p.suffix in damages)
+
+    drawn: dict[bytes, object] = {}
+    draw: Any = pages.draw_figures
+
+    def draw_once(metrics: JsonObject, thresholds: object) -> object:
+        """Figures of measures that are as before need not be drawn again."""
+        key = folder.metrics.read_bytes() + folder.record.read_bytes()
+        drawn[key] = drawn.get(key) or draw(metrics, thresholds)
+        return drawn[key]
+
+    def report() -> None:
+        with mock.patch.object(pages, "draw_figures", draw_once):
+            write_report(run)
+
+    def said() -> None:
+        """What a finished run prints again, as a command reads it."""
+        with reading(run, "not a finished run"):
+            printed_table(read_metrics(folder))
+
+    def read() -> None:
+        study = next((run / "studies").glob("*.npz"))
+        for step in (
+            report,
+            lambda: read_failures(folder),
+            lambda: read_probabilities(folder),
+            lambda: read_features(folder),
+            lambda: page_measurements(folder, study.stem),
+            said,
+            lambda: read_record(folder),
+            lambda: read_rows([study]),
+            lambda: read_provenance([study]),
+            lambda: folder.check_kind("run"),
+        ):
+            try:
+                step()
+            except CadError:
+                continue
+
+    return Boundary([(p, damages[p.suffix]) for p in paths], read)
+
+
+def memory(root: Path) -> Boundary:
+    """What a run remembers of the last one."""
+    cohort = tiny_cohort(root)
+    out = root / "run"
+    settings = PipelineSettings(name="fuzz")
+    tasks = [StudyTask(ref, settings, out) for ref in read_cohort(cohort).studies()]
+    path = RunFolder(out).memory
+
+    def run() -> None:
+        measure_studies(_failing, tasks, ExecutionOptions(jobs=0))
+
+    run()
+    return Boundary([(path, LINES)], run)
+
+
+def _failing(task: StudyTask) -> StudyOutcome:
+    failure = Failure(task.ref.participant_id, task.ref.study_id, "", "read", "because")
+    return StudyOutcome(task.ref.study_id, "failed", "because", [failure], 0.1, "key")
