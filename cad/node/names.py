@@ -22,7 +22,7 @@ from cad.reading import MAX_IMAGE, check_file, reading
 
 KEY_FILE = "node.key"
 _HEX = 16
-_UID = re.compile(r"\b[0-9]+(?:\.[0-9]+){3,}\b")
+_UID = re.compile(r"\b(?:[0-9]+(?:\.[0-9]+){4,}|2\.25\.[0-9]+)\b")  # no IP address
 _PATIENT_GROUP = 0x0010
 _OTHERS = (
     "AccessionNumber", "StudyID", "StudyDate", "SeriesDate", "AcquisitionDate", "ContentDate",
