@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from cad.cohort import read_cohort, with_readings
+from cad.cohort.traces import Names
+from cad.cohort.without import labels_of
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
@@ -36,6 +38,7 @@ from cad.stages.probability_map import drop_maps, map_probability
 from cad.stages.suggest import suggest_readings
 from cad.stages.train import train
 from cad.stages.validate import validate
+from cad.stages.withdraw import sweep_run
 
 __all__ = [
     "aggregate_cohort",
@@ -81,7 +84,13 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
 
 
 def train_model(
-    pipeline: str, root: Path, out: Path, options: ExecutionOptions, *, extends: str | None = None
+    pipeline: str,
+    root: Path,
+    out: Path,
+    options: ExecutionOptions,
+    *,
+    extends: str | None = None,
+    without: Sequence[str] = (),
 ) -> Emitted:
     """Validate as :func:`run_pipeline` does, fit on all patients and write a model bundle.
 
@@ -91,11 +100,16 @@ def train_model(
     ----------
     extends : str, optional
         A model whose training table is added to this cohort's; feature settings must match.
+    without : sequence of str
+        Patients who withdrew: the model is what it would be had neither table ever held them, and
+        its card says how many they are.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     validation = out.with_name(out.name + ".validation")
+    for patient in labels_of(without):  # an earlier training may have left them there
+        sweep_run(validation, Names(patient))
     with _alone(validation, options):
-        loaded = load(settings, root, validation, options, "train")
+        loaded = load(settings, root, validation, options, "train", without=without)
         measured = measure(loaded)
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 promised=(3.11 3.12 3.13)
-modules="cad, radiomics, distributed, dicomweb_client, neuroCombat"
+modules="cad, radiomics, distributed, dicomweb_client, neuroCombat, fhir.resources"
 only_resolved=()
 
 # Interpreters are looked for beside the usual places: a version manager's shims may name one

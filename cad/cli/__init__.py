@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from cad.cli.audit import audit_app
+from cad.cli.cohort import cohort_app
 from cad.cli.model import model_app
 from cad.cli.reading import reading
 from cad.cli.shared import (
     Aet,
+    Audit,
     Cohort,
     Jobs,
     Json,
@@ -43,6 +46,8 @@ app = typer.Typer(
     "For research use only.",
 )
 app.add_typer(model_app, name="model")
+app.add_typer(cohort_app, name="cohort")
+app.add_typer(audit_app, name="audit")
 app.command()(reading)
 app.callback()(loudness)
 
@@ -143,6 +148,10 @@ def train(
     extend: Annotated[
         str | None, typer.Option("--extend", help="Model whose training table is added.")
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="A patient who withdrew, left out; repeat it."),
+    ] = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
     no_resume: NoResume = False,
@@ -155,7 +164,8 @@ def train(
     from cad.pipeline import train_model
 
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    finish(train_model(pipeline, cohort, out, options, extends=extend), as_json)
+    summary = train_model(pipeline, cohort, out, options, extends=extend, without=without or ())
+    finish(summary, as_json)
 
 
 @app.command()
@@ -176,6 +186,7 @@ def predict(
         list[str] | None,
         typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
     ] = None,
+    audit: Audit = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
     no_resume: NoResume = False,
@@ -197,6 +208,10 @@ def predict(
         probability_map=probability_map,
         readings=reader_score or (),
     )
+    if audit is not None:
+        from cad.clinic.audited import audit_prediction, caller
+
+        audit_prediction(audit, out, caller())
     finish(summary, as_json)
 
 
@@ -204,6 +219,7 @@ def predict(
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
     dicom: Annotated[bool, typer.Option("--dicom", help="Also write DICOM SR and SEG.")] = False,
+    fhir: Annotated[bool, typer.Option("--fhir", help="Also write FHIR bundles of them.")] = False,
     cohort: Annotated[
         Path | None, typer.Option("--cohort", help="Cohort of the run, for --dicom.")
     ] = None,
@@ -212,6 +228,7 @@ def report(
     ] = None,
     aet: Aet = "ANY-SCP",
     limits: Limits = "default",
+    audit: Audit = None,
 ) -> None:
     """Rebuild the pages of a run; write and send DICOM results."""
     from cad.folders import owned
@@ -221,10 +238,10 @@ def report(
         raise CadError("no such run folder", file=out)
     with owned(out):
         say(f"wrote {write_report(out)}")
-        if dicom or send is not None:
+        if dicom or fhir or send is not None:
             from cad.clinic.delivery import deliver
 
-            delivery = deliver(out, cohort, send, aet, archive_limits(limits))
+            delivery = deliver(out, cohort, send, aet, archive_limits(limits), audit, fhir)
             say("\n".join(delivery.lines))
             if delivery.failures:
                 raise typer.Exit(1)

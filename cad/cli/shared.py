@@ -38,6 +38,9 @@ Aet = Annotated[str, typer.Option("--aet", help="The archive's AE title.")]
 Limits = Annotated[
     str, typer.Option("--limits", help="Archive's limits: a file, or a name in configs/archive.")
 ]
+Audit = Annotated[
+    Path | None, typer.Option("--audit", help="Audit trail to which a line a study is added.")
+]
 
 
 def archive_limits(name: str) -> ArchiveLimits:

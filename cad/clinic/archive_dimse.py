@@ -41,12 +41,20 @@ from cad.clinic.archive import (
     prove_stored,
     understood,
 )
+from cad.clinic.supersede import (
+    ASKED,
+    Earlier,
+    earlier_results,
+    is_report,
+    named_predecessors,
+    supersede,
+)
 from cad.errors import CadError
 
 # Study Root Query/Retrieve Information Model.
 FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
 CALLING = "CAD"
-_FETCHED = [
+FETCHED = [
     MRImageStorage,
     EnhancedMRImageStorage,
     LegacyConvertedEnhancedMRImageStorage,
@@ -54,7 +62,7 @@ _FETCHED = [
     SegmentationStorage,
     RTStructureSetStorage,
 ]
-_STORED = [*_FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
+STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
 _PENDING, _SUCCESS = (0xFF00, 0xFF01), 0x0000
 _WARNINGS = (0xB000, 0xB006, 0xB007)
 _TRANSIENT = 0x02
@@ -143,7 +151,7 @@ class DimseArchive:
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
         )
-        with self._associate([GET], receive=_FETCHED, handler=keep) as association:
+        with self._associate([GET], receive=FETCHED, handler=keep) as association:
             for status, _ in association.send_c_get(query, GET):
                 if refused:  # the archive reports our refusal as its failure
                     continue
@@ -160,7 +168,7 @@ class DimseArchive:
     ) -> Iterator[Step]:
         """Store objects by C-STORE under the archive's own patient of their study."""
         known: dict[str, list[Dataset]] = {}
-        with self._associate([*_STORED, FIND]) as association:
+        with self._associate([*STORED, FIND]) as association:
             for path in paths:
                 dataset = pydicom.dcmread(path)
                 uid = str(dataset.StudyInstanceUID)
@@ -168,8 +176,19 @@ class DimseArchive:
                     query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(IDENTITY, ""))
                     known[uid] = self._ask(association, query)
                 file_under(dataset, known[uid], same_patient)
+                before = self._earlier(association, dataset) if is_report(dataset) else []
+                named = named_predecessors(supersede(dataset, before))
                 yield Step(path)
-                yield Step(path, True, self._send(association, dataset, path))
+                remark = self._send(association, dataset, path)
+                yield Step(path, True, "; ".join(filter(None, (remark, named))))
+
+    def _earlier(self, association: Association, dataset: Dataset) -> list[Earlier]:
+        """Return the results of ours that the archive has of an object's study."""
+        study = str(dataset.StudyInstanceUID)
+        query = _query("SERIES", StudyInstanceUID=study, **dict.fromkeys(ASKED, ""))
+        query.SeriesNumber = None
+        answers = self._ask(association, query)
+        return earlier_results(answers, lambda uid: self._instances(association, study, uid))
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that a C-FIND does not list."""

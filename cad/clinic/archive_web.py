@@ -25,6 +25,14 @@ from cad.clinic.archive import (
     prove_stored,
     understood,
 )
+from cad.clinic.supersede import (
+    ASKED,
+    Earlier,
+    earlier_results,
+    is_report,
+    named_predecessors,
+    supersede,
+)
 from cad.errors import CadError, install
 
 
@@ -156,13 +164,25 @@ class WebArchive:
                     )
                     known[uid] = self._datasets(answers)
                 file_under(dataset, known[uid], same_patient)
+                before = self._earlier(uid) if is_report(dataset) else []
+                named = named_predecessors(supersede(dataset, before))
             yield Step(path)
             try:
                 with self._speaking():
                     self._send(dataset, path)
             except CadError as error:
                 raise error.at(file=path) from None
-            yield Step(path, True)
+            yield Step(path, True, named)
+
+    def _earlier(self, study: str) -> list[Earlier]:
+        """Return the results of ours that the archive has of a study."""
+        answers = self._client.search_for_series(study, fields=list(ASKED))
+
+        def instances(series: str) -> list[str]:
+            found = self._datasets(self._client.search_for_instances(study, series))
+            return [str(one.SOPInstanceUID) for one in found]
+
+        return earlier_results(self._datasets(answers), instances)
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that QIDO-RS does not list."""

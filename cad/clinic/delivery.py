@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cad.clinic.archive import ArchiveLimits, connect
+from cad.clinic.audited import audit_delivery, caller
 from cad.clinic.dicom_out import write_sr_and_seg
+from cad.clinic.fhir_out import write_fhir
 from cad.clinic.patients import patient_proof
 from cad.errors import CadError
 
@@ -25,6 +27,8 @@ def deliver(
     send: str | None,
     aet: str,
     limits: ArchiveLimits | None = None,
+    audit: Path | None = None,
+    fhir: bool = False,
 ) -> Delivery:
     """Write SR and SEG of every study of a run and, where asked, store them in an archive.
 
@@ -40,6 +44,10 @@ def deliver(
         The archive's AE title.
     limits : ArchiveLimits, optional
         What the archive may cost.
+    audit : Path, optional
+        Audit trail that gets a line for every study that was sent, also when that failed.
+    fhir : bool
+        Also write a FHIR bundle beside every report; none is sent.
 
     Raises
     ------
@@ -50,7 +58,18 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     made = write_sr_and_seg(run, cohort, run / "dicom")
     lines = [f"wrote {len(made.files)} DICOM objects to {run / 'dicom'}"]
+    if fhir:
+        bundles = write_fhir(run, [path for path in made.files if path.name.endswith("_SR.dcm")])
+        lines.append(f"wrote {len(bundles)} FHIR bundles to {run / 'fhir'}")
     if send is not None and made.files:
-        remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))
+        try:
+            remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))
+        except CadError:
+            if audit is not None:
+                audit_delivery(audit, run, made.files, caller(), send, "not all stored")
+            raise
         lines += [f"stored them in {send}, which lists them", *remarks]
+        if audit is not None:
+            last = audit_delivery(audit, run, made.files, caller(), send)
+            lines.append(f"audit trail {audit}: last hash {last}")
     return Delivery([*lines, *(f"failed: {failure}" for failure in made.failures)], made.failures)

@@ -30,6 +30,7 @@ from pydicom.uid import generate_uid
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.source import SourceImages, source_images
 from cad.clinic.sr_reader import PROBABILITY, read_report
+from cad.clinic.supersede import SERIES
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.files import JsonObject, plain, write_atomic
@@ -58,7 +59,8 @@ ZONES = {
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
 MANUFACTURER = "cad"
-_SEG_NUMBER, _SR_NUMBER = 9101, 9102
+_SEG_NUMBER, _SEG_DESCRIPTION, _ = SERIES["SEG"]
+_SR_NUMBER, _SR_DESCRIPTION, _ = SERIES["SR"]
 _DIGITS = 6
 _LONG = 64
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
@@ -256,7 +258,7 @@ def _segmentation(
         device_serial_number="0",
         content_label="ROI",
         content_description="Regions of interest",
-        series_description="cad: regions of interest",
+        series_description=_SEG_DESCRIPTION,
         specific_character_set=CHARACTER_SET,
     )
 
@@ -297,7 +299,7 @@ def _report(
         instance_number=1,
         manufacturer=MANUFACTURER,
         is_complete=True,
-        series_description="cad: probability of malignancy",
+        series_description=_SR_DESCRIPTION,
         specific_character_set=CHARACTER_SET,
     )
     _separate(report)

@@ -147,6 +147,7 @@ def card(meta: JsonObject) -> str:
         f"{training['malignant']} malignant, {training['benign']} benign, "
         f"{training['without_histology']} without histology",
         *_told(training["label_kinds"]),
+        *_withdrawn(training.get("withdrawn", 0)),
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
         f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
@@ -188,6 +189,12 @@ def _rivals(found: JsonObject) -> list[str]:
 def _told(counts: dict[str, int] | None) -> list[str]:
     """Return the line on certain and soft labels, of a learner that tells them apart."""
     return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
+
+
+def _withdrawn(count: int) -> list[str]:
+    """Return the line on patients who withdrew."""
+    who = "1 patient has" if count == 1 else f"{count} patients have"
+    return [f"- {who} withdrawn: nothing here was learned from them"] if count else []
 
 
 def _marked(typicality: JsonObject | None) -> str:

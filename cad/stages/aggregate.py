@@ -218,9 +218,9 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
 def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
     _refuse_other_measurements(loaded, bundle)
     table = aggregated.table
-    both = bundle.training[["participant_id", "roi_id"]].merge(
-        table.keys[["participant_id", "roi_id"]]
-    )
+    withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
+    training = bundle.training[~withdrew].reset_index(drop=True)
+    both = training[["participant_id", "roi_id"]].merge(table.keys[["participant_id", "roi_id"]])
     if len(both):
         raise CadError(
             f"the region is in the training table of {bundle.name} already, "
@@ -229,7 +229,7 @@ def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggrega
             roi=both["roi_id"].iloc[0],
             hint="patients of different cohorts need different ids",
         )
-    table = table.with_rows(bundle.training, bundle.features)
+    table = table.with_rows(training, bundle.features)
     relabel = aggregated.relabel
     if relabel is not None:
         relabel = _fold_labels(loaded, aggregated.scores, aggregated.rois, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from cad.cohort import Cohort, StudyRef, read_cohort
+from cad.cohort.without import labels_of
+from cad.cohort.without import without as leave_out
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.features.provenance import CohortFacts, resolve_auto
@@ -42,6 +45,8 @@ class Loaded:
         ``run``, ``train`` or ``predict``.
     basis : str
         What results rest on beside cohort and settings: the models, for ``predict``.
+    withdrawn : tuple of str
+        Patients who are left out, whether the tables hold them or not.
     """
 
     settings: PipelineSettings
@@ -50,6 +55,7 @@ class Loaded:
     options: ExecutionOptions
     kind: Kind
     basis: str = ""
+    withdrawn: tuple[str, ...] = ()
 
     @property
     def failures(self) -> list[Failure]:
@@ -73,6 +79,7 @@ def load(
     options: ExecutionOptions,
     kind: Kind,
     basis: str = "",
+    without: Collection[str] = (),
 ) -> Loaded:
     """Read a cohort's tables and refuse at once what can be known to fail later.
 
@@ -87,10 +94,11 @@ def load(
     folder.check_kind(kind)
     if kind != "predict":
         make_estimator(settings)
-    cohort = read_cohort(root)
+    withdrawn = tuple(labels_of(without))
+    cohort = leave_out(read_cohort(root), withdrawn)
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
     settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
-    return Loaded(settings, cohort, folder, options, kind, basis)
+    return Loaded(settings, cohort, folder, options, kind, basis, withdrawn)
 
 
 class AwaitingRoi(CadError):

@@ -178,6 +178,7 @@ def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -
     models = {
         b.name: {
             "name": b.name,
+            "sha256": b.hash,
             "training": _training(b),
             "cad_version": str(b.metadata.get("cad_version", "")),
             "thresholds": limits[b.name],

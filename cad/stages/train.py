@@ -62,6 +62,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         parents=list(aggregated.parents),
     )
     meta |= _outcome(judged.metrics)
+    if loaded.withdrawn:
+        meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
     meta["carries_training_rows"] = carried
     meta["preparation"] = {**preparation.as_dict(), "text": preparation.as_text()}
     save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)

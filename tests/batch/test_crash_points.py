@@ -26,7 +26,14 @@ IMPORTS = (
     "simulate",
     "experiment",
 )
-RUNS = ("train", "train --extend, over a model", "predict", "suggest", "report --dicom")
+RUNS = (
+    "train",
+    "train --extend, over a model",
+    "predict",
+    "suggest",
+    "cohort remove",
+    "report --dicom",
+)
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import time
 import urllib.request
 from pathlib import Path
@@ -20,6 +22,7 @@ from cad.clinic.archive import connect, fetch_patient
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
 from cad.clinic.pacs_import import import_patient
+from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
 from cad.errors import CadError
 
@@ -192,6 +195,55 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     assert read_cohort(tmp_path / "new").rois["roi_id"].tolist() == ["1"]
     assert len(rest("/studies")) == 1  # type: ignore[arg-type]
     assert len(rest("/patients")) == 1  # type: ignore[arg-type]
+
+
+def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
+    """A changed report supersedes the first by reference; the same one sent again does not."""
+    source = tmp_path / "in"
+    push(write_study(source))
+    out = tmp_path / "out"
+    assert import_patient(address, AET, "MRN-7", out, rules).failures == []
+    (study,) = read_cohort(out).studies()
+    made = []
+    for probability in (0.42, 0.77, 0.91):
+        run = write_run(tmp_path / f"run {probability}", study.participant_id, {"1": probability})
+        made.append(write_sr_and_seg(run, out, tmp_path / f"dicom {probability}").files)
+    segs, srs = ([pydicom.dcmread(pair[i]).SOPInstanceUID for pair in made] for i in (0, 1))
+    remarks = [connect(address, AET).store(made[i]) for i in (0, 1, 1, 2, 0)]
+    name = made[0][1].name
+    assert remarks[0] == remarks[2] == remarks[4] == []
+    assert remarks[1] == [f"{name}: supersedes {srs[0]}"]
+    assert set(remarks[3][0].removeprefix(f"{name}: supersedes ").split(", ")) == set(srs[:2])
+    for number, (sr, seg) in enumerate(zip(srs, segs, strict=True)):
+        stored = pydicom.dcmread(fetched(sr, tmp_path))
+        assert references(stored, "PredecessorDocumentsSequence") == set(srs[:number])
+        assert references(stored, "PertinentOtherEvidenceSequence") == set(segs[:number])
+        assert seg in references(stored, "CurrentRequestedProcedureEvidenceSequence")
+        if shutil.which("dciodvfy"):
+            command = ["dciodvfy", "-new", fetched(sr, tmp_path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert "Error" not in done.stdout + done.stderr
+        assert read_report(fetched(sr, tmp_path)).rois[0].roi_id == "1"
+
+
+def fetched(sop_uid: str, into: Path) -> Path:
+    """The archive's own copy of an object."""
+    query = {"Level": "Instance", "Query": {"SOPInstanceUID": str(sop_uid)}}
+    (name,) = rest("/tools/find", "POST", query)  # type: ignore[misc]
+    path = into / f"{sop_uid}.dcm"
+    with urllib.request.urlopen(f"{REST}/instances/{name}/file", timeout=20) as answer:  # noqa: S310
+        path.write_bytes(answer.read())
+    return path
+
+
+def references(dataset: pydicom.Dataset, keyword: str) -> set[str]:
+    return {
+        instance.ReferencedSOPInstanceUID
+        for study in dataset.get(keyword, [])
+        for series in study.ReferencedSeriesSequence
+        for instance in series.ReferencedSOPSequence
+    }
 
 
 def test_a_study_the_archive_does_not_know_keeps_its_pseudonym(address, tmp_path, rules):

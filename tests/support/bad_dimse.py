@@ -15,7 +15,7 @@ from misbehaving import PATIENT, Behaviour, Truth
 from pydicom.dataset import Dataset
 from pynetdicom import AE, evt
 
-from cad.clinic.archive_dimse import _STORED, FIND, GET
+from cad.clinic.archive_dimse import FIND, GET, STORED
 
 BEHAVIOURS: dict[str, Behaviour] = {}
 _PENDING = 0xFF00
@@ -30,7 +30,7 @@ class Server:
         self.get: Callable[[Any], Iterator[Any]] = self.honest_get
         self.store: Callable[[Any], Any] = self.honest_store
         self.raw: Callable[[socket.socket], None] | None = None
-        self.classes = [*_STORED, FIND, GET]
+        self.classes = [*STORED, FIND, GET]
         self.change: dict[str, Any] = {}
         self.announced: Any = len(truth.study)
 

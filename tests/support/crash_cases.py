@@ -149,6 +149,15 @@ def simulated() -> int:
     return 0
 
 
+def withdrawn() -> int:
+    """A patient leaves a cohort and a run; one who has left before the kill is not there to find.
+
+    Exit code 1 says so, and that the run's tables still name the patient.
+    """
+    words = ("--cohort", "cohort", "--runs", "model.validation")
+    return 0 if cad("cohort", "remove", "sub-0002", *words) == 1 else 2
+
+
 def cases(shared: Path) -> dict[str, Case]:
     """Return every case by its name; ``shared`` is a folder for what several start from."""
     import os
@@ -210,6 +219,7 @@ def cases(shared: Path) -> dict[str, Case]:
         ),
         Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
+        Case("cohort remove", withdrawn, partial(take, "cohort", "model.validation")),
         Case(
             "report --dicom",
             lambda: cad("report", "run", "--dicom", "--cohort", "imported"),

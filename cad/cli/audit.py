@@ -1,0 +1,40 @@
+"""The command that checks an audit trail."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cad.cli.shared import Json, show
+
+audit_app = typer.Typer(no_args_is_help=True, help="Check what was predicted and sent, by whom.")
+
+
+@audit_app.callback()
+def _group() -> None:
+    """Check what was predicted and sent, by whom."""
+
+
+@audit_app.command("verify")
+def audit_verify(
+    file: Annotated[Path, typer.Argument(help="Audit trail that --audit wrote.")],
+    last: Annotated[
+        str, typer.Option("--last", help="A hash kept elsewhere: nothing up to it was cut off.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Find every changed, removed, inserted or moved line; print the last hash to be kept."""
+    from cad.clinic.audit import verify
+
+    found = verify(file, last)
+    lines = [*found.problems, f"{found.lines} lines, last hash {found.last}"]
+    if found.torn and not found.problems:
+        lines.append(
+            f"then {found.torn} bytes of a line that a kill cut short: no part of the trail"
+        )
+    show(asdict(found), as_json, lambda _: "\n".join(lines))
+    if found.problems:
+        raise typer.Exit(1)

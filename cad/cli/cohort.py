@@ -1,0 +1,40 @@
+"""The command that takes a patient out of a cohort."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cad.cli.shared import Cohort, Json, show
+
+cohort_app = typer.Typer(no_args_is_help=True, help="Remove patients from a cohort.")
+
+
+@cohort_app.callback()
+def _group() -> None:
+    """Remove patients from a cohort."""
+
+
+@cohort_app.command("remove")
+def cohort_remove(
+    patient: Annotated[str, typer.Argument(help="Participant: sub-XXX, or the source's id.")],
+    cohort: Cohort,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--runs", help="A run folder to sweep of the patient; repeat it."),
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--models", help="A model that may have learned from them; repeat it."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Remove a patient's rows, images and masks; name what else still holds them (exit code 1)."""
+    from cad.stages.withdraw import withdraw
+
+    done = withdraw(cohort, patient, runs or (), models or ())
+    show(done.as_dict(), as_json, lambda _: done.as_text())
+    if not done.done:
+        raise typer.Exit(1)

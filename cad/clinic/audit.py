@@ -1,0 +1,242 @@
+"""An audit trail: JSON lines, each with the hash of the one before, written to stay.
+
+A line is one JSON object, its keys sorted, without blanks: what happened (``entry``), its number
+(``n``), the hash of the line before (``previous``), when (``time``, UTC) and, last, ``sha256`` of
+all that stands before it. Whoever changes, removes, inserts or moves a line breaks a hash; whoever
+cuts lines off at the end does not: keep the last hash elsewhere, and :func:`verify` asks for it.
+
+A line counts once :func:`append` has returned: it is on the disk then. A process that is killed
+meanwhile leaves the beginning of a line without a line break, which nobody was told is written.
+:func:`verify` says so; the next append takes it away and notes in its own line, under ``torn``, how
+many bytes it were.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cad.errors import CadError
+from cad.files import JsonObject, json_safe, write_atomic
+from cad.reading import check_file, parse_json, read_bytes, reading
+
+START = "0" * 64
+"""Stand-in for the hash of the line before the first."""
+_LONGEST = 2**20
+_LINE = re.compile(rb'(\{"entry":.*),"sha256":"([0-9a-f]{64})"\}')
+_OPENING = b'{"entry":'
+_MAX_FILE = 2**31
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Hold what a trail shows.
+
+    Parameters
+    ----------
+    lines : int
+        Whole lines.
+    last : str
+        Hash of the last one: known elsewhere, it proves that nothing was cut off.
+    torn : int
+        Bytes of a line that a kill cut short; they are no part of the trail.
+    problems : list of str
+        Every line that is not as it was written, or not in its place.
+    """
+
+    lines: int
+    last: str
+    torn: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def append(path: Path, entry: JsonObject) -> str:
+    """Append what happened; on return it is on the disk.
+
+    Parameters
+    ----------
+    path : Path
+        The trail; made where there is none, readable by its owner alone.
+    entry : dict
+        JSON-safe content without identities (:func:`pseudonym`).
+
+    Returns
+    -------
+    str
+        The hash of the new line, the trail's last.
+
+    Raises
+    ------
+    CadError
+        When the trail's end is not as it was written: nothing is added to it.
+    OSError
+        When the line cannot be written; what was there is as before.
+    """
+    with _held(path) as handle:
+        number, previous, whole, torn = _end(handle, path)
+        body = {
+            "entry": json_safe(entry),
+            "n": number + 1,
+            "previous": previous,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            **({"torn": torn} if torn else {}),
+        }
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
+        if len(line) > _LONGEST:
+            raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
+        os.ftruncate(handle, whole)
+        try:
+            if os.write(handle, line) != len(line):
+                raise OSError("No space left on device")
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, whole)
+            raise
+        return digest
+
+
+def verify(path: Path, last: str = "") -> Verified:
+    """Check every line of a trail and its place.
+
+    Parameters
+    ----------
+    path : Path
+        The trail.
+    last : str
+        A hash that is known from elsewhere, of the last line as it was once: it must be there.
+
+    Raises
+    ------
+    CadError
+        For what is no file, or too large.
+    """
+    with reading(path, "not a readable trail"):
+        *lines, tail = read_bytes(path, _MAX_FILE).split(b"\n")
+    problems: list[str] = []
+    place: dict[str, int] = {}
+    number, previous = 0, START
+    for at, line in enumerate(lines, start=1):
+        found = _parsed(line)
+        if found is None:
+            problems.append(f"line {at} was changed: it is not what its hash says")
+            number, previous = number + 1, ""
+            continue
+        digest, n, before = found
+        if problem := _out_of_place(n, before, number, previous, place):
+            problems.append(f"line {at} {problem}")
+        place.setdefault(digest, at)
+        number, previous = n, digest
+    if tail and not _is_torn(tail):
+        problems.append(f"line {len(lines) + 1} was changed: its end is not what was written")
+    if last and last.lower() not in place:
+        problems.append(
+            f"no line has the hash {last}: lines were cut off at the end, or it is another trail's"
+        )
+    return Verified(len(lines), previous, len(tail), problems)
+
+
+def pseudonym(path: Path, identity: str) -> str:
+    """Return what stands for a patient or a study in a trail: a hash with the trail's own key.
+
+    The key lies beside the trail (``FILE.key``), for its owner alone: with it the lines of a
+    patient can be found, without it nobody can tell whose they are.
+    """
+    key = path.with_name(path.name + ".key")
+    with _held(path):
+        if not key.is_file():
+            write_atomic(key, secrets.token_hex(32).encode(), mode=0o600)
+    return hmac.new(read_bytes(key, _LONGEST), identity.encode(), hashlib.sha256).hexdigest()[:32]
+
+
+def _out_of_place(
+    n: int, before: str, number: int, previous: str, place: dict[str, int]
+) -> str | None:
+    """Say why a sound line does not follow the one before it, of this number and hash."""
+    if n > number + 1:
+        gap = f"lines {number + 1} to {n - 1} are" if n > number + 2 else f"line {n - 1} is"
+        return f"is number {n}: {gap} missing before it"
+    if n <= number:
+        return f"is number {n}, after number {number}: it was inserted or moved"
+    if previous and before != previous:
+        follows = f"line {place[before]}" if before in place else "another line"
+        return f"follows {follows}, not the one before it: one of the two was exchanged"
+    return None
+
+
+def _parsed(line: bytes) -> tuple[str, int, str] | None:
+    """Return hash, number and the hash before of a line; None when a byte of it was changed."""
+    match = _LINE.fullmatch(line)
+    if match is None or hashlib.sha256(match[1] + b"}").hexdigest() != match[2].decode():
+        return None
+    try:
+        with reading("", "no line of a trail"):
+            body = parse_json(line)
+            return match[2].decode(), int(body["n"]), str(body["previous"])
+    except CadError:
+        return None
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Tell whether bytes after the last line break are what a kill may leave of a line."""
+    begun = tail.rstrip(b"\0")  # some file systems lengthen a file before they fill it
+    whole = _LINE.match(begun)
+    if whole is not None:  # all but the line break
+        return whole.end() == len(begun) == len(tail) and _parsed(begun) is not None
+    return begun[: len(_OPENING)] == _OPENING[: len(begun)]
+
+
+def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
+    """Return number and hash of the last line, where it ends, and how many torn bytes follow."""
+    size = os.fstat(handle).st_size
+    start = max(0, size - 2 * _LONGEST)
+    content = os.pread(handle, size - start, start)
+    body, _, tail = content.rpartition(b"\n")
+    if tail and not _is_torn(tail):
+        raise _damaged(path)
+    if start == 0 and b"\n" not in content:
+        return 0, START, 0, len(tail)
+    found = _parsed(body.rpartition(b"\n")[2])
+    if found is None:
+        raise _damaged(path)
+    return found[1], found[0], size - len(tail), len(tail)
+
+
+def _damaged(path: Path) -> CadError:
+    return CadError(
+        "the trail's last line is not what was written: nothing is added to it",
+        file=path,
+        hint="`cad audit verify` names what was changed; keep the file, and begin another",
+    )
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[int]:
+    """Open a trail to append, one process at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = not path.exists()
+    if not new:
+        check_file(path, _MAX_FILE)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if new:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the name, too, outlasts a power cut
+            finally:
+                os.close(folder)
+        yield handle
+    finally:
+        os.close(handle)

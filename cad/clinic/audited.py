@@ -1,0 +1,120 @@
+"""What a prediction and a delivery put into an audit trail: no identity, every number traceable."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from cad.clinic.audit import append, pseudonym
+from cad.files import JsonObject
+from cad.imaging.frames import read_dataset
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_record
+from cad.run_folder.tables import read_probabilities
+
+
+def caller() -> str:
+    """Return who runs a command, by number: a name is an identity."""
+    return f"user {os.getuid()}"
+
+
+def audit_prediction(trail: Path, run: Path, who: str) -> str:
+    """Write a line for every study of a run: its models, thresholds and what was predicted.
+
+    Parameters
+    ----------
+    trail : Path
+        The audit trail.
+    run : Path
+        A finished run folder.
+    who : str
+        Who asked: :func:`caller`, or the AE title that sent the study.
+
+    Returns
+    -------
+    str
+        The trail's last hash.
+    """
+    folder = RunFolder(run)
+    record, table, last = read_record(folder), read_probabilities(folder), ""
+    for study, rows in table.groupby("study_id", sort=True):
+        last = append(
+            trail,
+            {
+                "event": "predict",
+                "who": who,
+                "study": pseudonym(trail, str(study)),
+                "models": _models(record, rows),
+                "cad_version": record.get("cad_version"),
+                "regions": len(rows),
+                "returned": {"rows_sha256": _hash(rows.to_csv(index=False).encode())},
+            },
+        )
+    return last
+
+
+def audit_delivery(
+    trail: Path, run: Path, files: Sequence[Path], who: str, to: str, outcome: str = "stored"
+) -> str:
+    """Write a line for every study whose DICOM objects were sent to an archive.
+
+    Parameters
+    ----------
+    trail, run, who
+        As for :func:`audit_prediction`.
+    files : sequence of Path
+        The objects, as they lie in the run folder.
+    to : str
+        The archive's address; what it holds of a user and password is left out.
+    outcome : str
+        ``stored``, or ``not all stored``: some of the objects may be there.
+    """
+    record, table, last = read_record(RunFolder(run)), read_probabilities(RunFolder(run)), ""
+    for study, rows in table.groupby("study_id", sort=True):
+        own = [path for path in files if path.name.startswith(f"{study}_")]
+        if own:
+            last = append(
+                trail,
+                {
+                    "event": "send",
+                    "who": who,
+                    "to": to.rpartition("@")[2],
+                    "outcome": outcome,
+                    "study": pseudonym(trail, str(study)),
+                    "models": _models(record, rows),
+                    "cad_version": record.get("cad_version"),
+                    "returned": [_object(path) for path in own],
+                },
+            )
+    return last
+
+
+def _models(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:
+    """Return the models that scored these rows, by hash, with the thresholds that decided."""
+    models = (record.get("model") or {}).get("models") or {}
+    used = sorted(set(rows["model"].dropna()) & set(models)) if "model" in rows else []
+    return [
+        {
+            "name": name,
+            "sha256": models[name].get("sha256"),
+            "thresholds": models[name].get("thresholds"),
+        }
+        for name in used
+    ] or [{"name": record.get("name"), "thresholds": record.get("decision_thresholds")}]
+
+
+def _object(path: Path) -> JsonObject:
+    dataset = read_dataset(path)
+    return {
+        "sop_class": str(dataset.SOPClassUID),
+        "sop_instance": str(dataset.SOPInstanceUID),
+        "sha256": _hash(path.read_bytes()),
+    }
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

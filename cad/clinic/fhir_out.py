@@ -1,0 +1,249 @@
+"""Results as FHIR: for each study a bundle of a DiagnosticReport, Observations and the model.
+
+The bundle says what the report (SR) says, read back from it: nothing is computed here. It is a
+``collection`` of preliminary resources for a system that does not read DICOM. Its models are those
+of FHIR R4B (4.3.0), the R4 line that ``fhir.resources`` keeps; elements that R4 (4.0.1) has.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cad.clinic.sr_reader import PROBABILITY, Report, RoiReport, read_report
+from cad.errors import CadError, install
+from cad.files import JsonObject, write_atomic
+from cad.imaging.frames import read_dataset
+from cad.reading import MAX_JSON, read_bytes, reading
+from cad.run_folder import RunFolder
+from cad.run_folder.records import read_record
+from cad.run_folder.tables import read_probabilities
+
+LOINC, SCT, UCUM = "http://loinc.org", "http://snomed.info/sct", "http://unitsofmeasure.org"
+DCM = "http://dicom.nema.org/resources/ontology/DCM"
+_HL7 = "http://terminology.hl7.org/CodeSystem"
+# 68604-8 is the code of IHE's example of a radiology report (PaLM RPC), 719178004 that of HL7
+# Lithuania's prostate guide; the others are those of the SR (PS3.16, TID 1411).
+REPORT_CODES = (
+    (LOINC, "68604-8", "Radiology Diagnostic study note"),
+    (SCT, "719178004", "Multiparametric magnetic resonance imaging of prostate"),
+)
+LESION = (SCT, "52988006", "Lesion")
+FINDING = (DCM, "121071", "Finding")
+MEASURED = {
+    PROBABILITY: (DCM, PROBABILITY, "Probability of cancer"),
+    "113041:median": (DCM, "113041", "Apparent Diffusion Coefficient"),
+    "126312:median": (DCM, "126312", "Ktrans"),
+    "118565006": (SCT, "118565006", "Volume"),
+}
+_OWN = "urn:x-cad:codes"
+_NAMESPACE = uuid.UUID("0a6dd0cf-3a5c-5c0b-8d1a-5b8f3c0f9d21")
+
+
+def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
+    """Write ``fhir/<study>.json`` into a run folder for each of its reports, and read it back.
+
+    Parameters
+    ----------
+    run : Path
+        Run folder.
+    reports : sequence of Path
+        ``<study>_SR.dcm`` files of the run.
+
+    Raises
+    ------
+    CadError
+        Without the extra ``fhir``, for what is no report, or a bundle that FHIR's models refuse.
+    """
+    folder = RunFolder(run)
+    record, table, made = read_record(folder), read_probabilities(folder), []
+    for path in reports:
+        study = path.name.removesuffix("_SR.dcm")
+        rows = table[table["study_id"] == study]
+        rows = rows.set_axis(rows["roi_id"].astype(str), axis="index")
+        content = bundle(read_report(path), str(read_dataset(path).SOPInstanceUID), rows, record)
+        target = run / "fhir" / f"{study}.json"
+        write_atomic(target, checked(content, target))
+        if checked(read_fhir(target), target) != target.read_bytes():
+            raise CadError("the bundle does not read back as it was written", file=target)
+        made.append(target)
+    return made
+
+
+def read_fhir(path: Path) -> JsonObject:
+    """Read a bundle as the models of FHIR take it.
+
+    Raises
+    ------
+    CadError
+        For what is no FHIR bundle.
+    """
+    with reading(path, "no FHIR bundle"):
+        found: JsonObject = _models().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
+        return found
+
+
+def checked(content: JsonObject, path: Path) -> bytes:
+    """Return a bundle's JSON once the models of FHIR have accepted it.
+
+    Raises
+    ------
+    CadError
+        With what they refuse.
+    """
+    with reading(path, "FHIR's models refuse the bundle"):
+        text: str = _models().model_validate(content).model_dump_json(indent=1)
+    return text.encode() + b"\n"
+
+
+def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) -> JsonObject:
+    """Return the bundle of one study's report.
+
+    Parameters
+    ----------
+    report : Report
+        What the SR says.
+    sr_uid : str
+        Its SOPInstanceUID.
+    rows : DataFrame
+        The study's rows of ``probabilities.csv``, by ROI id: what the readers said.
+    record : dict
+        Content of ``run.json``.
+    """
+    device = _device(report.rois[0], record)
+    subject = {"identifier": {"value": report.patient_id}}
+    results = [_observation(roi, rows, report, record, device["id"]) for roi in report.rois]
+    summary = {
+        "resourceType": "DiagnosticReport",
+        "id": _id("report", sr_uid),
+        "identifier": [_uid(sr_uid)],
+        "status": "preliminary",
+        "category": [_concept((f"{_HL7}/v2-0074", "RAD", "Radiology"))],
+        "code": _concept(*REPORT_CODES),
+        "subject": subject,
+        "issued": record["created"],
+        "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
+        "result": [{"reference": f"urn:uuid:{one['id']}"} for one in results],
+        "conclusion": "; ".join(report.rois[0].statements[:2]),
+    }
+    return {
+        "resourceType": "Bundle",
+        "type": "collection",
+        "timestamp": record["created"],
+        "entry": [
+            {"fullUrl": f"urn:uuid:{one['id']}", "resource": one}
+            for one in (summary, *results, device)
+        ],
+    }
+
+
+def _observation(
+    roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
+) -> JsonObject:
+    """Return one region: a finding whose components are what the report's group holds."""
+    components: list[JsonObject] = [
+        {"code": _concept(MEASURED[key]), "valueQuantity": _quantity(value, unit)}
+        for key, (value, unit) in roi.values.items()
+        if key in MEASURED
+    ]
+    limits = record.get("decision_thresholds")
+    if limits:
+        low, high = (_quantity(100 * float(limit), "%") for limit in limits)
+        components[0]["referenceRange"] = [
+            {"high": low, "text": "benign below"},
+            {"low": high, "text": "malignant above"},
+        ]
+    for key, value in roi.evaluations.items():
+        components.append({"code": _own(key), "valueCodeableConcept": _decision(value)})
+    return {
+        "resourceType": "Observation",
+        "id": _id("region", roi.tracking_uid, roi.algorithm, str(roi.values)),
+        "identifier": [_uid(roi.tracking_uid), {"value": roi.roi_id}],
+        "status": "preliminary",
+        "category": [_concept((f"{_HL7}/observation-category", "imaging", "Imaging"))],
+        "code": _concept(FINDING),
+        "subject": {"identifier": {"value": report.patient_id}},
+        "issued": record["created"],
+        "valueCodeableConcept": _concept(LESION),
+        "bodySite": _concept((SCT, roi.site, None)),
+        "device": {"reference": f"urn:uuid:{device}"},
+        "note": [{"text": text} for text in roi.statements],
+        "component": [*components, *_readers(rows, roi.roi_id)],
+    }
+
+
+def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
+    """Return the interval in which the readers' own probability lies, where they gave one."""
+    if roi_id not in rows.index or not {"p", "eta"} <= set(rows.columns):
+        return []
+    p, eta = (float(rows.at[roi_id, name]) for name in ("p", "eta"))
+    if not (p >= 0 and eta >= 0):  # NaN: nobody read it
+        return []
+    low, high = max(0.0, p - eta), min(1.0, p + eta)
+    between = {"low": _quantity(100 * low, "%"), "high": _quantity(100 * high, "%")}
+    return [{"code": _own("readers"), "valueRange": between}]
+
+
+def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
+    """Return the model as the device that observed."""
+    models = (record.get("model") or {}).get("models") or {}
+    digest = (models.get(roi.algorithm) or {}).get("sha256")
+    return {
+        "resourceType": "Device",
+        "id": _id("device", roi.algorithm, roi.version, str(digest)),
+        **({"identifier": [{"system": "urn:x-cad:sha256", "value": digest}]} if digest else {}),
+        "status": "active",
+        "manufacturer": "cad",
+        "deviceName": [{"name": roi.algorithm, "type": "model-name"}],
+        "version": [{"value": roi.version}],
+    }
+
+
+def _own(key: str) -> JsonObject:
+    said = {
+        "decision": "Decision by the site's costs of errors",
+        "readers": "Probability of malignancy that the readers stated, with their disagreement",
+    }
+    return _concept((_OWN, key, said.get(key)))
+
+
+def _decision(value: str) -> JsonObject:
+    named = {"30807003": "Benign", "21594007": "Malignant"}
+    if value in named:
+        return _concept((SCT, value, named[value]))
+    return _concept((_OWN, value, "Refer to a radiologist"))
+
+
+def _concept(*codings: tuple[str, str, str | None]) -> JsonObject:
+    found = [
+        {"system": system, "code": code, **({"display": display} if display else {})}
+        for system, code, display in codings
+    ]
+    return {"coding": found}
+
+
+def _quantity(value: float, unit: str) -> JsonObject:
+    return {"value": float(value), "unit": unit, "system": UCUM, "code": unit}
+
+
+def _uid(uid: str) -> JsonObject:
+    return {"system": "urn:dicom:uid", "value": f"urn:oid:{uid}"}
+
+
+def _id(*parts: str) -> str:
+    """Return an id that the same content has every time."""
+    return str(uuid.uuid5(_NAMESPACE, "\n".join(parts)))
+
+
+def _models() -> Any:
+    try:
+        from fhir.resources.R4B.bundle import Bundle
+    except ImportError as error:
+        raise CadError(
+            f"FHIR needs a package that is not installed: {error.name}", hint=install("fhir")
+        ) from error
+    return Bundle

@@ -1,0 +1,127 @@
+"""A later result of a study names the earlier ones that it supersedes, so that none is doubled.
+
+Before a report of ours is stored, the archive is asked for the reports and segmentations of ours
+that the study has already. A report that says something new carries the earlier reports in its
+Predecessor Documents Sequence and the earlier segmentations in its Pertinent Other Evidence
+Sequence (PS3.3 C.17.2); one that the archive has already is stored under its own UID, and changes
+nothing. Ours are recognised by modality and series number, which every archive must answer, and by
+the series description where it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pydicom.dataset import Dataset
+from pydicom.uid import Comprehensive3DSRStorage, SegmentationStorage
+
+SERIES = {
+    "SR": (9102, "cad: probability of malignancy", Comprehensive3DSRStorage),
+    "SEG": (9101, "cad: regions of interest", SegmentationStorage),
+}
+"""Number, description and SOP class of the series that hold results, by modality."""
+ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
+"""What an archive is asked of each series of the study."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Name an object of ours that an archive holds."""
+
+    modality: str
+    series_uid: str
+    sop_uid: str
+
+
+def earlier_results(
+    series: Iterable[Dataset], instances: Callable[[str], Iterable[str]]
+) -> list[Earlier]:
+    """Return the results of ours among a study's series.
+
+    Parameters
+    ----------
+    series : iterable of Dataset
+        What the archive answers to a query for :data:`ASKED`.
+    instances : callable
+        Returns the SOPInstanceUIDs of a series; asked for series of ours only.
+    """
+    return [
+        Earlier(str(one.Modality), str(one.SeriesInstanceUID), uid)
+        for one in series
+        if _is_ours(one)
+        for uid in sorted(instances(str(one.SeriesInstanceUID)))
+    ]
+
+
+def is_report(dataset: Dataset) -> bool:
+    """Tell whether an object is a report of ours: the one that names what came before."""
+    return dataset.get("SOPClassUID") == SERIES["SR"][2] and _is_ours(dataset)
+
+
+def supersede(dataset: Dataset, earlier: Iterable[Earlier]) -> list[str]:
+    """Let a report name the results that it supersedes; only the sent copy changes.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        A report of ours.
+    earlier : iterable of Earlier
+        The study's results in the archive.
+
+    Returns
+    -------
+    list of str
+        SOPInstanceUIDs of the reports that it supersedes; none where the archive has this report.
+    """
+    found = list(earlier)
+    if str(dataset.SOPInstanceUID) in {one.sop_uid for one in found}:
+        return []
+    own = _evidence(dataset)
+    reports = [one for one in found if one.modality == "SR"]
+    others = [one for one in found if one.modality != "SR" and one.sop_uid not in own]
+    study = str(dataset.StudyInstanceUID)
+    if reports:
+        dataset.PredecessorDocumentsSequence = [_reference(study, reports)]
+    if others:
+        dataset.PertinentOtherEvidenceSequence = [_reference(study, others)]
+    return [one.sop_uid for one in reports]
+
+
+def named_predecessors(uids: list[str]) -> str:
+    """Return the remark on a stored report that supersedes others; empty where it does not."""
+    return f"supersedes {', '.join(uids)}" if uids else ""
+
+
+def _is_ours(dataset: Dataset) -> bool:
+    expected = SERIES.get(str(dataset.get("Modality", "")))
+    if expected is None or str(dataset.get("SeriesNumber", "")) != str(expected[0]):
+        return False
+    return str(dataset.get("SeriesDescription") or expected[1]) == expected[1]
+
+
+def _evidence(dataset: Dataset) -> set[str]:
+    return {
+        str(instance.ReferencedSOPInstanceUID)
+        for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
+        for series in study.ReferencedSeriesSequence
+        for instance in series.ReferencedSOPSequence
+    }
+
+
+def _reference(study: str, results: list[Earlier]) -> Dataset:
+    """Return an item of the Hierarchical SOP Instance Reference Macro."""
+    item = Dataset()
+    item.StudyInstanceUID = study
+    item.ReferencedSeriesSequence = []
+    for uid in sorted({one.series_uid for one in results}):
+        series = Dataset()
+        series.SeriesInstanceUID = uid
+        series.ReferencedSOPSequence = []
+        for one in (one for one in results if one.series_uid == uid):
+            instance = Dataset()
+            instance.ReferencedSOPClassUID = SERIES[one.modality][2]
+            instance.ReferencedSOPInstanceUID = one.sop_uid
+            series.ReferencedSOPSequence.append(instance)
+        item.ReferencedSeriesSequence.append(series)
+    return item

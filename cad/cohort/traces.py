@@ -1,0 +1,115 @@
+"""What names a patient, and which files of a folder bear one of these names."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad.errors import CadError
+from cad.folders import is_ours
+from cad.reading import MAX_ARRAYS, read_bytes, read_json, read_parquet, reading
+
+# What is packed is judged by its name: within it no file of ours names another patient.
+_PACKED = (".gz", ".npz", ".npy", ".png", ".zip")
+_NO_IDENTITY = "SOPClassUID"
+_SHORTEST = 5  # a shorter PatientID would be found in any number
+_UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Hold what names one patient: the BIDS label, the source's PatientID and the UIDs.
+
+    Parameters
+    ----------
+    participant : str
+        ``sub-XXX``.
+    source_ids : frozenset of str
+        PatientIDs of the source, where the import kept them.
+    uids : frozenset of str
+        Of studies, series, frames of reference and instances.
+    """
+
+    participant: str
+    source_ids: frozenset[str] = frozenset()
+    uids: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, root: Path, participant: str) -> Names:
+        """Read the names that a patient's sidecars in a cohort hold."""
+        ids, uids = set[str](), set[str]()
+        for path in sorted((root / participant).rglob("*.json")):
+            try:
+                entries = read_json(path)
+            except CadError:  # it goes with the patient, whatever it says
+                continue
+            for key, value in entries.items():
+                texts = {str(one) for one in (value if isinstance(value, list) else [value])}
+                if key.endswith("PatientID"):
+                    ids |= {text for text in texts if len(text) >= _SHORTEST}
+                elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
+                    uids |= texts
+        return cls(participant, frozenset(ids), frozenset(uids))
+
+    def bears(self, name: str) -> bool:
+        """Tell whether a file or folder is the patient's by its name."""
+        label = self.participant
+        return name == label or name.startswith((f"{label}_", f"{label}."))
+
+    def within(self, content: bytes) -> bool:
+        """Tell whether bytes name the patient; a longer label or number is another's."""
+        words = "|".join(re.escape(word) for word in sorted({self.participant, *self.source_ids}))
+        if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
+            return True
+        return any(found.decode() in self.uids for found in _UID.findall(content))
+
+
+def named_places(folder: Path, names: Names) -> list[str]:
+    """Return the files and folders that are the patient's by name, none within another."""
+    found: list[str] = []
+    open_ends = [folder]
+    while open_ends:
+        for path in sorted(open_ends.pop().iterdir()):
+            if names.bears(path.name):
+                found.append(path.relative_to(folder).as_posix())
+            elif path.is_dir() and not path.is_symlink() and not is_ours(path.name):
+                open_ends.append(path)
+    return sorted(found)
+
+
+def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
+    """Return the files of a folder that name the patient, in their names or in their bytes.
+
+    Parameters
+    ----------
+    folder : Path
+        What is looked through.
+    names : Names
+        Whom it is about.
+    below : bool
+        Whether to look into other patients' folders (``sub-*``), too.
+    """
+    found = []
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        others = place.parts[0].startswith("sub-") and not names.bears(place.parts[0])
+        if not path.is_file() or is_ours(place.parts[0]) or (others and not below):
+            continue
+        if any(names.bears(part) for part in place.parts) or names.within(_content(path)):
+            found.append(place.as_posix())
+    return found
+
+
+def _content(path: Path) -> bytes:
+    """Return what can be looked through of a file."""
+    if path.suffix in _PACKED:
+        return b""
+    if path.suffix != ".parquet":
+        return read_bytes(path, MAX_ARRAYS)
+    with reading(path, "not a readable table"):
+        table = read_parquet(path)
+        stream = io.StringIO()
+        table.select_dtypes(exclude="number").to_csv(stream, index=False)
+        return stream.getvalue().encode()

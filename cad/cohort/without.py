@@ -1,0 +1,42 @@
+"""Leave patients out of a cohort that stays as it is on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import replace
+
+import pandas as pd
+
+from cad.cohort.tables import Cohort
+
+
+def labels_of(patients: Collection[str]) -> list[str]:
+    """Return patients as the tables call them, sorted, each once: ``sub-XXX``, also of ``XXX``."""
+    return sorted({f"sub-{patient.removeprefix('sub-')}" for patient in patients})
+
+
+def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
+    """Return the cohort as it would be read had it never held these patients.
+
+    Parameters
+    ----------
+    patients : collection of str
+        Their ids, as :func:`labels_of` returns them; one that is not there changes nothing.
+    """
+    if not patients:
+        return cohort
+
+    def rest(table: pd.DataFrame) -> pd.DataFrame:
+        return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
+
+    digest = hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest()
+    problems = [problem for problem in cohort.problems if problem.patient not in patients]
+    return replace(
+        cohort,
+        participants=rest(cohort.participants),
+        rois=rest(cohort.rois),
+        scores=rest(cohort.scores),
+        problems=problems,
+        digest=digest,
+    )

@@ -1,0 +1,152 @@
+"""Withdraw: a patient leaves a cohort, and what else still holds them is swept or named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cad.clinic.removal import Removed, remove_patient
+from cad.cohort.traces import Names, named_places, traces
+from cad.errors import CadError
+from cad.files import JsonObject, write_atomic
+from cad.folders import commit, owned, stage
+from cad.model.bundle import load_bundle
+from cad.run_folder import RunFolder
+from cad.share import find
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """Hold what became of one patient's traces.
+
+    Parameters
+    ----------
+    removed : Removed
+        What went from the cohort.
+    swept : dict of str to list of str
+        What went from each run: the patient's own files, and caches made with them.
+    holders : dict of str to list of str
+        What still holds the patient: the cohort's other files, runs by file, models.
+    clean : list of str
+        Runs and models that do not hold the patient (any more).
+    """
+
+    removed: Removed
+    swept: dict[str, list[str]] = field(default_factory=dict)
+    holders: dict[str, list[str]] = field(default_factory=dict)
+    clean: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        """Tell whether the cohort held the patient and nothing that was named still does."""
+        found = self.removed.rows or self.removed.places
+        return bool(found) and not self.holders
+
+    def as_dict(self) -> JsonObject:
+        """Return JSON-serialisable content."""
+        return {
+            "participant_id": self.removed.names.participant,
+            "rows": self.removed.rows,
+            "places": self.removed.places,
+            "swept": self.swept,
+            "still_held": self.holders,
+            "free": self.clean,
+        }
+
+    def as_text(self) -> str:
+        """Return lines for a terminal."""
+        patient = self.removed.names.participant
+        lines = [f"removed {n} rows of {name}" for name, n in self.removed.rows.items()]
+        lines += [f"removed {place}" for place in self.removed.places]
+        if not lines:
+            lines = [f"{patient} is not in the cohort: nothing was removed from it"]
+        lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
+        lines += [f"free of {patient}: {name}" for name in self.clean]
+        lines += [f"still holds {patient}: {name} ({', '.join(h)})" for name, h in
+                  self.holders.items()]  # fmt: skip
+        if self.holders:
+            lines.append(
+                "run a run's command again on the cohort, train a model again (or with --without "
+                f"{patient}), or delete what is named"
+            )
+        return "\n".join(lines)
+
+
+def withdraw(
+    root: Path, patient: str, runs: Sequence[Path] = (), models: Sequence[str] = ()
+) -> Withdrawn:
+    """Remove a patient from a cohort, sweep runs of them, and name what still holds them.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder.
+    patient : str
+        As for :func:`cad.clinic.removal.remove_patient`.
+    runs : sequence of Path
+        Run folders, or any folder that may name the patient.
+    models : sequence of str
+        Model folders, or names of released ones.
+
+    Raises
+    ------
+    CadError
+        For what is no cohort, no folder or no model; nothing is removed then.
+    """
+    bundles = {name: load_bundle(find("models", name)) for name in models}
+    absent = next((run for run in runs if not run.is_dir()), None)
+    if absent is not None:
+        raise CadError("no such run folder", file=absent)
+    removed = remove_patient(root, patient)
+    names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
+    holders = {str(root): removed.left} if removed.left else {}
+    for run in runs:
+        if gone := sweep_run(run, names):
+            swept[str(run)] = gone
+        if left := traces(run, names):
+            holders[str(run)] = left
+        else:
+            clean.append(str(run))
+    for name, bundle in bundles.items():
+        rows = int((bundle.training["participant_id"] == names.participant).sum())
+        if rows:
+            holders[name] = [f"trained with {rows} of the patient's regions"]
+        else:
+            clean.append(name)
+    return Withdrawn(removed, swept, holders, clean)
+
+
+def sweep_run(run: Path, names: Names) -> list[str]:
+    """Remove from a run what is the patient's alone, and caches that were made with them.
+
+    Its tables and pages of the whole cohort stay until the run's command makes them anew; the mark
+    that they are current goes. A folder that is no run is left as it is.
+
+    Returns
+    -------
+    list of str
+        What went, relative to the folder.
+    """
+    folder = RunFolder(run)
+    if not (folder.memory.is_file() or folder.record.is_file()):
+        return []
+    with owned(run), stage(run) as scratch:
+        gone = named_places(run, names)
+        lines = {
+            path.relative_to(run).as_posix(): kept
+            for path in (folder.memory, folder.log)
+            if path.is_file() and (kept := _rest(path, names)) != path.read_bytes()
+        }
+        if gone or lines or traces(run, names):
+            caches = (folder.fold_features("any").parent, folder.complete)
+            gone += [path.relative_to(run).as_posix() for path in caches if path.exists()]
+            for number, content in enumerate(lines.values()):
+                write_atomic(scratch / str(number), content)
+            commit(run, {place: scratch / str(n) for n, place in enumerate(lines)}, gone)
+        return sorted([*gone, *(f"lines of {place}" for place in lines)])
+
+
+def _rest(path: Path, names: Names) -> bytes:
+    lines = path.read_bytes().splitlines(keepends=True)
+    return b"".join(line for line in lines if not names.within(line))

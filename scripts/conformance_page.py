@@ -1,0 +1,113 @@
+"""Print docs/conformance.md: the DICOM conformance statement, from what the code uses."""
+
+from __future__ import annotations
+
+from pydicom.uid import UID
+from pynetdicom import AE
+from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
+
+from cad.clinic.archive import IDENTITY, MODALITIES, ArchiveLimits
+from cad.clinic.archive_dimse import CALLING, FETCHED, FIND, GET, STORED
+from cad.clinic.dicom_out import CHARACTER_SET, MANUFACTURER
+from cad.clinic.regions import OWN_MODEL_NAME
+from cad.clinic.supersede import SERIES
+
+HEAD = """# DICOM conformance
+
+Generated from the code: `python scripts/conformance_page.py > docs/conformance.md`. How it is used
+is in [dicom.md](dicom.md). Research use only; not a medical device.
+
+## Implementation
+
+"""
+ROLES = """
+## Roles
+
+The program asks, here; what a node receives is not part of this page. It opens an association for
+a query, for fetching a study and for storing its results, one at a time. C-MOVE is not used: an
+archive has to know C-GET, or DICOMweb.
+
+| service | role | information model or SOP class |
+|---|---|---|
+"""
+RESULTS = """
+## Results that are stored
+
+Every result is filed under the archive's own record of the study: the sent copy takes over
+{identity}.
+Reports are Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking
+Identifier and a Tracking Unique Identifier, the same in SR and SEG and in every later result. A
+report that says something new names the study's earlier reports in its Predecessor Documents
+Sequence and their segmentations in its Pertinent Other Evidence Sequence.
+
+| object | SOP class | modality | series number | series description |
+|---|---|---|---|---|
+"""
+WEB = """
+## DICOMweb
+
+| service | what for |
+|---|---|
+| QIDO-RS | a patient's studies, series, instances; proof of storing; earlier results |
+| WADO-RS | instances of a series |
+| STOW-RS | one object a request; stored when listed as stored, not as failed, and found again |
+
+`application/dicom` in what the archive chooses; redirects are not followed.
+
+## Character sets
+
+"""
+LIMITS = """
+## Limits
+
+Every wait, time, count of answers and amount of bytes is limited, by the archive's settings
+(`configs/archive/*.yaml`):
+
+| key | default | meaning |
+|---|---|---|
+"""
+SECURITY = """
+## Security
+
+Plain DICOM and the archive's own HTTPS; no TLS for DICOM networking, no client certificates, no
+passwords. Put the traffic into a tunnel that has them.
+"""
+
+
+def rows(uids: list[str], service: str, role: str) -> list[str]:
+    """Return a table's rows, one for each SOP class."""
+    return [f"| {service} | {role} | {UID(uid).name} `{uid}` |" for uid in uids]
+
+
+def conformance_page() -> str:
+    """Return ``docs/conformance.md``."""
+    entity = AE(ae_title=CALLING)
+    text = HEAD
+    text += "| | |\n|---|---|\n"
+    text += f"| calling AE title | `{CALLING}` |\n"
+    text += f"| implementation class UID | `{entity.implementation_class_uid}` |\n"
+    text += f"| implementation version name | `{entity.implementation_version_name}` |\n"
+    text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
+    text += f"| manufacturer, model name of results | `{MANUFACTURER}`, `{OWN_MODEL_NAME}` |\n"
+    text += ROLES
+    table = [*rows([FIND], "C-FIND", "SCU"), *rows([GET], "C-GET", "SCU")]
+    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET", "SCP")
+    table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
+    text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
+    text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
+    text += f"\n\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
+    text += RESULTS.format(identity=", ".join(IDENTITY))
+    text += "\n".join(
+        f"| `<study>_{modality}.dcm` | {uid.name} | {modality} | {number} | {description} |"
+        for modality, (number, description, uid) in SERIES.items()
+    )
+    text += "\n" + WEB
+    text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
+    text += "set, by pydicom's\ntable of them.\n" + LIMITS
+    for name, field in ArchiveLimits.model_fields.items():
+        text += f"| `{name}` | {field.default!r} | {field.description} |\n"
+    return text + SECURITY
+
+
+if __name__ == "__main__":
+    print(conformance_page(), end="")

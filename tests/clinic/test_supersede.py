@@ -1,0 +1,67 @@
+"""What a report names as superseded; against a real archive in live_archive.py."""
+
+from __future__ import annotations
+
+from pydicom.dataset import Dataset
+from pydicom.uid import Comprehensive3DSRStorage
+
+from cad.clinic.supersede import Earlier, earlier_results, is_report, supersede
+
+OURS = "cad: probability of malignancy"
+
+
+def series(modality: str, number: object, description: str | None, uid: str) -> Dataset:
+    """A line of an archive's answer."""
+    found = Dataset()
+    found.Modality, found.SeriesNumber, found.SeriesInstanceUID = modality, number, uid
+    if description is not None:
+        found.SeriesDescription = description
+    return found
+
+
+def report(uid: str) -> Dataset:
+    found = series("SR", 9102, OURS, "1.2.9")
+    found.SOPClassUID, found.SOPInstanceUID = Comprehensive3DSRStorage, uid
+    found.StudyInstanceUID = "1.2"
+    return found
+
+
+def named(dataset: Dataset, keyword: str) -> set[str]:
+    return {
+        instance.ReferencedSOPInstanceUID
+        for item in dataset.get(keyword, [])
+        for one in item.ReferencedSeriesSequence
+        for instance in one.ReferencedSOPSequence
+    }
+
+
+def test_only_results_of_ours_are_found():
+    answers = [
+        series("SR", 9102, OURS, "1.2.1"),
+        series("SR", "9102", None, "1.2.2"),  # a description is optional in an answer
+        series("SR", 9102, "a radiologist's", "1.2.3"),
+        series("SR", 1, OURS, "1.2.4"),
+        series("SEG", 9101, "cad: regions of interest", "1.2.5"),
+        series("SEG", 9102, None, "1.2.6"),
+        series("MR", 9102, None, "1.2.7"),
+    ]
+    found = earlier_results(answers, lambda uid: [f"{uid}.1"])
+    assert [one.sop_uid for one in found] == ["1.2.1.1", "1.2.2.1", "1.2.5.1"]
+
+
+def test_a_new_report_names_what_it_supersedes():
+    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("SEG", "1.2.5", "1.2.5.1")]
+    new = report("1.2.9.1")
+    assert is_report(new)
+    assert supersede(new, earlier) == ["1.2.1.1"]
+    assert named(new, "PredecessorDocumentsSequence") == {"1.2.1.1"}
+    assert named(new, "PertinentOtherEvidenceSequence") == {"1.2.5.1"}
+
+
+def test_a_report_that_the_archive_has_stays_as_it_is():
+    old = report("1.2.1.1")
+    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("SR", "1.2.8", "1.2.8.1")]
+    before = old.copy()
+    assert supersede(old, earlier) == []
+    assert old == before
+    assert supersede(report("1.2.9.1"), []) == []

@@ -1,0 +1,127 @@
+"""Without a patient: a model equals one that never saw them, and a run forgets them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from cad.cohort.traces import Names, traces
+from cad.errors import CadError
+from cad.execution.options import ExecutionOptions
+from cad.model.bundle import load_bundle, verify_bundle
+from cad.phantom import simulate
+from cad.pipeline import run_pipeline, train_model
+from cad.stages.withdraw import withdraw
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+GONE, OPTIONS = "sub-0003", ExecutionOptions()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def trained(
+    cohort: Path, model: Path, pipeline: Path, out: Path, *without: str
+) -> dict[str, bytes]:
+    """Train where an earlier model and its validation lie already."""
+    shutil.copytree(model, out)
+    shutil.copytree(f"{model}.validation", f"{out}.validation")
+    train_model(str(pipeline), cohort, out, OPTIONS, without=without)
+    assert verify_bundle(out) == 0
+    return content(out)
+
+
+@pytest.fixture(scope="module")
+def reduced(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cohort that never had the patient, as far as its files tell."""
+    root = tmp_path_factory.mktemp("reduced") / "cohort"
+    shutil.copytree(cohort, root)
+    assert withdraw(root, GONE).done
+    return root
+
+
+def test_a_refitted_model_equals_one_that_never_had_them(
+    cohort: Path, reduced: Path, model: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    from secret_scan import hits
+
+    without = trained(cohort, model, quick_pipeline, tmp_path / "a" / model.name, GONE)
+    fresh = trained(reduced, model, quick_pipeline, tmp_path / "b" / model.name)
+    differ = {name for name in fresh if fresh[name] != without[name]}
+    assert differ == {"metadata.json", "README.md", "hashes.json"}
+    said, plain = (json.loads(files["metadata.json"]) for files in (without, fresh))
+    assert said["training"].pop("withdrawn") == 1
+    assert said == plain
+    line = b"- 1 patient has withdrawn: nothing here was learned from them\n"
+    assert line in without["README.md"]
+    assert without["README.md"].replace(line, b"") == fresh["README.md"]
+    assert without["weights.npz"] != content(model)["weights.npz"]
+    assert hits([tmp_path / "a"], [GONE]) == []  # in the validation run beside it neither
+
+
+@pytest.mark.slow
+def test_the_same_command_on_a_cohort_that_never_had_them_writes_the_same_bytes(
+    cohort: Path, reduced: Path, model: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    one = trained(cohort, model, quick_pipeline, tmp_path / "a" / model.name, GONE)
+    other = trained(reduced, model, quick_pipeline, tmp_path / "b" / model.name, GONE[4:])
+    assert one == other
+
+
+@pytest.mark.slow
+def test_a_model_that_is_extended_loses_the_patient(
+    model: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    new, out = tmp_path / "new", tmp_path / "extended"
+    simulate(new, patients=2, seed=9, light=True)
+    for path in new.glob("*.tsv"):
+        path.write_text(path.read_text().replace("sub-000", "sub-900"))
+    for path in sorted(new.rglob("*sub-000*"), reverse=True):
+        path.rename(path.with_name(path.name.replace("sub-000", "sub-900")))
+    train_model(str(quick_pipeline), new, out, OPTIONS, extends=str(model), without=[GONE])
+    patients = set(load_bundle(out).training["participant_id"])
+    assert patients >= {"sub-9001", "sub-0001"}
+    assert GONE not in patients
+
+
+def test_a_run_and_a_model_are_swept_and_named(
+    cohort: Path, run_folder: Path, model: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    from secret_scan import hits
+
+    root, run = tmp_path / "cohort", tmp_path / "run"
+    shutil.copytree(cohort, root)
+    shutil.copytree(run_folder, run)
+    other = tmp_path / "other"
+    other.mkdir()
+    found = withdraw(root, GONE, [run, other], [str(model), "phantom-psvm"])
+    assert not found.done
+    (swept,) = found.swept.values()
+    assert {f"studies/{GONE}.npz", f"report/{GONE}.html", ".complete"} < set(swept)
+    assert {"lines of resume.jsonl", "lines of log.jsonl"} < set(swept)
+    assert {"features.parquet", "labels.parquet", "probabilities.csv", "run.json"} < set(
+        found.holders[str(run)]
+    )
+    assert "regions" in found.holders[str(model)][0]
+    assert found.clean[0] == str(other)
+    assert f"still holds {GONE}: {run}" in found.as_text()
+
+    run_pipeline(str(quick_pipeline), root, run, OPTIONS)  # as the text advises
+    assert traces(run, Names(GONE)) == []
+    assert hits([run, root], [GONE]) == []
+    assert withdraw(root, GONE, [run]).holders == {}
+
+
+def test_nothing_is_removed_where_an_argument_is_wrong(cohort: Path, tmp_path: Path) -> None:
+    root = tmp_path / "cohort"
+    shutil.copytree(cohort, root)
+    for runs, models in (([tmp_path / "none"], []), ([], [str(tmp_path / "none")])):
+        with pytest.raises(CadError, match="no such"):
+            withdraw(root, GONE, runs, models)
+    assert (root / GONE).is_dir()
