@@ -13,6 +13,7 @@ import typer
 from cad.cli.audit import audit_app
 from cad.cli.cohort import cohort_app
 from cad.cli.model import model_app
+from cad.cli.node import serve
 from cad.cli.reading import reading
 from cad.cli.shared import (
     Aet,
@@ -49,6 +50,7 @@ app.add_typer(model_app, name="model")
 app.add_typer(cohort_app, name="cohort")
 app.add_typer(audit_app, name="audit")
 app.command()(reading)
+app.command()(serve)
 app.callback()(loudness)
 
 
@@ -347,28 +349,6 @@ def import_command(
     show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
-
-
-@app.command("serve")
-def serve_command(
-    config: Annotated[
-        str, typer.Option("--config", help="Node: a file, or a name in configs/node.")
-    ],
-    watch: Annotated[
-        Path | None, typer.Option("--watch", help="Also take what a site exports to this folder.")
-    ] = None,
-    retry_failed: RetryFailed = False,
-) -> None:
-    """Be a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
-    from cad.node.service import serve
-    from cad.node.settings import NodeSettings, WatchSettings
-    from cad.settings import read_settings
-    from cad.share import find
-
-    settings = read_settings(NodeSettings, find("configs/node", config, ".yaml"))
-    if watch is not None:
-        settings = settings.model_copy(update={"watch": WatchSettings(folder=watch)})
-    raise typer.Exit(serve(settings, retry_failed=retry_failed))
 
 
 def _experiments(wanted: bool) -> None:
