@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from pydantic import BaseModel
 
+from cad.node.settings import NodeSettings
 from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 
 
@@ -12,8 +15,10 @@ def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
     rows = []
     for name, field in kind.model_fields.items():
         key = f"{prefix}{field.alias or name}"
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            rows += settings_table(field.annotation, f"{key}.")
+        kinds = (field.annotation, *get_args(field.annotation))  # of an optional section, too
+        part = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if part is not None:
+            rows += settings_table(part, f"{key}.")
             continue
         values = str(field.annotation).replace("typing.", "").replace("|", "or")
         if isinstance(field.annotation, type):
@@ -55,6 +60,14 @@ def settings_page() -> str:
             "",
             head,
             *settings_table(DecisionSettings),
+            "",
+            "## A node (`configs/node/*.yaml`)",
+            "",
+            "For `cad serve --config FILE`; [node.md](node.md). From `cad/node/settings.py`. "
+            "Nothing is watched unless `watch` names a folder.",
+            "",
+            head,
+            *settings_table(NodeSettings),
             "",
         ]
     )

@@ -13,6 +13,7 @@ import typer
 from cad.cli.audit import audit_app
 from cad.cli.cohort import cohort_app
 from cad.cli.model import model_app
+from cad.cli.node import serve
 from cad.cli.reading import reading
 from cad.cli.shared import (
     Aet,
@@ -49,6 +50,7 @@ app.add_typer(model_app, name="model")
 app.add_typer(cohort_app, name="cohort")
 app.add_typer(audit_app, name="audit")
 app.command()(reading)
+app.command()(serve)
 app.callback()(loudness)
 
 

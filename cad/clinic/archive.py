@@ -86,8 +86,8 @@ class Step:
     remark: str = ""
 
 
-class Archive(Protocol):
-    """State what can be done with an archive."""
+class Asked(Protocol):
+    """State what an archive can be asked for."""
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
@@ -96,22 +96,22 @@ class Archive(Protocol):
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
         """Write every instance of a study's series as a file; refuse a part of them."""
         ...
+
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that the archive does not list."""
+        ...
+
+
+class Archive(Asked, Protocol):
+    """State what can be done with an archive."""
 
     def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
         """Store objects, filed under the patient of their study; return the archive's remarks."""
         ...
 
 
-class Protocolled(Protocol):
+class Protocolled(Asked, Protocol):
     """State what each of the two protocols can do; used inside the archive's own process."""
-
-    def find(self, patient_id: str) -> list[FoundSeries]:
-        """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
-        ...
-
-    def fetch(self, series: list[FoundSeries], into: Path) -> None:
-        """Write every instance of a study's series as a file; refuse a part of them."""
-        ...
 
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None

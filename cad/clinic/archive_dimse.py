@@ -190,6 +190,16 @@ class DimseArchive:
         answers = self._ask(association, query)
         return earlier_results(answers, lambda uid: self._instances(association, study, uid))
 
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that a C-FIND does not list."""
+        with self._associate([FIND]) as association:
+            return [path for path in paths if not self._lists(association, path)]
+
+    def _lists(self, association: Association, path: Path) -> bool:
+        found = pydicom.dcmread(path, stop_before_pixels=True)
+        study, series, uid = found.StudyInstanceUID, found.SeriesInstanceUID, found.SOPInstanceUID
+        return str(uid) in self._instances(association, str(study), str(series), str(uid))
+
     def _send(self, association: Association, dataset: Dataset, path: Path) -> str:
         """Send one object and ask for it; return the archive's remark on it."""
         try:

@@ -184,17 +184,25 @@ class WebArchive:
 
         return earlier_results(self._datasets(answers), instances)
 
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that QIDO-RS does not list."""
+        found = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
+        with self._speaking():
+            return [path for path, one in found if one.SOPInstanceUID not in self._listed(one)]
+
     def _send(self, dataset: Dataset, path: Path) -> None:
-        uid, study = str(dataset.SOPInstanceUID), str(dataset.StudyInstanceUID)
+        uid = str(dataset.SOPInstanceUID)
         check_stored(self._client.store_instances([dataset]), uid, self.url, path)
+        prove_stored(lambda: self._listed(dataset), uid, self._name, self.limits.proof_seconds)
 
-        def listed() -> set[str]:
-            answers = self._client.search_for_instances(
-                study, str(dataset.SeriesInstanceUID), search_filters={"SOPInstanceUID": uid}
-            )
-            return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
-
-        prove_stored(listed, uid, self._name, self.limits.proof_seconds)
+    def _listed(self, dataset: Dataset) -> set[str]:
+        """Return the object's UID where the archive lists it."""
+        answers = self._client.search_for_instances(
+            str(dataset.StudyInstanceUID),
+            str(dataset.SeriesInstanceUID),
+            search_filters={"SOPInstanceUID": str(dataset.SOPInstanceUID)},
+        )
+        return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
 
     @property
     def _name(self) -> str:

@@ -61,6 +61,11 @@ class Conversation:
             raise not_all_stored(error, wanted, steps) from error
         return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
 
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that the archive does not list."""
+        missing: list[Path] = self._ask([], "missing", paths)
+        return missing
+
     def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.

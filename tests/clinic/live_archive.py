@@ -188,7 +188,9 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
         for value in IDENTIFYING.values():
             assert value not in content
     before = set(instances())
+    assert connect(address, AET).missing(files) == files
     connect(address, AET).store(files)
+    assert connect(address, AET).missing(files) == []
     connect(address, AET).store(files)  # the same objects: stored once
     new = set(instances()) - before
     assert len(new) == 3

@@ -35,6 +35,7 @@ cat > "$home/orthanc.json" <<JSON
   "Plugins": ["/usr/share/orthanc/plugins/libOrthancDicomWeb.so"],
   "RemoteAccessAllowed": false,
   "AuthenticationEnabled": false,
+  "LuaScripts": [${CAD_ORTHANC_LUA:+"\"$CAD_ORTHANC_LUA\""}],
   "HttpPort": 8042,
   "DicomAet": "ORTHANC",
   "DicomPort": 4242,

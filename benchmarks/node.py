@@ -1,0 +1,175 @@
+"""Many studies through a node that is killed at random: ``python -m benchmarks.node --kills 20``.
+
+Orthanc is the archive. Four associations send simulated studies (T2, ADC, the regions as a SEG, 27
+instances each) while the node computes and returns; at random moments it is killed (SIGKILL) and
+started again. At every kill and at the end, each acknowledged instance must be on the disk; at the
+end each study must have come back once, no object may have been sent twice, and queue, log, metrics
+and page may name nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pydicom
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from live_node import Node, count_arrivals, each_of, renamed, results, sample_study, send  # noqa: E402
+from secret_scan import hits  # noqa: E402
+
+ASSOCIATIONS = 4
+DECLARED = ("incoming", "studies")  # where identities may be
+
+
+class Run:
+    """Hold one run: what was sent and acknowledged, and what was found wrong."""
+
+    def __init__(self, folder: Path, studies: int, jobs: int) -> None:
+        self.folder, self.studies, self.done = folder, studies, 0
+        self.base = sample_study(folder)
+        archive, aet = os.environ["CAD_ARCHIVE"], os.environ["CAD_ARCHIVE_AET"]
+        self.node = Node(folder / "node", archive, aet, studies={"jobs": jobs, "quiet_seconds": 2})
+        self.acknowledged: set[str] = set()
+        self.seconds: list[float] = []
+        self.sent, self.lost = 0, 0
+        self._lock = threading.Lock()
+
+    def send_study(self, number: int) -> None:
+        """Send a study until all of it is acknowledged, whatever becomes of the node."""
+        left = renamed(self.base, number)
+        while left:
+            kept = set(send(self.node.port, left, seconds=self.seconds))
+            with self._lock:
+                self.acknowledged |= kept
+            left = [one for one in left if str(one.SOPInstanceUID) not in kept]
+            if left:
+                time.sleep(0.5)
+        with self._lock:
+            self.sent += 1
+
+    def progress(self) -> int:
+        """Return how many studies have been sent, and have come back."""
+        self.done = max(self.done, len({line["study"] for line in self.node.lines("done")}))
+        return self.sent + self.done
+
+    def kill(self) -> None:
+        """Kill the node, look for what it had acknowledged, and start it again."""
+        with self._lock:
+            promised = set(self.acknowledged)
+        self.node.kill()
+        self.lost += len(promised - on_disk(self.node.home))
+        self.node.start()
+
+
+def on_disk(home: Path) -> set[str]:
+    """Return the instances that are whole on the disk."""
+    return {str(pydicom.dcmread(path).SOPInstanceUID) for path in home.glob("incoming/*/[!.]*.dcm")}
+
+
+def measure(folder: Path, studies: int, kills: int, jobs: int, seed: int) -> dict[str, object]:
+    """Run it and return every number; those under ``wrong`` must be 0."""
+    run, chance = Run(folder, studies, jobs), random.Random(seed)  # noqa: S311
+    run.node.start()
+    start = time.monotonic()
+    work = [lambda number=number: run.send_study(number) for number in range(studies)]
+    sending = threading.Thread(target=each_of, args=(ASSOCIATIONS, work))
+    sending.start()
+    for moment in sorted(chance.uniform(0, 2 * studies - 1) for _ in range(kills)):
+        while run.progress() < moment:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0, 2))
+        run.kill()
+    sending.join()
+    received = time.monotonic() - start
+    run.node.wait(lambda: run.node.counts()["done"] == studies, 300 + 60 * studies)
+    whole = time.monotonic() - start
+    said = [run.node.get(page) for page in ("/", "/metrics", "/health")]
+    code = run.node.stop()
+    return report(run, received, whole, kills, said, code)
+
+
+def report(
+    run: Run, received: float, whole: float, kills: int, said: list[str], code: int
+) -> dict[str, object]:
+    """Hold what happened against what was promised."""
+    names = [renamed(run.base[:1], number)[0] for number in range(run.studies)]
+    back = [results(str(one.StudyInstanceUID)) for one in names]
+    arrived = Path(os.environ["CAD_ARRIVED"]).read_text().split("\n")
+    ours = [line.split(" ")[0] for line in arrived if " cad: " in line]
+    secrets = ["Gravenstein", "Waldemar", "19470503"]
+    for one in names:
+        secrets += [str(one.PatientID), str(one.AccessionNumber), str(one.StudyInstanceUID)]
+    files = [p for p in run.node.home.iterdir() if p.name not in DECLARED]
+    kept = [*said, run.node.log.read_text(), *(p.read_bytes().decode("latin-1") for p in files)]
+    order = list(dict.fromkeys(line["study"] for line in run.node.lines("done")))
+    came = list(dict.fromkeys(line["study"] for line in run.node.lines("study opened")))
+    later = [abs(came.index(key) - order.index(key)) for key in order if key in came]
+    return {
+        "studies": run.studies,
+        "instances": len(run.acknowledged),
+        "kills": kills,
+        "seconds until all were received": round(received, 1),
+        "seconds until all were returned": round(whole, 1),
+        "studies a minute": round(60 * run.studies / whole, 1),
+        "acknowledgement, median ms": round(1e3 * float(np.median(run.seconds)), 1),
+        "acknowledgement, 99 % ms": round(1e3 * float(np.percentile(run.seconds, 99)), 1),
+        "largest change of order": max(later, default=0),
+        "wrong": {
+            "acknowledged and not on the disk, at a kill": run.lost,
+            "acknowledged and not on the disk, at the end": len(
+                run.acknowledged - on_disk(run.node.home)
+            ),
+            "not returned": sum("SR" not in one or "SEG" not in one for one in back),
+            "returned twice": sum(len(one) > 2 for one in back),
+            "objects sent twice": len(ours) - len(set(ours)),
+            "identities outside the declared places": len(hits([], secrets, kept)),
+            "exit code": code,
+        },
+    }
+
+
+def main() -> None:
+    """Run beside an Orthanc of its own and print the numbers."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--studies", type=int, default=200)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument(
+        "--jobs", type=int, default=2, help="studies that the node computes at once"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if "CAD_ARCHIVE" not in os.environ:
+        with tempfile.TemporaryDirectory() as name:
+            arrived, script = count_arrivals(Path(name))
+            own = {"CAD_ARRIVED": str(arrived), "CAD_ORTHANC_LUA": script}
+            command = [
+                ROOT / "tests/support/with_orthanc.sh",
+                sys.executable,
+                "-m",
+                "benchmarks.node",
+            ]
+            done = subprocess.run(
+                [*command, *sys.argv[1:]], env={**os.environ, **own}, cwd=ROOT, check=False
+            )
+        raise SystemExit(done.returncode)
+    with tempfile.TemporaryDirectory() as name:
+        found = measure(Path(name), given.studies, given.kills, given.jobs, given.seed)
+    print(json.dumps(found, indent=1))
+    wrong = found["wrong"]
+    raise SystemExit(any(wrong.values()) if isinstance(wrong, dict) else 1)
+
+
+if __name__ == "__main__":
+    main()

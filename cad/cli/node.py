@@ -1,0 +1,31 @@
+"""``cad serve``: a node, until it is told to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cad.cli.shared import RetryFailed
+
+
+def serve(
+    config: Annotated[
+        str, typer.Option("--config", help="Node: a file, or a name in configs/node.")
+    ],
+    watch: Annotated[
+        Path | None, typer.Option("--watch", help="Also take what a site exports to this folder.")
+    ] = None,
+    retry_failed: RetryFailed = False,
+) -> None:
+    """Be a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
+    from cad.node.service import serve as run
+    from cad.node.settings import NodeSettings, WatchSettings
+    from cad.settings import read_settings
+    from cad.share import find
+
+    settings = read_settings(NodeSettings, find("configs/node", config, ".yaml"))
+    if watch is not None:
+        settings = settings.model_copy(update={"watch": WatchSettings(folder=watch)})
+    raise typer.Exit(run(settings, retry_failed=retry_failed))

@@ -1,0 +1,105 @@
+"""Compute one study: import, check, predict, and the objects for the archive.
+
+:func:`compute` runs in a supervised process (:class:`cad.execution.pool.Caller`), whose limits hold
+for the study as a whole; everything in it is done there and then. What it imports late is heavy,
+and the process that receives has no use for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from cad.clinic.patients import KEY_FILE
+from cad.errors import CadError
+from cad.execution.options import HERE
+from cad.files import write_atomic
+from cad.folders import owned
+from cad.node.names import node_key
+from cad.node.settings import NodeSettings
+from cad.settings import DecisionSettings, read_settings
+from cad.share import find
+
+RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Say what became of a study: objects to return, or none while it has no regions."""
+
+    objects: int
+    seconds: float
+
+
+def ready(settings: NodeSettings) -> None:
+    """Refuse a node whose rules, costs or models cannot be used.
+
+    Raises
+    ------
+    CadError
+        Naming what is wrong.
+    """
+    from cad.clinic.import_rules import ImportRules
+    from cad.model.bundle import load_bundle
+
+    read_settings(ImportRules, find(RULES, settings.rules, ".yaml"))
+    if settings.decision is not None:
+        read_settings(DecisionSettings, find("configs/decision", settings.decision, ".yaml"))
+    for model in settings.models:
+        load_bundle(find("models", model))
+
+
+def compute(settings: NodeSettings, incoming: Path, work: Path) -> Computed:
+    """Make the results of a study that has arrived.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Rules, models and costs.
+    incoming : Path
+        Its files as they came.
+    work : Path
+        Its own folder: ``cohort``, ``run`` and ``run/dicom``; kept from one arrival to the next.
+
+    Raises
+    ------
+    CadError
+        For the first thing that keeps the study from its result.
+    """
+    from cad.clinic.delivery import deliver
+    from cad.pipeline import check, predict_cohort
+    from cad.stages.imports import import_cohort
+
+    logging.disable()  # what libraries say quotes headers
+    warnings.simplefilter("ignore")
+    start = time.perf_counter()
+    cohort, run = work / COHORT, work / RUN
+    if not (cohort / KEY_FILE).is_file():  # one pseudonym for a patient in all studies of the node
+        write_atomic(cohort / KEY_FILE, node_key(settings.home), mode=0o600)
+    rules = find(RULES, settings.rules, ".yaml")
+    imported = import_cohort(str(incoming), cohort, rules, HERE)
+    _first(imported.failures)
+    if imported.awaiting:
+        return Computed(0, time.perf_counter() - start)
+    _first(check(cohort, HERE)[0])
+    found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
+    _first([CadError(f.reason, hint=f.hint, roi=f.roi_id) for f in found.failures])
+    shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
+    with owned(run):
+        delivery = deliver(run, cohort, None, "")
+    _first(delivery.failures)
+    return Computed(len(objects(work)), time.perf_counter() - start)
+
+
+def objects(work: Path) -> list[Path]:
+    """Return the objects that a study's result consists of."""
+    return sorted((work / RUN / OBJECTS).glob("*.dcm"))
+
+
+def _first(problems: list[CadError]) -> None:
+    if problems:
+        raise problems[0]

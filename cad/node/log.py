@@ -1,0 +1,19 @@
+"""Log what a node does: one JSON line an event on standard output, without identities."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from datetime import UTC, datetime
+
+_lock = threading.Lock()
+
+
+def tell(event: str, **facts: object) -> None:
+    """Write one line; ``facts`` hold keys, numbers and messages that name nobody."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = json.dumps({"time": now, "event": event, **facts})
+    with _lock:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

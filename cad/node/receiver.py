@@ -1,0 +1,153 @@
+"""Receive by DICOM networking: C-ECHO and C-STORE, from those that are allowed to send.
+
+An instance is acknowledged when :meth:`cad.node.inbox.Inbox.keep` has returned. The receiver
+computes nothing and waits for no computing: that happens in other processes.
+"""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import threading
+import time
+from typing import Any
+
+from pydicom.uid import (
+    EnhancedMRImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    MRImageStorage,
+    ParametricMapStorage,
+    RTStructureSetStorage,
+    SegmentationStorage,
+)
+from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
+
+from cad.errors import CadError
+from cad.node.inbox import Inbox
+from cad.node.log import tell
+from cad.reading import reading
+
+TAKEN = (
+    MRImageStorage,
+    EnhancedMRImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    ParametricMapStorage,
+    SegmentationStorage,
+    RTStructureSetStorage,
+)
+_VERIFICATION = "1.2.840.10008.1.1"
+_SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
+_PDU_BYTES = 2**18  # a slice in few pieces
+_LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
+
+
+class Receiver:
+    """Receive until :meth:`stop`."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.settings, self.inbox = inbox.settings.receiver, inbox
+        self.refused = 0
+        self._busy, self._stopping = 0, False
+        self._change = threading.Condition()
+        self._left: dict[Any, float] = {}
+        entity = AE(ae_title=self.settings.aet)
+        entity.require_called_aet = True
+        entity.require_calling_aet = list(self.settings.callers)
+        entity.maximum_associations = self.settings.associations
+        entity.maximum_pdu_size = _PDU_BYTES
+        entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
+        entity.acse_timeout = self.settings.idle_seconds
+        entity.add_supported_context(_VERIFICATION)
+        for kind in TAKEN:
+            entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
+        server: Any = entity.start_server(
+            (self.settings.host, self.settings.port),
+            block=False,
+            ssl_context=None,  # TLS goes here
+            evt_handlers=[
+                (evt.EVT_CONN_OPEN, self._opened),
+                (evt.EVT_DATA_RECV, self._came),
+                (evt.EVT_CONN_CLOSE, self._closed),
+                (evt.EVT_REJECTED, self._rejected),
+                (evt.EVT_C_ECHO, lambda event: _SUCCESS),
+                (evt.EVT_C_STORE, self._store),
+            ],
+        )
+        self._entity = entity
+        self.address: tuple[str, int] = server.server_address[:2]
+
+    def stop(self) -> None:
+        """Let what is being stored be acknowledged, refuse what follows, and end."""
+        with self._change:
+            self._stopping = True
+            self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
+        time.sleep(_LAST_ANSWER)
+        self._entity.shutdown()
+
+    def _store(self, event: evt.Event) -> int:
+        with self._change:
+            if self._stopping:
+                return _OUT_OF_RESOURCES
+            self._busy += 1
+        try:
+            return self._keep(event)
+        finally:
+            with self._change:
+                self._busy -= 1
+                self._change.notify_all()
+
+    def _keep(self, event: evt.Event) -> int:
+        sender = event.assoc.requestor.ae_title
+        if self._left.get(event.assoc, -1.0) < 0:  # cut: nobody can be told that it is safe
+            return _OUT_OF_RESOURCES
+        try:
+            with reading(f"what {sender} sends", "not readable as DICOM"):
+                header, content = event.dataset, event.encoded_dataset()
+                request: Any = event.request
+                if str(header.get("SOPInstanceUID", "")) != str(request.AffectedSOPInstanceUID):
+                    raise CadError("an instance that is not the one announced")
+        except CadError:
+            return self._refuse(sender, "not readable as DICOM", _CANNOT_UNDERSTAND)
+        try:
+            self.inbox.keep(content, header, sender)
+        except CadError as error:
+            return self._refuse(sender, error.problem, _DUPLICATE)
+        except (
+            OSError,
+            sqlite3.Error,
+        ) as error:  # a full disk must not look like a stored instance
+            return self._refuse(sender, f"not stored: {error}", _OUT_OF_RESOURCES)
+        return _SUCCESS
+
+    def _refuse(self, sender: str, reason: str, status: int) -> int:
+        self.refused += 1
+        tell("instance refused", sender=sender, reason=reason, status=f"{status:#06x}")
+        return status
+
+    def _rejected(self, event: evt.Event) -> None:
+        self.refused += 1
+        asked: Any = event.assoc.requestor
+        tell("association refused", sender=asked.ae_title, address=asked.address,
+             called=asked.primitive.called_ae_title)  # fmt: skip
+
+    def _opened(self, event: evt.Event) -> None:
+        """Count what comes over the connection from now on."""
+        transport = event.assoc.dul.socket
+        if transport is not None and transport.socket is not None:
+            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
+            transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._left[event.assoc] = self.settings.association_gigabytes * 1e9
+
+    def _came(self, event: evt.Event) -> None:
+        """Count the bytes of one message, and cut a connection that brings too much."""
+        data: Any = event.data
+        left = self._left.get(event.assoc, 0.0) - len(data)
+        self._left[event.assoc] = left
+        transport: Any = event.assoc.dul.socket
+        if left < 0 and transport is not None:
+            self._refuse(event.assoc.requestor.ae_title, "more than `association_gigabytes`", 0)
+            transport.socket.shutdown(socket.SHUT_RDWR)
+            transport.socket.close()  # the library closes none that is shut down
+
+    def _closed(self, event: evt.Event) -> None:
+        self._left.pop(event.assoc, None)

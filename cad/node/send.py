@@ -1,0 +1,54 @@
+"""Return a study's result to the archive: once, and only proof counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cad.clinic.archive import connect
+from cad.clinic.patients import patient_proof
+from cad.node.compute import COHORT, objects
+from cad.node.names import header
+from cad.node.settings import ArchiveSettings
+
+
+def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
+    """Store a study's objects; return how many were sent.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        Where to.
+    work : Path
+        The study's folder.
+    ask_first : bool
+        Leave out what the archive lists: some may have been sent before. Equal results have equal
+        UIDs (:mod:`cad.clinic.dicom_out`).
+
+    Raises
+    ------
+    CadError
+        When not every object was proved to be stored.
+    """
+    archive = connect(settings.address, settings.aet, settings.limits)
+    wanted = objects(work)
+    if ask_first:
+        wanted = archive.missing(wanted)
+    if wanted:
+        archive.store(wanted, patient_proof(work / COHORT))
+    return len(wanted)
+
+
+def images_in_archive(settings: ArchiveSettings, incoming: Path) -> int:
+    """Return how many MR images of a study the archive has.
+
+    Raises
+    ------
+    CadError
+        When it cannot be asked.
+    """
+    known = header(min(incoming.glob("*.dcm")))
+    patient, uid = str(known.get("PatientID", "")), str(known.StudyInstanceUID)
+    if not patient.strip():  # the import will say so
+        return 0
+    series = connect(settings.address, settings.aet, settings.limits).find(patient)
+    return sum(s.instances for s in series if s.study_uid == uid and s.modality == "MR")

@@ -1,0 +1,218 @@
+"""Run a node: threads that each move studies one step on, until a signal ends them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from cad import __version__
+from cad.errors import CadError, refused
+from cad.execution.options import ExecutionOptions
+from cad.execution.pool import Caller
+from cad.folders.lock import locked
+from cad.node import queue as states
+from cad.node.compute import Computed, compute, objects, ready
+from cad.node.inbox import Inbox
+from cad.node.log import tell
+from cad.node.names import nameless
+from cad.node.queue import Entry, Queue
+from cad.node.receiver import Receiver
+from cad.node.send import images_in_archive, send_back
+from cad.node.settings import NodeSettings
+from cad.node.status import StatusPage
+from cad.node.watch import Watcher
+
+QUEUE = "queue.sqlite"
+_PAUSE = 0.5  # seconds between looks at the queue
+_SWEEP_SECONDS = 3600.0
+_HOUR, _DAY = 3600.0, 86400.0
+
+
+def serve(settings: NodeSettings, *, retry_failed: bool = False) -> int:
+    """Receive, compute and return studies until SIGTERM or SIGINT; return the exit code.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Everything that the node is told.
+    retry_failed : bool
+        Compute failed studies again.
+
+    Raises
+    ------
+    CadError
+        For unusable settings, and when another node uses the same home.
+    """
+    logging.disable()  # what libraries say quotes headers
+    warnings.simplefilter("ignore")
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = settings.studies
+    limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)
+    with locked(settings.home):
+        computers = [Caller(limits) for _ in range(part.jobs)]
+        computers[0](ready, settings)
+        return Node(settings, retry_failed=retry_failed).run(computers)
+
+
+class Node:
+    """Hold the parts of a running node."""
+
+    def __init__(self, settings: NodeSettings, *, retry_failed: bool) -> None:
+        self.settings = settings
+        self.queue = Queue(settings.home / QUEUE)
+        again = self.queue.recover(retry_failed=retry_failed)
+        self.inbox = Inbox(settings, self.queue)
+        watch = settings.watch
+        self.watcher = Watcher(watch, self.inbox) if watch else None
+        self.receiver = Receiver(self.inbox)
+        self.page = StatusPage(settings, self.queue, self.receiver)
+        self.stop, self.code, self._swept = threading.Event(), 0, 0.0
+        host, port = self.receiver.address
+        tell("started", version=__version__, host=host, port=port, page=self.page.port, again=again)
+
+    def run(self, computers: list[Caller]) -> int:
+        """Start every thread, wait for a signal, and end in order."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: self.stop.set())
+        steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
+        if self.watcher is not None:
+            steps.append(self.watcher.look)
+        for step in steps:
+            self._thread(step)
+        for call in computers:
+            self._thread(self._computing(call))
+        self.stop.wait()
+        self.receiver.stop()
+        self.page.stop()
+        tell("stopped", code=self.code)
+        return self.code
+
+    def _thread(self, step: Callable[[], bool]) -> None:
+        """Do a step again and again, with pauses; a fault of ours ends the node."""
+
+        def repeat() -> None:
+            try:
+                while not self.stop.is_set():
+                    if not step():
+                        self.stop.wait(_PAUSE)
+            except BaseException as error:  # a thread that is gone must not look like a node
+                if not self.stop.is_set():
+                    frame = traceback.extract_tb(error.__traceback__)[-1]  # words may name somebody
+                    tell("fault", kind=type(error).__name__, file=frame.filename, line=frame.lineno)
+                    self.code = 1
+                    self.stop.set()
+
+        threading.Thread(target=repeat, daemon=True).start()
+
+    def complete_one(self) -> bool:
+        """Move a study to the queue when nothing more of it has come for a while."""
+        entry = self.queue.claim(states.RECEIVING, states.RECEIVING, time.time())
+        if entry is None:
+            return False
+        now, studies = time.time(), self.settings.studies
+        if studies.count:
+            try:
+                there = images_in_archive(self.settings.archive, self.inbox.incoming(entry.key))
+            except (CadError, OSError) as error:
+                problem = error if isinstance(error, CadError) else refused(error)
+                self._later(entry, studies.quiet_seconds, problem)
+                return True
+            here = self.queue.count_of(entry.key, "MR")
+            if here < there:
+                short = CadError(
+                    f"the archive has {there} images of the study, {here} have come",
+                    hint="send the study again",
+                )
+                if now - entry.changed > studies.wait_hours * _HOUR:
+                    self._failed(entry, short)
+                else:
+                    self._later(entry, studies.quiet_seconds, short)
+                return True
+        if self.queue.settle(entry, states.QUEUED, now):
+            tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
+        return True
+
+    def _computing(self, call: Caller) -> Callable[[], bool]:
+        """Return a step that computes one study, always in the same supervised process."""
+
+        def compute_one() -> bool:
+            entry = self.queue.claim(states.QUEUED, states.COMPUTING, time.time())
+            if entry is None:
+                return False
+            places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
+            try:
+                self._computed(entry, call(compute, self.settings, *places))
+            except CadError as error:
+                self._failed(entry, error)
+            except OSError as error:  # a full disk, say: the study is not at fault
+                self._later(entry, self._patience(entry), refused(error), states.QUEUED)
+            return True
+
+        return compute_one
+
+    def _computed(self, entry: Entry, found: Computed) -> None:
+        state = states.SENDING if found.objects else states.AWAITING
+        seconds = round(found.seconds, 2)
+        if self.queue.settle(entry, state, time.time(), computed=seconds):
+            tell("computed", study=entry.key, seconds=seconds, state=state)
+
+    def send_one(self) -> bool:
+        """Return one result to the archive; try again later when it cannot take it."""
+        entry = self.queue.claim(states.SENDING, states.SENDING, time.time())
+        if entry is None:
+            return False
+        if not objects(self.inbox.work(entry.key)):  # HOME came back from a backup in part
+            return self.queue.settle(entry, states.QUEUED, time.time())
+        try:
+            sent = send_back(
+                self.settings.archive, self.inbox.work(entry.key), ask_first=entry.sendings > 1
+            )
+        except (CadError, OSError) as error:
+            problem = error if isinstance(error, CadError) else refused(error)
+            self._later(entry, self._patience(entry), problem)
+            return True
+        now, returned = time.time(), entry.returned + sent
+        if self.queue.settle(entry, states.DONE, now, returned=returned):
+            tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
+        return True
+
+    def _patience(self, entry: Entry) -> float:
+        """Return the seconds until the next try: twice as many each time, up to a limit."""
+        part = self.settings.archive
+        wait: float = min(part.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), part.retry_most)
+        return wait
+
+    def _failed(self, entry: Entry, error: CadError) -> None:
+        if self.stop.is_set():  # the process was ended under it: the next start computes it
+            return
+        said = self._said(entry, error)
+        if self.queue.settle(entry, states.FAILED, time.time(), **said):
+            tell("failed", study=entry.key, **said)
+
+    def _later(self, entry: Entry, wait: float, error: CadError, state: str = "") -> None:
+        said = self._said(entry, error)
+        due = time.time() + wait
+        if self.queue.settle(
+            entry, state or entry.state, time.time(), due=due, attempts=entry.attempts, **said
+        ):
+            tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts, **said)
+
+    def _said(self, entry: Entry, error: CadError) -> dict[str, Any]:
+        """Return reason and hint of an error as they may be kept, shown and logged."""
+        folder = self.inbox.incoming(entry.key)
+        return {"reason": nameless(error.problem, folder), "hint": nameless(error.hint, folder)}
+
+    def sweep(self) -> bool:
+        """Remove, now and then, what was settled long ago."""
+        if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
+            self._swept = time.monotonic()
+            for study in self.queue.outdated(time.time() - self.settings.studies.keep_days * _DAY):
+                self.inbox.sweep(study)
+                tell("swept", study=study)
+        return False

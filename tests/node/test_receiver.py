@@ -1,0 +1,171 @@
+"""The receiver on loopback, spoken to by a real peer: who may send, how much, and what is said."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from email.message import Message
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_files import edit, write_series
+from live_node import make_settings, send
+from pynetdicom import AE
+
+from cad.node import queue as states
+from cad.node.inbox import Inbox
+from cad.node.queue import Queue
+from cad.node.receiver import Receiver
+from cad.node.status import StatusPage
+
+Start = Callable[..., Receiver]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start receivers with changed settings; they end with the test."""
+    made: list[Receiver] = []
+
+    def begin(**receiver: object) -> Receiver:
+        settings = make_settings(tmp_path / "home", receiver=receiver)
+        queue = Queue(settings.home / "queue.sqlite")
+        made.append(Receiver(Inbox(settings, queue)))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.stop()
+        one.inbox.queue.close()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[pydicom.Dataset]:
+    paths = write_series(tmp_path / "in", np.ones((5, 64, 64), np.uint16))
+    return [pydicom.dcmread(path) for path in paths]
+
+
+def get(address: str, method: str = "GET") -> tuple[str, Message]:
+    request = urllib.request.Request(address, method=method)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
+        return answer.read().decode(), answer.headers
+
+
+def kept(receiver: Receiver) -> list[Path]:
+    return sorted(receiver.inbox.home.glob("incoming/*/*"))
+
+
+def test_echo_and_store(start, images):
+    receiver = start()
+    port = receiver.address[1]
+    assert len(send(port, images)) == 5
+    assert len(kept(receiver)) == 5
+    assert len(send(port, images)) == 5  # acknowledged again, kept once
+    (entry,) = receiver.inbox.queue.latest(states.STATES)
+    assert (entry.state, entry.sender, entry.generation) == (states.RECEIVING, "SCANNER", 5)
+    entity = AE(ae_title="SCANNER")
+    entity.add_requested_context("1.2.840.10008.1.1")
+    association = entity.associate("127.0.0.1", port, ae_title="CAD")
+    assert association.send_c_echo().Status == 0
+    association.release()
+
+
+@pytest.mark.parametrize(("caller", "called"), [("STRANGER", "CAD"), ("SCANNER", "ANY-SCP")])
+def test_strangers_are_refused_logged_and_leave_no_byte(start, images, capsys, caller, called):
+    receiver = start()
+    before = sorted(receiver.inbox.home.rglob("*"))
+    assert send(receiver.address[1], images, caller=caller, aet=called) == []
+    assert sorted(receiver.inbox.home.rglob("*")) == before
+    assert receiver.inbox.queue.latest(states.STATES) == []
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    refused = [line for line in lines if line["event"] == "association refused"]
+    assert [(line["sender"], line["called"]) for line in refused] == [(caller, called)]
+
+
+def test_an_association_that_brings_too_much_is_cut(start, images):
+    """What was acknowledged before stays; the instance that went beyond is not kept."""
+    receiver = start(association_gigabytes=25e-6)
+    acknowledged = send(receiver.address[1], images)  # 9 kB each
+    assert 0 < len(acknowledged) < 5
+    assert len(kept(receiver)) == len(acknowledged)
+    assert receiver.refused == 1
+
+
+def test_damaged_instances_are_refused_and_cost_no_other(start, images):
+    receiver = start()
+    images[1].StudyInstanceUID = ""
+    assert len(send(receiver.address[1], images)) == 4
+    assert len(kept(receiver)) == 4
+
+
+def test_more_associations_than_allowed_are_refused(start):
+    receiver = start(associations=1)
+    entity = AE(ae_title="SCANNER")
+    entity.add_requested_context("1.2.840.10008.1.1")
+    first = entity.associate("127.0.0.1", receiver.address[1], ae_title="CAD")
+    second = entity.associate("127.0.0.1", receiver.address[1], ae_title="CAD")
+    assert first.is_established
+    assert second.is_rejected
+    first.release()
+
+
+def test_stopping_ends_with_the_acknowledgement_of_what_is_being_stored(start, images, monkeypatch):
+    receiver = start()
+    begun, keep = threading.Event(), receiver.inbox.keep
+
+    def slow(*arguments: object) -> int:
+        begun.set()
+        time.sleep(0.5)
+        return keep(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(receiver.inbox, "keep", slow)
+    acknowledged: list[str] = []
+    thread = threading.Thread(target=lambda: acknowledged.extend(send(receiver.address[1], images)))
+    thread.start()
+    assert begun.wait(20)
+    receiver.stop()
+    thread.join()
+    assert len(acknowledged) == len(kept(receiver)) == 1
+
+
+def test_the_page_shows_every_study_by_its_key_and_changes_nothing(start, images, tmp_path):
+    receiver = start()
+    send(receiver.address[1], images)
+    queue, settings = receiver.inbox.queue, receiver.inbox.settings
+    entry = queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
+    queue.settle(entry, states.FAILED, time.time(), reason="<b>no T2</b>", hint="see docs")
+    page = StatusPage(settings, queue, receiver)
+    root = f"http://127.0.0.1:{page.port}"
+    try:
+        text, headers = get(f"{root}/")
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert entry.key in text
+        assert "&lt;b&gt;no T2&lt;/b&gt; (see docs)" in text
+        metrics, _ = get(f"{root}/metrics")
+        assert 'cad_node_studies{state="failed"} 1' in metrics
+        assert "cad_node_instances_kept 5" in metrics
+        assert json.loads(get(f"{root}/health")[0])["status"] == "ok"
+        for secret in ("Gravenstein", "P-001", str(images[0].StudyInstanceUID)):
+            assert secret not in text + metrics
+        for path, method in (("/../queue.sqlite", "GET"), ("/", "POST")):
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                get(root + path, method)
+            assert caught.value.code in (404, 501)
+            caught.value.close()
+    finally:
+        page.stop()
+
+
+def test_an_image_that_only_differs_is_no_second_chance(start, images, tmp_path):
+    """Two instances of one name: the first stays, the second is refused, and said."""
+    receiver = start()
+    assert len(send(receiver.address[1], images)) == 5
+    path = tmp_path / "in" / "1-001.dcm"
+    edit(path, ImageComments="changed")
+    assert send(receiver.address[1], [pydicom.dcmread(path)]) == []
+    assert receiver.refused == 1

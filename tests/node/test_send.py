@@ -1,0 +1,142 @@
+"""Returning results to an archive that is down, refuses, is slow, or says what is not true."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_files import write_seg, write_series
+from live_node import free_port, make_settings
+from pydicom.dataset import Dataset
+from pynetdicom import AE, evt
+
+from cad.node import queue as states
+from cad.node.service import Node
+
+FIND, SEG = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.1.66.4"
+
+
+class Archive:
+    """An archive that counts what it is sent, and behaves as it is told."""
+
+    def __init__(self) -> None:
+        self.port, self.behaviour = free_port(), "honest"
+        self.came: list[str] = []
+        self.answer = threading.Event()
+        self.held: set[str] = set()
+        self.entity = AE(ae_title="PACS")
+        for name in (FIND, SEG):
+            self.entity.add_supported_context(name)
+
+    def listen(self) -> None:
+        handlers: list[Any] = [(evt.EVT_C_FIND, self._find), (evt.EVT_C_STORE, self._store)]
+        self.entity.start_server(("127.0.0.1", self.port), block=False, evt_handlers=handlers)
+
+    def _find(self, event: evt.Event) -> Iterator[Any]:
+        if event.identifier.QueryRetrieveLevel == "IMAGE":
+            for uid in self.held:
+                answer = Dataset()
+                answer.SOPInstanceUID = uid
+                yield 0xFF00, answer
+
+    def _store(self, event: evt.Event) -> int:
+        request: Any = event.request
+        self.came.append(str(request.AffectedSOPInstanceUID))
+        if self.behaviour == "refuses":
+            return 0xA700
+        if self.behaviour == "slow":
+            self.answer.wait(60)
+        if self.behaviour != "lies":
+            self.held.add(self.came[-1])
+        return 0
+
+
+@pytest.fixture
+def archive() -> Iterator[Archive]:
+    one = Archive()
+    yield one
+    one.entity.shutdown()
+
+
+@pytest.fixture
+def node(archive: Archive, tmp_path: Path) -> Iterator[Node]:
+    """A node with one study that is computed, and to be returned."""
+    limits = {"answer_seconds": 8, "proof_seconds": 0.2, "study_seconds": 30}
+    own = {"address": f"127.0.0.1:{archive.port}", "retry_seconds": 0.1, "limits": limits}
+    made = Node(make_settings(tmp_path / "home", archive=own), retry_failed=False)
+    images = write_series(tmp_path / "in", np.ones((3, 16, 16), np.uint16))
+    mask = np.zeros((3, 16, 16), bool)
+    mask[1, 4:8, 4:8] = True
+    for path in images:
+        made.inbox.keep(path.read_bytes(), pydicom.dcmread(path), "SCANNER")
+    entry = made.queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
+    assert entry is not None
+    made.queue.settle(entry, states.SENDING, time.time())
+    objects = made.inbox.work(entry.key) / "run" / "dicom"
+    objects.mkdir(parents=True)
+    for name in "ab":
+        write_seg(objects / f"{name}.dcm", images, {name: mask})
+    yield made
+    made.receiver.stop()
+    made.page.stop()
+    made.queue.close()
+
+
+def entry_of(node: Node) -> states.Entry:
+    (entry,) = node.queue.latest(states.STATES)
+    return entry
+
+
+def try_once(node: Node) -> states.Entry:
+    time.sleep(max(entry_of(node).due - time.time(), 0))
+    assert node.send_one()
+    return entry_of(node)
+
+
+def test_down_then_refusing_then_lying_then_honest(node, archive):
+    """Nothing is lost, nothing falsely done; what it holds at last it holds once."""
+    for tries, (behaviour, reason) in enumerate(
+        [("down", "cannot be reached"), ("refuses", "0xa700"), ("lies", "does not list it")], 1
+    ):
+        archive.behaviour = behaviour
+        if behaviour == "refuses":
+            archive.listen()
+        entry = try_once(node)
+        assert entry.state == states.SENDING
+        assert reason in entry.reason
+        assert entry.attempts == tries
+        assert entry.due > entry.opened
+    archive.behaviour = "honest"
+    entry = try_once(node)
+    assert (entry.state, entry.returned, entry.reason) == (states.DONE, 2, "")
+    assert len(archive.held) == 2
+
+
+def test_slow_beyond_the_limit_and_what_it_has_meanwhile_is_not_sent_again(node, archive):
+    """The first object arrives, unanswered in time: asked again, the archive lists it."""
+    archive.behaviour = "slow"
+    archive.listen()
+    assert try_once(node).state == states.SENDING
+    archive.behaviour = "honest"
+    archive.answer.set()  # it files the object after all
+    while not archive.held:
+        time.sleep(0.05)
+    while try_once(node).state != states.DONE:  # a busy machine may be slow again
+        pass
+    assert sorted(archive.came) == sorted(archive.held)
+    assert len(archive.came) == 2
+
+
+def test_the_waits_grow_to_a_limit(node):
+    entry = entry_of(node)
+    waits = [
+        node._patience(states.Entry(**{**entry.__dict__, "attempts": tries}))
+        for tries in (1, 2, 3, 60)
+    ]
+    assert waits == pytest.approx([0.1, 0.2, 0.4, 900])
