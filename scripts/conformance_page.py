@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pydicom.uid import UID
-from pynetdicom import AE
+from pydicom.uid import UID, ParametricMapStorage
+from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
 from cad.clinic.archive import IDENTITY, MODALITIES, ArchiveLimits
 from cad.clinic.archive_dimse import CALLING, FETCHED, FIND, GET, STORED
-from cad.clinic.dicom_out import CHARACTER_SET, MANUFACTURER
+from cad.clinic.map_out import MAP_SERIES
+from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.supersede import SERIES
+from cad.node.receiver import TAKEN, VERIFICATION
 
 HEAD = """# DICOM conformance
 
@@ -23,9 +25,9 @@ is in [dicom.md](dicom.md). Research use only; not a medical device.
 ROLES = """
 ## Roles
 
-The program asks, here; what a node receives is not part of this page. It opens an association for
-a query, for fetching a study and for storing its results, one at a time. C-MOVE is not used: an
-archive has to know C-GET, or DICOMweb.
+The commands ask: they open an association for a query, for fetching a study and for storing its
+results, one at a time. C-MOVE is not used: an archive has to know C-GET, or DICOMweb. The node
+(`cad serve`) also answers, where the table says so.
 
 | service | role | information model or SOP class |
 |---|---|---|
@@ -93,13 +95,22 @@ def conformance_page() -> str:
     table = [*rows([FIND], "C-FIND", "SCU"), *rows([GET], "C-GET", "SCU")]
     table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET", "SCP")
     table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
+    table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
+    table += rows([str(uid) for uid in TAKEN], "C-STORE", "SCP, the node")
     text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
-    text += f"\n\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
+    text += (
+        f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
+    )
+    text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(
         f"| `<study>_{modality}.dcm` | {uid.name} | {modality} | {number} | {description} |"
         for modality, (number, description, uid) in SERIES.items()
+    )
+    number, description = MAP_SERIES
+    text += (
+        f"\n| `<study>_PM.dcm` | {UID(ParametricMapStorage).name} | OT | {number} | {description} |"
     )
     text += "\n" + WEB
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "

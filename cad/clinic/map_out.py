@@ -30,7 +30,8 @@ from cad.run_folder.tables import read_probabilities
 
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
-_MAP_NUMBER = 9103
+MAP_SERIES = (9103, "cad: map of probability")
+"""Number and description of the series that holds the map."""
 
 
 def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
@@ -113,7 +114,7 @@ def map_object(
             source.headers,
             stored[list(source.planes)],
             series_instance_uid=uid(identity, "PM series"),
-            series_number=_MAP_NUMBER,
+            series_number=MAP_SERIES[0],
             sop_instance_uid=uid(identity, "PM"),
             instance_number=1,
             manufacturer=objects.MANUFACTURER,
@@ -125,7 +126,7 @@ def map_object(
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description="Probability of cancer, research use only",
-            series_description="cad: map of probability",
+            series_description=MAP_SERIES[1],
             specific_character_set=objects.CHARACTER_SET,
         )
     made.BodyPartExamined, made.ContentCreatorName = "PROSTATE", ""

@@ -35,7 +35,7 @@ TAKEN = (
     SegmentationStorage,
     RTStructureSetStorage,
 )
-_VERIFICATION = "1.2.840.10008.1.1"
+VERIFICATION = "1.2.840.10008.1.1"
 _SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
 _PDU_BYTES = 2**18  # a slice in few pieces
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
@@ -57,7 +57,7 @@ class Receiver:
         entity.maximum_pdu_size = _PDU_BYTES
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
-        entity.add_supported_context(_VERIFICATION)
+        entity.add_supported_context(VERIFICATION)
         for kind in TAKEN:
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
         server: Any = entity.start_server(
