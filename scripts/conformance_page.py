@@ -99,9 +99,7 @@ def conformance_page() -> str:
     table += rows([str(uid) for uid in TAKEN], "C-STORE", "SCP, the node")
     text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
-    text += (
-        f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
-    )
+    text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
     text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(

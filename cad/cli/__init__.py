@@ -163,8 +163,14 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Fit on all patients and write a model bundle with its validation."""
+    from cad.cohort import read_cohort
+    from cad.cohort.without import strangers
     from cad.pipeline import train_model
 
+    for patient in strangers(read_cohort(cohort), without) if without else ():
+        say(
+            f"{patient} is not in {cohort}, so --without changes nothing there: mistyped?", err=True
+        )
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     summary = train_model(pipeline, cohort, out, options, extends=extend, without=without or ())
     finish(summary, as_json)

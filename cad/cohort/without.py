@@ -16,6 +16,12 @@ def labels_of(patients: Collection[str]) -> list[str]:
     return sorted({f"sub-{patient.removeprefix('sub-')}" for patient in patients})
 
 
+def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
+    """Return those of the patients who are not in the cohort: a mistyped id would stay unseen."""
+    known = set(cohort.participants["participant_id"])
+    return [patient for patient in labels_of(patients) if patient not in known]
+
+
 def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     """Return the cohort as it would be read had it never held these patients.
 

@@ -35,6 +35,11 @@ class ExecutionOptions:
     memory_limit: float = 8.0
     progress: bool = False
 
+    @property
+    def processes(self) -> int:
+        """Return how many processes share work that is not supervised; this one counts."""
+        return max(self.jobs, 1)
+
 
 HERE = ExecutionOptions(jobs=0)
 """In this process, unsupervised: for a notebook."""

@@ -69,7 +69,7 @@ def map_probability(loaded: Loaded, judged: Judged, bundle: Bundle) -> Judged:
         for ref in loaded.cohort.studies()
         if ref.study_id in scored
     ]
-    found = Parallel(n_jobs=loaded.options.jobs)(delayed(map_study)(task) for task in tasks)
+    found = Parallel(n_jobs=loaded.options.processes)(delayed(map_study)(task) for task in tasks)
     return replace(
         judged,
         failures=[*judged.failures, *(failure for failure in found if failure is not None)],

@@ -50,7 +50,7 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         eta=table.eta,
         patients=table.groups,
         relabel=aggregated.relabel,
-        n_jobs=loaded.options.jobs,
+        n_jobs=loaded.options.processes,
         keep_estimators=True,
     )
     explanations, failures = _explain(aggregated, folds)
@@ -143,7 +143,7 @@ def _rivals(
         truth=table.labels["truth"].to_numpy(float),
         patients=table.groups,
         relabel=aggregated.relabel,
-        n_jobs=loaded.options.jobs,
+        n_jobs=loaded.options.processes,
     )
     content: JsonObject = json_safe(
         {
@@ -214,5 +214,5 @@ def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
         eta=table.eta,
         patients=table.groups,
         seed=settings.seed,
-        n_jobs=loaded.options.jobs,
+        n_jobs=loaded.options.processes,
     )

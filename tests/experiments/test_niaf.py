@@ -142,6 +142,7 @@ def test_patients_stay_together_when_groups_are_left_out() -> None:
     assert all(len(set(groups[patients == p])) == 1 for p in "abcd")
 
 
+@pytest.mark.slow
 def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
     simulate(tmp_path / "cohort", patients=8, seed=3, light=True)
     result = clinical(Options(tmp_path, data=tmp_path / "cohort", repeats=2))

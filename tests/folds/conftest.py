@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE
 from cad.imaging.standardise import NyulScale
 from cad.model.bundle import Bundle
 from cad.model.fold_features import FoldFeatures
@@ -63,7 +63,7 @@ class Steps:
     """The stages one after the other, so that a test can look between them."""
 
     def __init__(self, settings: PipelineSettings, root: Path, out: Path, kind: Kind) -> None:
-        self.loaded = load(settings, root, out, ExecutionOptions(), kind)
+        self.loaded = load(settings, root, out, HERE, kind)
         self.measured = measure(self.loaded)
         self._label()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
 
@@ -40,7 +40,7 @@ def run_folder(
 ) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("run") / "run"
-    assert run_pipeline(str(quick_pipeline), cohort, out, ExecutionOptions()).failures == []
+    assert run_pipeline(str(quick_pipeline), cohort, out, HERE).failures == []
     return out
 
 
@@ -48,5 +48,5 @@ def run_folder(
 def model(cohort: Path, quick_pipeline: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model bundle trained on the cohort."""
     out = tmp_path_factory.mktemp("model") / "quick-model"
-    train_model(str(quick_pipeline), cohort, out, ExecutionOptions())
+    train_model(str(quick_pipeline), cohort, out, HERE)
     return out

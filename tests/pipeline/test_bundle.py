@@ -161,20 +161,20 @@ def test_training_rows_are_dropped_or_the_learner_refused(
 ) -> None:
     import pandas as pd
 
-    from cad.execution.options import ExecutionOptions
+    from cad.execution.options import HERE
     from cad.pipeline import train_model
 
     text = quick_pipeline.read_text()
     kernel = tmp_path / "kernel.yaml"
     kernel.write_text(text.replace("learner: {", "learner: {training_rows: drop, "))
     with pytest.raises(CadError, match="support vectors"):
-        train_model(str(kernel), cohort, tmp_path / "kernel", ExecutionOptions())
+        train_model(str(kernel), cohort, tmp_path / "kernel", HERE)
     assert not (tmp_path / "kernel").exists()
 
     stumps = tmp_path / "stumps.yaml"
     learner = "learner: {training_rows: drop, name: RankBoost}"
     stumps.write_text("\n".join([*text.splitlines()[:3], learner, "validate: {bootstraps: 20}"]))
-    train_model(str(stumps), cohort, tmp_path / "stumps", ExecutionOptions())
+    train_model(str(stumps), cohort, tmp_path / "stumps", HERE)
     bundle = load_bundle(tmp_path / "stumps")
     assert bundle.metadata["carries_training_rows"] is False
     assert verify_bundle(tmp_path / "stumps") <= 1e-12

@@ -11,7 +11,7 @@ import pytest
 
 from cad.errors import CadError
 from cad.evaluation.operating import COSTS_INSTEAD
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE
 from cad.model.bundle import load_bundle
 from cad.model.estimator import make_estimator
 from cad.pipeline import predict_cohort, train_model
@@ -20,7 +20,7 @@ from cad.settings import PipelineSettings, parse_settings
 
 def test_a_page_shows_no_map_of_another_model(cohort: Path, model: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(model, tmp_path / "other-model"))
-    out, options = tmp_path / "out", ExecutionOptions()
+    out, options = tmp_path / "out", HERE
     predict_cohort([str(model)], cohort, out, options, probability_map=True)
     first = next((out / "report").glob("sub-*.html"))
     assert list((out / "maps").glob("*_probability.nii.gz"))
@@ -39,7 +39,7 @@ def _trained(cohort: Path, tmp_path: Path, learner: str) -> Path:
         f"learner: {learner}\n"
         "validate: {scheme: none, bootstraps: 0}\n"
     )
-    train_model(str(pipeline), cohort, tmp_path / "model", ExecutionOptions())
+    train_model(str(pipeline), cohort, tmp_path / "model", HERE)
     return tmp_path / "model"
 
 
@@ -87,7 +87,7 @@ def test_an_aim_without_histology_falls_back_on_the_costs_and_says_so(
         "validate: {bootstraps: 0}\n"
         "decision: {aim_npv: 0.95}\n"
     )
-    options, out = ExecutionOptions(), tmp_path / "out"
+    options, out = HERE, tmp_path / "out"
     train_model(str(pipeline), root, tmp_path / "model", options)
     predict_cohort([str(tmp_path / "model")], root, out, options)
     for run in (tmp_path / "model.validation", out):

@@ -12,7 +12,7 @@ import pytest
 
 from cad.errors import CadError
 from cad.evaluation.metrics import auc
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE, ExecutionOptions
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.study_files import image_path
 from cad.pipeline import (
@@ -100,7 +100,7 @@ def test_a_bad_score_excludes_its_patient_by_name(
     scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
     scores.loc[0, "score"] = "9"
     scores.to_csv(root / "scores.tsv", sep="\t", index=False)
-    summary = run_pipeline(str(quick_pipeline), root, tmp_path / "out", ExecutionOptions())
+    summary = run_pipeline(str(quick_pipeline), root, tmp_path / "out", HERE)
     assert [f.participant_id for f in summary.failures] == [scores.loc[0, "participant_id"]]
     assert "9" in summary.failures[0].reason
 
@@ -115,20 +115,20 @@ def test_one_patient_or_one_class_cannot_be_validated(
         table = pd.read_csv(root / name, sep="\t", dtype=str, keep_default_na=False)
         table[table["participant_id"] == first].to_csv(root / name, sep="\t", index=False)
     with pytest.raises(CadError, match="one group"):
-        run_pipeline(str(quick_pipeline), root, tmp_path / "one", ExecutionOptions())
+        run_pipeline(str(quick_pipeline), root, tmp_path / "one", HERE)
 
     root = Path(shutil.copytree(cohort, tmp_path / "benign"))
     scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
     scores.assign(score="1").to_csv(root / "scores.tsv", sep="\t", index=False)
     with pytest.raises(CadError, match="class"):
-        run_pipeline(str(quick_pipeline), root, tmp_path / "two", ExecutionOptions())
+        run_pipeline(str(quick_pipeline), root, tmp_path / "two", HERE)
 
 
 def test_predicting_the_training_cohort_uses_the_bundle_only(
     cohort: Path, model: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    summary = predict_cohort([str(model)], cohort, out, ExecutionOptions())
+    summary = predict_cohort([str(model)], cohort, out, HERE)
     assert summary.failures == []
     table = pd.read_csv(out / "probabilities.csv")
     training = pd.read_parquet(model / "training.parquet")
@@ -147,7 +147,7 @@ def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
     root = _copy(cohort, tmp_path)
     patient = sorted(p.name for p in root.glob("sub-*"))[2]
     shutil.rmtree(root / patient / "perf")
-    alone = predict_cohort([str(model)], root, tmp_path / "alone", ExecutionOptions())
+    alone = predict_cohort([str(model)], root, tmp_path / "alone", HERE)
     assert [(f.participant_id, f.stage) for f in alone.failures] == [(patient, "score")]
     assert "dce" in alone.failures[0].reason
     table = pd.read_csv(tmp_path / "alone" / "probabilities.csv").set_index("participant_id")
@@ -159,8 +159,8 @@ def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
         quick_pipeline.read_text().replace("features: {", "features: {modalities: [t2w, adc], ")
     )
     second = tmp_path / "without-dce"
-    train_model(str(other), cohort, second, ExecutionOptions())
-    both = predict_cohort([str(model), str(second)], root, tmp_path / "both", ExecutionOptions())
+    train_model(str(other), cohort, second, HERE)
+    both = predict_cohort([str(model), str(second)], root, tmp_path / "both", HERE)
     assert both.failures == []
     table = pd.read_csv(tmp_path / "both" / "probabilities.csv").set_index("participant_id")
     assert set(table.loc[patient, "model"]) == {"without-dce"}
@@ -185,7 +185,7 @@ def test_a_probability_map_covers_the_gland(cohort: Path, model: Path, tmp_path:
         table = pd.read_csv(root / name, sep="\t", dtype=str, keep_default_na=False)
         table[table["participant_id"] == first].to_csv(root / name, sep="\t", index=False)
     out = tmp_path / "out"
-    predict_cohort([str(model)], root, out, ExecutionOptions(), probability_map=True)
+    predict_cohort([str(model)], root, out, HERE, probability_map=True)
     # Through nibabel: ITK's reader turns the NaN outside the gland into 0.
     values = np.asarray(nib.load(out / "maps" / f"{first}_probability.nii.gz").dataobj)
     gland = np.asarray(nib.load(next((root / first).rglob("*_gland.nii.gz"))).dataobj)
@@ -206,7 +206,11 @@ def test_extending_a_model_adds_its_training_table(
 
     with pytest.raises(CadError, match="already"):
         train_model(
-            str(quick_pipeline), cohort, tmp_path / "same", ExecutionOptions(), extends=str(model)
+            str(quick_pipeline),
+            cohort,
+            tmp_path / "same",
+            HERE,
+            extends=str(model),
         )
     new = tmp_path / "new"
     simulate(new, patients=4, seed=11, light=True)
@@ -215,9 +219,7 @@ def test_extending_a_model_adds_its_training_table(
     for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
         text = (new / name).read_text().replace("sub-", "sub-N")
         (new / name).write_text(text)
-    train_model(
-        str(quick_pipeline), new, tmp_path / "bigger", ExecutionOptions(), extends=str(model)
-    )
+    train_model(str(quick_pipeline), new, tmp_path / "bigger", HERE, extends=str(model))
     old, bigger = load_bundle(model), load_bundle(tmp_path / "bigger")
     assert bigger.metadata["training"]["extends"] == ["quick-model"]
     fresh = len(pd.read_csv(new / "rois.tsv", sep="\t"))
@@ -225,13 +227,13 @@ def test_extending_a_model_adds_its_training_table(
     other = tmp_path / "other.yaml"
     other.write_text(quick_pipeline.read_text().replace("bins: 16", "bins: 8"))
     with pytest.raises(CadError, match=r"features settings differ.*texture"):
-        train_model(str(other), new, tmp_path / "no", ExecutionOptions(), extends=str(model))
+        train_model(str(other), new, tmp_path / "no", HERE, extends=str(model))
 
 
 def test_a_model_compared_with_itself_differs_nowhere(
     cohort: Path, model: Path, tmp_path: Path
 ) -> None:
-    result = compare_models(str(model), str(model), cohort, tmp_path / "out", ExecutionOptions())
+    result = compare_models(str(model), str(model), cohort, tmp_path / "out", HERE)
     assert result["changed"] == []
     assert all(row["difference"] == 0 for row in result["differences"])
 
@@ -243,7 +245,7 @@ def test_suggest_names_regions_with_few_readings_only(
     scores = pd.read_csv(root / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
     keep = scores["reader_id"].eq("r1") | scores["participant_id"].eq(scores["participant_id"][0])
     scores[keep].to_csv(root / "scores.tsv", sep="\t", index=False)
-    table, failures = suggest_next(str(model), root, tmp_path / "out", ExecutionOptions(), 5)
+    table, failures = suggest_next(str(model), root, tmp_path / "out", HERE, 5)
     assert failures == []
     assert (tmp_path / "out" / "suggestions.csv").is_file()
     assert table["rank"].tolist() == [1, 2, 3, 4, 5]
@@ -256,13 +258,11 @@ def test_scheme_none_trains_without_a_validation(
     text = quick_pipeline.read_text()
     path = tmp_path / "none.yaml"
     path.write_text(text.replace("validate: {", "validate: {scheme: none, "))
-    train_model(str(path), cohort, tmp_path / "model", ExecutionOptions())
+    train_model(str(path), cohort, tmp_path / "model", HERE)
     table = pd.read_csv(tmp_path / "model.validation" / "probabilities.csv")
     assert table["probability"].isna().all()
     assert "not validated" in (tmp_path / "model.validation" / "run.json").read_text()
-    summary = predict_cohort(
-        [str(tmp_path / "model")], cohort, tmp_path / "out", ExecutionOptions()
-    )
+    summary = predict_cohort([str(tmp_path / "model")], cohort, tmp_path / "out", HERE)
     assert summary.regions == len(table)
 
 
@@ -270,9 +270,9 @@ def test_an_output_folder_is_never_taken_from_something_else(
     cohort: Path, run_folder: Path, model: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(CadError, match="is a cohort"):
-        predict_cohort([str(model)], cohort, _copy(cohort, tmp_path), ExecutionOptions())
+        predict_cohort([str(model)], cohort, _copy(cohort, tmp_path), HERE)
     with pytest.raises(CadError, match="result of `cad run`"):
-        predict_cohort([str(model)], cohort, run_folder, ExecutionOptions())
+        predict_cohort([str(model)], cohort, run_folder, HERE)
 
 
 def test_a_misspelt_learner_is_refused_before_any_image_is_read(
@@ -281,7 +281,7 @@ def test_a_misspelt_learner_is_refused_before_any_image_is_read(
     path = tmp_path / "bad.yaml"
     path.write_text(quick_pipeline.read_text().replace("ProbabilisticSVC", "ProbablisticSVC"))
     with pytest.raises(CadError, match="ProbablisticSVC"):
-        run_pipeline(str(path), cohort, tmp_path / "out", ExecutionOptions())
+        run_pipeline(str(path), cohort, tmp_path / "out", HERE)
     assert not list((tmp_path / "out").glob("studies/*"))
 
 
@@ -297,9 +297,7 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     costs.write_text(
         "{false_positive: 1, false_negative: 1, refer_negative: 0.45, refer_positive: 0.45}"
     )
-    summary = predict_cohort(
-        [str(model)], root, tmp_path / "out", ExecutionOptions(), decision=str(costs)
-    )
+    summary = predict_cohort([str(model)], root, tmp_path / "out", HERE, decision=str(costs))
     table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
     outside = table["warnings"].astype(str).str.contains("unlike the training cohort")
     assert (outside & (table["probability"] < 0.45)).any()
@@ -321,7 +319,7 @@ def test_a_reading_of_a_new_case_is_joined_to_the_tool(
     scores = pd.read_csv(cohort / "scores.tsv", sep="\t", dtype=str, keep_default_na=False)
     first = scores.iloc[0]
     reading = f"{first['participant_id']}/{first['roi_id']}/newcomer=5"
-    options = ExecutionOptions()
+    options = HERE
     out = tmp_path / "out"
     predict_cohort([str(model)], cohort, out, options, readings=[reading])
     table = pd.read_csv(out / "probabilities.csv", dtype={"roi_id": str})

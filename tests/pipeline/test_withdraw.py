@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from cad.cohort import read_cohort
 from cad.cohort.traces import Names, traces
+from cad.cohort.without import strangers
 from cad.errors import CadError
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
@@ -19,7 +21,7 @@ from cad.stages.withdraw import withdraw
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-GONE, OPTIONS = "sub-0003", ExecutionOptions()
+GONE, OPTIONS = "sub-0003", HERE
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -125,3 +127,7 @@ def test_nothing_is_removed_where_an_argument_is_wrong(cohort: Path, tmp_path: P
         with pytest.raises(CadError, match="no such"):
             withdraw(root, GONE, runs, models)
     assert (root / GONE).is_dir()
+
+
+def test_a_mistyped_patient_is_known_as_a_stranger(cohort: Path) -> None:
+    assert strangers(read_cohort(cohort), [GONE, "0003", "sub-0O03"]) == ["sub-0O03"]

@@ -88,13 +88,13 @@ def test_a_run_writes_nothing_beyond_the_table(
 ) -> None:
     """Every file of real runs, and the module that put it there, seen by the interpreter."""
     from cad.cohort import read_cohort
-    from cad.execution.options import ExecutionOptions
+    from cad.execution.options import HERE
     from cad.execution.task import StudyTask
     from cad.pipeline import predict_cohort, run_pipeline, suggest_next
     from cad.settings import PipelineSettings, read_settings
     from cad.stages.extract import process_study
 
-    runs, options = tmp_path / "runs", ExecutionOptions()
+    runs, options = tmp_path / "runs", HERE
     seen: dict[str, set[str]] = {}
     watching = True
 
