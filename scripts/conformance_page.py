@@ -12,7 +12,7 @@ from cad.clinic.map_out import MAP_SERIES
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.supersede import SERIES
-from cad.node.receiver import TAKEN, VERIFICATION
+from cad.node.receiver import VERIFICATION
 
 HEAD = """# DICOM conformance
 
@@ -96,7 +96,7 @@ def conformance_page() -> str:
     table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET", "SCP")
     table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
     table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
-    table += rows([str(uid) for uid in TAKEN], "C-STORE", "SCP, the node")
+    table += rows([str(uid) for uid in FETCHED], "C-STORE", "SCP, the node")
     text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"

@@ -12,29 +12,14 @@ import threading
 import time
 from typing import Any
 
-from pydicom.uid import (
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    MRImageStorage,
-    ParametricMapStorage,
-    RTStructureSetStorage,
-    SegmentationStorage,
-)
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
+from cad.clinic.archive_dimse import FETCHED
 from cad.errors import CadError
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.reading import reading
 
-TAKEN = (
-    MRImageStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    ParametricMapStorage,
-    SegmentationStorage,
-    RTStructureSetStorage,
-)
 VERIFICATION = "1.2.840.10008.1.1"
 _SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
 _PDU_BYTES = 2**18  # a slice in few pieces
@@ -58,7 +43,7 @@ class Receiver:
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
-        for kind in TAKEN:
+        for kind in FETCHED:  # what is fetched elsewhere is taken here
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
         server: Any = entity.start_server(
             (self.settings.host, self.settings.port),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,22 +93,26 @@ def withdraw(
     Raises
     ------
     CadError
-        For what is no cohort, no folder or no model; nothing is removed then.
+        For what is no cohort, no folder or no model, or a run that is under way; nothing is removed
+        then.
     """
     bundles = {name: load_bundle(find("models", name)) for name in models}
     absent = next((run for run in runs if not run.is_dir()), None)
     if absent is not None:
         raise CadError("no such run folder", file=absent)
-    removed = remove_patient(root, patient)
-    names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
-    holders = {str(root): removed.left} if removed.left else {}
-    for run in runs:
-        if gone := sweep_run(run, names):
-            swept[str(run)] = gone
-        if left := traces(run, names):
-            holders[str(run)] = left
-        else:
-            clean.append(str(run))
+    with ExitStack() as held:  # all of them first: a run under way would bring the patient back
+        for run in filter(_is_run, runs):
+            held.enter_context(owned(run))
+        removed = remove_patient(root, patient)
+        names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
+        holders = {str(root): removed.left} if removed.left else {}
+        for run in runs:
+            if gone := _swept(run, names):
+                swept[str(run)] = gone
+            if left := traces(run, names):
+                holders[str(run)] = left
+            else:
+                clean.append(str(run))
     for name, bundle in bundles.items():
         rows = int((bundle.training["participant_id"] == names.participant).sum())
         if rows:
@@ -128,10 +133,23 @@ def sweep_run(run: Path, names: Names) -> list[str]:
     list of str
         What went, relative to the folder.
     """
-    folder = RunFolder(run)
-    if not (folder.memory.is_file() or folder.record.is_file()):
+    if not _is_run(run):
         return []
-    with owned(run), stage(run) as scratch:
+    with owned(run):
+        return _swept(run, names)
+
+
+def _is_run(run: Path) -> bool:
+    folder = RunFolder(run)
+    return folder.memory.is_file() or folder.record.is_file()
+
+
+def _swept(run: Path, names: Names) -> list[str]:
+    """Do what :func:`sweep_run` says, for the owner of the run."""
+    if not _is_run(run):
+        return []
+    folder = RunFolder(run)
+    with stage(run) as scratch:
         gone = named_places(run, names)
         lines = {
             path.relative_to(run).as_posix(): kept

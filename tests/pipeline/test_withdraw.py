@@ -14,6 +14,7 @@ from cad.cohort.traces import Names, traces
 from cad.cohort.without import strangers
 from cad.errors import CadError
 from cad.execution.options import HERE
+from cad.folders import owned
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
@@ -127,6 +128,19 @@ def test_nothing_is_removed_where_an_argument_is_wrong(cohort: Path, tmp_path: P
         with pytest.raises(CadError, match="no such"):
             withdraw(root, GONE, runs, models)
     assert (root / GONE).is_dir()
+
+
+def test_nothing_is_removed_while_a_named_run_is_under_way(
+    cohort: Path, run_folder: Path, tmp_path: Path
+) -> None:
+    """It would write the patient's results anew; the cohort must not be half of the way."""
+    root, run = tmp_path / "cohort", tmp_path / "run"
+    shutil.copytree(cohort, root)
+    shutil.copytree(run_folder, run)
+    with owned(run), pytest.raises(CadError, match="writes into this folder"):
+        withdraw(root, GONE, [run])
+    assert (root / GONE).is_dir()
+    assert GONE in (root / "participants.tsv").read_text()
 
 
 def test_a_mistyped_patient_is_known_as_a_stranger(cohort: Path) -> None:
