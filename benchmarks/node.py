@@ -26,8 +26,8 @@ import pydicom
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from live_node import Node, count_arrivals, each_of, renamed, results, sample_study, send  # noqa: E402
-from secret_scan import hits  # noqa: E402
+from live_node import Node, count_arrivals, each_of, renamed, results, sample_study, send  # noqa: E402 - its folder joins the path above
+from secret_scan import hits  # noqa: E402 - its folder joins the path above
 
 ASSOCIATIONS = 4
 DECLARED = ("incoming", "studies")  # where identities may be
@@ -80,7 +80,7 @@ def on_disk(home: Path) -> set[str]:
 
 def measure(folder: Path, studies: int, kills: int, jobs: int, seed: int) -> dict[str, object]:
     """Run it and return every number; those under ``wrong`` must be 0."""
-    run, chance = Run(folder, studies, jobs), random.Random(seed)  # noqa: S311
+    run, chance = Run(folder, studies, jobs), random.Random(seed)  # noqa: S311 - no secret
     run.node.start()
     start = time.monotonic()
     work = [lambda number=number: run.send_study(number) for number in range(studies)]

@@ -44,7 +44,7 @@ class Killer(threading.Thread):
 
     def __init__(self, results: Path, seed: int) -> None:
         super().__init__(daemon=True)
-        self.results, self.random = results, random.Random(seed)  # noqa: S311
+        self.results, self.random = results, random.Random(seed)  # noqa: S311 - no secret
         self.kills, self.ended = 0, threading.Event()
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ def measured(root: Path, out: Path, **how: object) -> list[StudyOutcome]:
     settings = parse_settings(PipelineSettings, SETTINGS)
     tasks = [StudyTask(ref, settings, out) for ref in read_cohort(root).studies()]
     with owned(out):
-        return measure_studies(process_study, tasks, ExecutionOptions(**how))  # type: ignore[arg-type]
+        return measure_studies(process_study, tasks, ExecutionOptions(**how))  # type: ignore[arg-type]  # options by name
 
 
 def rows(out: Path, outcomes: list[StudyOutcome]) -> dict[str, pd.DataFrame]:
