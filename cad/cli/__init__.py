@@ -26,6 +26,7 @@ from cad.cli.shared import (
     Model,
     NoResume,
     Out,
+    Outlines,
     RetryFailed,
     Scheduler,
     TimeLimit,
@@ -190,6 +191,7 @@ def predict(
     probability_map: Annotated[
         bool, typer.Option("--map", help="Also map the probability over the gland.")
     ] = False,
+    outlines: Outlines = 0,
     reader_score: Annotated[
         list[str] | None,
         typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
@@ -214,6 +216,7 @@ def predict(
         options,
         decision=decision,
         probability_map=probability_map,
+        outlines=outlines,
         readings=reader_score or (),
     )
     if audit is not None:

@@ -43,6 +43,14 @@ Audit = Annotated[
 ]
 
 
+Outlines = Annotated[
+    int,
+    typer.Option(
+        "--outlines", min=0, help="Also say how far P moves with the outline, redrawn N times."
+    ),
+]
+
+
 def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
     from cad.clinic.archive import ArchiveLimits
