@@ -47,6 +47,7 @@ from cad.clinic.supersede import (
     earlier_results,
     is_report,
     named_predecessors,
+    sent_together,
     supersede,
 )
 from cad.errors import CadError
@@ -168,6 +169,8 @@ class DimseArchive:
     ) -> Iterator[Step]:
         """Store objects by C-STORE under the archive's own patient of their study."""
         known: dict[str, list[Dataset]] = {}
+        paths = list(paths)
+        together = sent_together(paths)
         with self._associate([*STORED, FIND]) as association:
             for path in paths:
                 dataset = pydicom.dcmread(path)
@@ -177,7 +180,7 @@ class DimseArchive:
                     known[uid] = self._ask(association, query)
                 file_under(dataset, known[uid], same_patient)
                 before = self._earlier(association, dataset) if is_report(dataset) else []
-                named = named_predecessors(supersede(dataset, before))
+                named = named_predecessors(supersede(dataset, before, together))
                 yield Step(path)
                 remark = self._send(association, dataset, path)
                 yield Step(path, True, "; ".join(filter(None, (remark, named))))
