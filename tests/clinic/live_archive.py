@@ -19,6 +19,7 @@ from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
 
 from cad.clinic import archive as archives
 from cad.clinic.archive import connect, fetch_patient
+from cad.clinic.archive_dimse import FIND, DimseArchive
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
 from cad.clinic.map_out import write_maps
@@ -242,6 +243,17 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
             assert done.returncode == 0, done.stderr
             assert "Error" not in done.stdout + done.stderr
         assert read_report(fetched(sr, tmp_path)).rois[0].roi_id == "1"
+
+
+def test_no_other_thread_takes_an_answer():
+    """The library's own thread looks for messages every millisecond, and lost some of ours."""
+    host, port = ADDRESSES["dimse"].rsplit(":", 1)
+    archive = DimseArchive(host, int(port), AET, archives.ArchiveLimits())
+    with archive._associate([FIND]) as association:
+        for number in range(5):
+            association.dimse.msg_queue.put((number, "an answer"))
+            time.sleep(0.02)
+            assert association.dimse.get_msg(block=True) == (number, "an answer")
 
 
 def fetched(sop_uid: str, into: Path) -> Path:
