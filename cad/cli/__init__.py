@@ -22,11 +22,13 @@ from cad.cli.shared import (
     Jobs,
     Json,
     Limits,
+    Map,
     MemoryLimit,
     Model,
     NoResume,
     Out,
     Outlines,
+    ReaderScore,
     RetryFailed,
     Scheduler,
     TimeLimit,
@@ -192,14 +194,9 @@ def predict(
     decision: Annotated[
         str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
     ] = None,
-    probability_map: Annotated[
-        bool, typer.Option("--map", help="Also map the probability over the gland.")
-    ] = False,
+    probability_map: Map = False,
     outlines: Outlines = 0,
-    reader_score: Annotated[
-        list[str] | None,
-        typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
-    ] = None,
+    reader_score: ReaderScore = None,
     audit: Audit = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
