@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -25,6 +26,9 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
+
+# What says that a fold cannot be fitted.
+NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 
 
 @dataclass(frozen=True)
@@ -230,8 +234,7 @@ def _fit_fold(
     if relabel is not None:
         y, eta = relabel(train)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
-    # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
-    with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
+    with one_thread(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             table = X(train) if callable(X) else X
@@ -239,7 +242,7 @@ def _fit_fold(
             test = _safe_indexing(table, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError) as error:
+        except NO_FIT as error:
             return Fold(name, rows, len(train), nothing, nothing, error=str(error))
     return Fold(
         name,
@@ -280,6 +283,15 @@ def _takes(estimator: Any, name: str) -> bool:
 def _fit_parameters(kind: type) -> frozenset[str]:
     fit: Callable[..., Any] = getattr(kind, "fit")  # noqa: B009 (a type may have any method)
     return frozenset(inspect.signature(fit).parameters)
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Hold BLAS to one thread.
+
+    Matrices are small, and the last bits must not depend on the machine's cores.
+    """
+    limited: AbstractContextManager[Any] = _threads().limit(limits=1)
+    return limited
 
 
 @cache

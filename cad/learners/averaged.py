@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.learners.base import KernelMachine, LearnerError, check_cost, cross_entropies
 from cad.learners.kernels import Gram, Kernel
-from cad.learners.probabilistic import margin_scale, probabilistic_problem
+from cad.learners.probabilistic import margin_scale
 from cad.learners.problem import Array, Solution
 from cad.learners.soft_labels import (
     KIND_NAMES,
@@ -31,6 +31,7 @@ from cad.learners.soft_labels import (
     check_labels,
     check_soft,
     half_widths,
+    probabilistic_problem,
     soft_labels,
 )
 from cad.learners.solvers import solve_pointwise
