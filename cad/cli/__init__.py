@@ -19,6 +19,7 @@ from cad.cli.shared import (
     Aet,
     Audit,
     Cohort,
+    CohortFolder,
     Jobs,
     Json,
     Limits,
@@ -26,6 +27,8 @@ from cad.cli.shared import (
     Model,
     NoResume,
     Out,
+    Pipeline,
+    Pipelines,
     RetryFailed,
     Scheduler,
     TimeLimit,
@@ -106,7 +109,7 @@ def simulate(
 
 @app.command("check")
 def check_command(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    cohort: CohortFolder,
     jobs: Jobs = 1,
     time_limit: TimeLimit = 600.0,
     memory_limit: MemoryLimit = 8.0,
@@ -124,7 +127,7 @@ def check_command(
 
 @app.command()
 def run(
-    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    pipeline: Pipeline,
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,
@@ -144,7 +147,7 @@ def run(
 
 @app.command()
 def train(
-    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    pipeline: Pipeline,
     cohort: Cohort,
     out: Out,
     extend: Annotated[
@@ -257,7 +260,7 @@ def report(
 
 @app.command("compare")
 def compare_command(
-    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files, or names.")],
+    pipelines: Pipelines,
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,

@@ -88,7 +88,10 @@ def constraint_kinds(
     ValueError
         For p or eta out of range or of different lengths, or an unknown rule.
     """
-    p, eta = check_soft(p, eta)
+    return _kinds(*check_soft(p, eta), rule, eta0)
+
+
+def _kinds(p: Array, eta: Array, rule: Rule, eta0: float) -> NDArray[np.int64]:
     below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
     if rule == "paper":
         # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
@@ -113,7 +116,7 @@ def soft_labels(
 ) -> SoftLabels:
     """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
     p, eta = check_soft(p, eta)
-    kinds = constraint_kinds(p, eta, rule, eta0)
+    kinds = _kinds(p, eta, rule, eta0)
     certain = kinds <= CERTAIN_POSITIVE
     low, high = p - eta, p + eta
     has_low, has_high = ~certain & (low > _TIE), ~certain & (high < 1 - _TIE)
@@ -137,12 +140,14 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     eta = np.asarray(eta, dtype=float)
     if eta.ndim and eta.shape != p.shape:
         raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
-    eta = np.broadcast_to(eta, p.shape)
     for name, value in (("y", p), ("eta", eta)):
-        wrong = ~((value >= 0) & (value <= 1))
-        if wrong.any():
+        # NaN is neither: it makes both comparisons false.
+        if value.size and not (value.min() >= 0 and value.max() <= 1):
+            wrong = np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)
             i = int(np.argmax(wrong))
-            raise ValueError(f"{name}[{i}] = {value[i]!r}, must lie in [0, 1]")
+            found = np.broadcast_to(value, p.shape)[i]
+            raise ValueError(f"{name}[{i}] = {found!r}, must lie in [0, 1]")
+    eta = np.broadcast_to(eta, p.shape)
     return p, eta
 
 
