@@ -336,7 +336,7 @@ def main() -> int:
     for n in (350, 1000, 5000):
         for C in (1, 100, hard):
             front_door(table, "rbf", n, 20, C, "learned", 1.0)
-    for n in (350, 1000):
+    for n in (350, 1000, 5000):
         for C in (1, 100, hard):
             front_door(table, "precomputed", n, 20, C, "learned", 1.5)
     for kernel in ("linear", "poly"):

@@ -164,7 +164,7 @@ class _Work:
         steps, violation = active_set(
             self.store, rows._replace(learned=learned), trial, np.zeros(2), tol=_EXACT,
             max_iter=20 * (len(rows.point) + 100),
-            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(5, free // 4),
+            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
         )  # fmt: skip
         self.iterations += steps
         if not np.isfinite(violation):
