@@ -29,10 +29,10 @@ from sklearn.preprocessing import (
 from sklearn.utils import _safe_indexing
 
 from cad.evaluation.crossval import (
-    NO_FIT,
+    FIT_ERRORS,
+    blas_threads,
     decision_value,
     fit_keywords,
-    one_thread,
     positive_probability,
 )
 
@@ -129,13 +129,13 @@ class SharedFolds:
         """Return coefficients of fits to all rows, which folds start from; None without such."""
         if not hasattr(self.learner, "predict_labellings"):
             return None
-        with one_thread(), warnings.catch_warnings():
+        with blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
                 found = clone(self.learner).predict_labellings(X, labels, new, etas)
-            except NO_FIT:
+            except FIT_ERRORS:
                 return None
         coefficients: np.ndarray = found.coefficients
         return coefficients
@@ -156,7 +156,7 @@ class SharedFolds:
         test, train = np.flatnonzero(self.groups == name), np.flatnonzero(self.groups != name)
         y, eta = labels[:, train], None if etas is None else etas[:, train]
         nothing = np.full((len(y), len(test)), np.nan)
-        with one_thread(), warnings.catch_warnings():
+        with blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 X, new = self._features(train, test)
@@ -164,7 +164,7 @@ class SharedFolds:
                     learner = clone(self.learner)
                     found = learner.predict_labellings(X, y, new, eta, starts[:, train])
                     return test, (found.probability, found.decision)
-            except NO_FIT:
+            except FIT_ERRORS:
                 return test, (nothing, nothing)
             rows = [
                 self._single(X, labelling, new, None if eta is None else eta[k], train)
@@ -180,6 +180,6 @@ class SharedFolds:
         try:
             learner.fit(X, y, **fit_keywords(learner, eta, self.patients[train]))
             return positive_probability(learner, new), decision_value(learner, new)
-        except NO_FIT:
+        except FIT_ERRORS:
             nothing = np.full(np.shape(new)[0], np.nan)
             return nothing, nothing
