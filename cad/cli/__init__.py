@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from pathlib import Path
@@ -24,7 +23,6 @@ from cad.cli.shared import (
     Json,
     Limits,
     MemoryLimit,
-    Model,
     NoResume,
     Out,
     Pipeline,
@@ -40,6 +38,7 @@ from cad.cli.shared import (
     say,
     show,
 )
+from cad.cli.suggest import suggest
 from cad.errors import CadError
 
 app = typer.Typer(
@@ -53,6 +52,7 @@ app.add_typer(model_app, name="model")
 app.add_typer(cohort_app, name="cohort")
 app.add_typer(audit_app, name="audit")
 app.command()(reading)
+app.command()(suggest)
 app.command()(serve)
 app.callback()(loudness)
 
@@ -288,31 +288,6 @@ def warm() -> None:
 
     warm_up()
     say("every kernel is compiled")
-
-
-@app.command("suggest")
-def suggest_command(
-    model: Model,
-    cohort: Cohort,
-    out: Out,
-    count: Annotated[int, typer.Option("--count", min=1, max=10**6, help="Regions to name.")] = 20,
-    jobs: Jobs = 1,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
-) -> None:
-    """Rank the regions by what another reading of them is worth."""
-    from cad.pipeline import suggest_next
-
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    table, failures = suggest_next(model, cohort, out, options, count)
-    nothing = "every region has two readings or more"
-    text = table.to_string(index=False) if len(table) else nothing
-    show(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
-    for failure in failures:
-        say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
-    if failures:
-        raise typer.Exit(1)
 
 
 @app.command("import")
