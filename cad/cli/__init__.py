@@ -22,11 +22,14 @@ from cad.cli.shared import (
     Jobs,
     Json,
     Limits,
+    Map,
     MemoryLimit,
     NoResume,
     Out,
+    Outlines,
     Pipeline,
     Pipelines,
+    ReaderScore,
     RetryFailed,
     Scheduler,
     TimeLimit,
@@ -194,13 +197,9 @@ def predict(
     decision: Annotated[
         str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
     ] = None,
-    probability_map: Annotated[
-        bool, typer.Option("--map", help="Also map the probability over the gland.")
-    ] = False,
-    reader_score: Annotated[
-        list[str] | None,
-        typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
-    ] = None,
+    probability_map: Map = False,
+    outlines: Outlines = 0,
+    reader_score: ReaderScore = None,
     audit: Audit = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
@@ -221,6 +220,7 @@ def predict(
         options,
         decision=decision,
         probability_map=probability_map,
+        outlines=outlines,
         readings=reader_score or (),
     )
     if audit is not None:
