@@ -258,8 +258,8 @@ def speed_lopo(bootstraps: int = 100) -> dict[str, float]:
     return found
 
 
-def speed_nested(size: int = 10) -> dict[str, float]:
-    """Run a nested P-SVM: size x size grid, 5 inner folds, 49 outer folds, two cores."""
+def speed_nested(size: int = 10, n_jobs: int = 2) -> dict[str, float]:
+    """Run a nested P-SVM: size x size grid, 5 inner folds, 49 outer folds."""
     data = simulated(0)
     grid = {
         "gamma": [float(v) for v in 2.0 ** np.linspace(-13, -4, size)],
@@ -267,7 +267,7 @@ def speed_nested(size: int = 10) -> dict[str, float]:
     }
     search = PatientGridSearch(psvm(), grid)
     start, cpu = time.perf_counter(), cpu_seconds()
-    result = out_of_fold(search, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=2)
+    result = out_of_fold(search, data.X, data.p, groups=data.patients, eta=data.eta, n_jobs=n_jobs)
     seconds = time.perf_counter() - start
     known = np.isfinite(result.probability)
     return {
@@ -282,8 +282,8 @@ def speed_nested(size: int = 10) -> dict[str, float]:
     }
 
 
-def speed_null(permutations: int = 200) -> dict[str, float]:
-    """Run permutations of the whole leave-one-patient-out loop at C = 100, two cores."""
+def speed_null(permutations: int = 200, n_jobs: int = 2) -> dict[str, float]:
+    """Run permutations of the whole leave-one-patient-out loop at C = 100."""
     data = simulated(0)
     start, cpu = time.perf_counter(), cpu_seconds()
     found = permutation_null(
@@ -295,7 +295,7 @@ def speed_null(permutations: int = 200) -> dict[str, float]:
         eta=data.eta,
         n=permutations,
         schemes=("between",),
-        n_jobs=2,
+        n_jobs=n_jobs,
     )
     block = found.schemes["between"]
     seconds = time.perf_counter() - start
@@ -343,6 +343,7 @@ def main() -> None:
     parser.add_argument("--cohorts", type=int, help="simulated cohorts")
     parser.add_argument("--scheme", choices=SCHEMES, help="noise: one permutation scheme only")
     parser.add_argument("--data", type=Path, default=Path("../shared/data/readers"))
+    parser.add_argument("--jobs", type=int, default=2, help="speed-nested, speed-null: processes")
     given = parser.parse_args()
     some = {} if given.cohorts is None else {"cohorts": given.cohorts}
     work: dict[str, Callable[[], Any]] = {
@@ -350,8 +351,8 @@ def main() -> None:
         "leak": leak,
         "readers": lambda: readers(given.data),
         "speed-lopo": speed_lopo,
-        "speed-nested": speed_nested,
-        "speed-null": speed_null,
+        "speed-nested": lambda: speed_nested(n_jobs=given.jobs),
+        "speed-null": lambda: speed_null(n_jobs=given.jobs),
         "profile": profile,
     }
     start = time.perf_counter()

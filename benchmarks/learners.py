@@ -46,9 +46,8 @@ from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.kernels import Gram, Kernel
 from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 from cad.learners.pointwise import solve_hybrid
-from cad.learners.probabilistic import probabilistic_problem
 from cad.learners.problem import Problem, Solution
-from cad.learners.soft_labels import soft_labels
+from cad.learners.soft_labels import probabilistic_problem, soft_labels
 from cad.learners.warm import warm
 
 Array = np.ndarray
@@ -337,7 +336,7 @@ def main() -> int:
     for n in (350, 1000, 5000):
         for C in (1, 100, hard):
             front_door(table, "rbf", n, 20, C, "learned", 1.0)
-    for n in (350, 1000):
+    for n in (350, 1000, 5000):
         for C in (1, 100, hard):
             front_door(table, "precomputed", n, 20, C, "learned", 1.5)
     for kernel in ("linear", "poly"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import traceback
 from pathlib import Path
@@ -19,15 +18,17 @@ from cad.cli.shared import (
     Aet,
     Audit,
     Cohort,
+    CohortFolder,
     Jobs,
     Json,
     Limits,
     Map,
     MemoryLimit,
-    Model,
     NoResume,
     Out,
     Outlines,
+    Pipeline,
+    Pipelines,
     ReaderScore,
     RetryFailed,
     Scheduler,
@@ -40,6 +41,7 @@ from cad.cli.shared import (
     say,
     show,
 )
+from cad.cli.suggest import suggest
 from cad.errors import CadError
 
 app = typer.Typer(
@@ -53,6 +55,7 @@ app.add_typer(model_app, name="model")
 app.add_typer(cohort_app, name="cohort")
 app.add_typer(audit_app, name="audit")
 app.command()(reading)
+app.command()(suggest)
 app.command()(serve)
 app.callback()(loudness)
 
@@ -113,7 +116,7 @@ def simulate(
 
 @app.command("check")
 def check_command(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    cohort: CohortFolder,
     jobs: Jobs = 1,
     time_limit: TimeLimit = 600.0,
     memory_limit: MemoryLimit = 8.0,
@@ -131,7 +134,7 @@ def check_command(
 
 @app.command()
 def run(
-    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    pipeline: Pipeline,
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,
@@ -151,7 +154,7 @@ def run(
 
 @app.command()
 def train(
-    pipeline: Annotated[str, typer.Argument(help="Pipeline file, or a name in pipelines/.")],
+    pipeline: Pipeline,
     cohort: Cohort,
     out: Out,
     extend: Annotated[
@@ -261,7 +264,7 @@ def report(
 
 @app.command("compare")
 def compare_command(
-    pipelines: Annotated[list[str], typer.Argument(help="Pipeline files, or names.")],
+    pipelines: Pipelines,
     cohort: Cohort,
     out: Out,
     jobs: Jobs = 1,
@@ -285,31 +288,6 @@ def warm() -> None:
 
     warm_up()
     say("every kernel is compiled")
-
-
-@app.command("suggest")
-def suggest_command(
-    model: Model,
-    cohort: Cohort,
-    out: Out,
-    count: Annotated[int, typer.Option("--count", min=1, max=10**6, help="Regions to name.")] = 20,
-    jobs: Jobs = 1,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
-) -> None:
-    """Rank the regions by what another reading of them is worth."""
-    from cad.pipeline import suggest_next
-
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    table, failures = suggest_next(model, cohort, out, options, count)
-    nothing = "every region has two readings or more"
-    text = table.to_string(index=False) if len(table) else nothing
-    show(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
-    for failure in failures:
-        say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
-    if failures:
-        raise typer.Exit(1)
 
 
 @app.command("import")

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from cad.cli.shared import Out, say
+from cad.cli.shared import CohortFolder, Out, say
 
 
 def reading(
-    cohort: Annotated[Path, typer.Argument(help="Cohort folder.")],
+    cohort: CohortFolder,
     out: Out,
     readers: Annotated[
         str, typer.Option("--readers", help="Reader ids, separated by commas; all by default.")

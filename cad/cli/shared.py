@@ -10,16 +10,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cad.errors import CadError
 from cad.files import plain
+from cad.share import find
 
 if TYPE_CHECKING:
     from cad.clinic.archive import ArchiveLimits
     from cad.execution.options import ExecutionOptions
     from cad.stages.emit import Emitted
 
-Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.")]
+
+def _existing(folder: Path) -> Path:
+    """Refuse a cohort that is absent before anything heavy is imported."""
+    if not folder.is_dir():
+        raise CadError("no such cohort folder", file=folder)
+    return folder
+
+
+def _pipeline(name: str) -> str:
+    """Refuse a pipeline that does not exist before anything heavy is imported."""
+    find("pipelines", name, ".yaml")
+    return name
+
+
+def _pipelines(names: list[str]) -> list[str]:
+    return [_pipeline(name) for name in names]
+
+
+def _model(name: str) -> str:
+    """Refuse a model that does not exist before anything heavy is imported."""
+    find("models", name)
+    return name
+
+
+Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.", callback=_existing)]
+CohortFolder = Annotated[Path, typer.Argument(help="Cohort folder.", callback=_existing)]
+Pipeline = Annotated[
+    str, typer.Argument(help="Pipeline file, or a name in pipelines/.", callback=_pipeline)
+]
+Pipelines = Annotated[
+    list[str], typer.Argument(help="Pipeline files, or names.", callback=_pipelines)
+]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
-Model = Annotated[str, typer.Option("--model", help="Model folder, or a released model's name.")]
+Model = Annotated[
+    str, typer.Option("--model", help="Model folder, or a released model's name.", callback=_model)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
 
 Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Processes on this machine.")]
@@ -75,7 +110,6 @@ def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
     from cad.clinic.archive import ArchiveLimits
     from cad.settings import read_settings
-    from cad.share import find
 
     return read_settings(ArchiveLimits, find("configs/archive", name, ".yaml"))
 

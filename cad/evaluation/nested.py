@@ -15,14 +15,11 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.errors import CadError
 from cad.evaluation import metrics
-from cad.evaluation.crossval import decision_value, fit_keywords, positive_probability
+from cad.evaluation.crossval import FIT_ERRORS, decision_value, fit_keywords, positive_probability
 from cad.evaluation.scorers import soft_log_loss
 
 _Loss = Callable[[np.ndarray, np.ndarray], float]
-# What says that a grid point cannot be fitted or measured in a fold.
-_NO_FIT = (ValueError, ArithmeticError, CadError)
 
 
 def _auc_loss(y: np.ndarray, q: np.ndarray) -> float:
@@ -212,12 +209,12 @@ def _fold_losses(
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
-    except _NO_FIT:
+    except FIT_ERRORS:
         return [float("inf")] * len(points)
     if hasattr(learner, "predict_grid"):  # what the points share is made once
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
-        except _NO_FIT:
+        except FIT_ERRORS:
             return [float("inf")] * len(points)
         known = ~np.isnan(rows).any(axis=1)
         return [
@@ -233,7 +230,7 @@ def _fold_losses(
             if np.isnan(q).all() and search.criterion == "auc":
                 q = decision_value(fitted, X_test)
             out.append(loss(y[test], q))
-        except _NO_FIT:
+        except FIT_ERRORS:
             out.append(float("inf"))
     return out
 
@@ -249,7 +246,7 @@ def _reason(
     first = with_params(search.estimator, search.points_[0])
     try:
         first.fit(X, y, **fit_keywords(first, eta, owner))
-    except _NO_FIT as error:
+    except FIT_ERRORS as error:
         return f"; the first says: {error}"
     return ""
 

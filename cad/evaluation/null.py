@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from cad.errors import CadError
 from cad.evaluation.crossval import out_of_fold
+from cad.evaluation.labellings import SharedFolds
 from cad.evaluation.metrics import auc, consensus_truth
 from cad.files import JsonObject
 
@@ -147,7 +148,7 @@ def permutation_null(
     seed, n_jobs : int
         Permutation k is the same whatever ``n`` and ``n_jobs``.
     progress : callable, optional
-        Called with (permutations done, permutations in all).
+        Called with (permutations as good as done, permutations in all).
 
     Raises
     ------
@@ -159,16 +160,16 @@ def permutation_null(
     observed = loop.auc(np.arange(len(loop.y))) if observed is None else observed
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    work = [
-        delayed(loop.auc)(_PERMUTE[scheme](loop.patients, np.random.default_rng([seed, number, k])))
+    sources = [
+        _PERMUTE[scheme](loop.patients, np.random.default_rng([seed, number, k]))
         for number, scheme in enumerate(schemes)
         for k in range(n)
     ]
     aucs: list[float] = []
-    for value in Parallel(n_jobs=n_jobs, return_as="generator")(work):
-        aucs.append(value)
+    for done, values in loop.aucs(np.array(sources), n_jobs):
+        aucs += values
         if progress is not None:
-            progress(len(aucs), len(work))
+            progress(done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
     found = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
     return PermutationNull(observed, n, loop.against, found)
@@ -220,9 +221,26 @@ class _Loop:
             )
         except CadError:
             return float("nan")
-        score, truth = result.probability, self.truth[source]
-        if np.isnan(score).all():
-            score = result.decision
+        return self._auc(result.probability, result.decision, source)
+
+    def aucs(self, sources: np.ndarray, n_jobs: int) -> Iterator[tuple[int, list[float]]]:
+        """Yield how many permutations are as good as done, and the AUCs that are new."""
+        patients = np.asarray(self.patients).astype(str)
+        shared = SharedFolds.of(self.estimator, self.X, self.y, np.asarray(self.groups), patients)
+        if shared is None:
+            work = [delayed(self.auc)(source) for source in sources]
+            found = Parallel(n_jobs=n_jobs, return_as="generator")(work)
+            yield from ((done, [value]) for done, value in enumerate(found, start=1))
+            return
+        etas, begin = None if self.eta is None else self.eta[sources], 0
+        for done, (probability, decision) in shared.scores(self.y[sources], etas, n_jobs):
+            part = sources[begin : begin + len(probability)]
+            begin += len(part)
+            yield done, [self._auc(*row) for row in zip(probability, decision, part, strict=True)]
+
+    def _auc(self, probability: np.ndarray, decision: np.ndarray, source: np.ndarray) -> float:
+        truth = self.truth[source]
+        score = decision if np.isnan(probability).all() else probability
         usable = np.isfinite(score) & np.isfinite(truth)
         return auc(truth[usable], score[usable])
 

@@ -147,9 +147,13 @@ def _violations(
     taken = np.zeros(len(at.f), dtype=bool)
     taken[rows.point[tight]] = True
     worst = np.flatnonzero((bad > tol) & ~taken[rows.point])
+    if not len(worst):
+        return violation, worst
     worst = worst[np.argsort(-bad[worst], kind="stable")]
-    # The first, which is the worse, of two rows of one point.
-    worst = worst[np.sort(np.unique(rows.point[worst], return_index=True)[1])]
+    # The first, which is the worse, of two rows of one point: it is written last.
+    points, turn, first = rows.point[worst], np.arange(len(worst)), np.empty(len(at.f), dtype=int)
+    first[points[::-1]] = turn[::-1]
+    worst = worst[first[points] == turn]
     return violation, worst[: min(add_most, len(free.rows) - free.size)]
 
 

@@ -11,7 +11,7 @@ machines is a kernel machine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, Self
 
@@ -23,14 +23,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cad.learners.base import KernelMachine, LearnerError, check_cost, cross_entropies
 from cad.learners.kernels import Gram, Kernel
-from cad.learners.probabilistic import margin_scale, probabilistic_problem
-from cad.learners.problem import Array, Solution
+from cad.learners.probabilistic import margin_scale
+from cad.learners.problem import Array, Problem, Solution
 from cad.learners.soft_labels import (
     KIND_NAMES,
     SoftLabels,
     check_labels,
     check_soft,
     half_widths,
+    probabilistic_problem,
     soft_labels,
 )
 from cad.learners.solvers import solve_pointwise
@@ -282,20 +283,29 @@ class _Task:
         self, points: list[Point], rows: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float]]:
         """Yield index, solution and scale of every setting that the labels of some rows allow."""
+        # C and gamma change nothing that labels say.
+        alike = {(point.eta0, point.kappa): point for point in points}
+        problems = {key: self._unit_problem(point, rows) for key, point in alike.items()}
         for gamma in dict.fromkeys(point.gamma for point in points):
             K = np.exp(-gamma * self.distances[np.ix_(rows, rows)])
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
-                if point.gamma != gamma:
+                unit = problems[point.eta0, point.kappa]
+                if point.gamma != gamma or unit is None:
                     continue
-                labels = self.labels(point, rows)
-                try:
-                    check_labels(labels, self.weight[rows] > 0)
-                except LearnerError:
-                    continue
-                cost, scale = check_cost("C", point.C) * self.weight[rows], margin_scale(point.eta0)
-                problem = probabilistic_problem(labels, cost, cost, scale)
-                yield k, solve_pointwise(gram, problem, solver=self.solver, tol=self.tol), scale
+                problem = replace(unit, c=check_cost("C", point.C) * unit.c)
+                solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
+                yield k, solution, margin_scale(point.eta0)
+
+    def _unit_problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
+        """Return the constraints of some rows at unit cost; None where their labels say nothing."""
+        labels = self.labels(point, rows)
+        try:
+            check_labels(labels, self.weight[rows] > 0)
+        except LearnerError:
+            return None
+        cost = self.weight[rows]
+        return probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
 
     def values(
         self, point: Point, solution: Solution, rows: NDArray[np.intp], new: NDArray[np.intp]

@@ -222,7 +222,11 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, order="C")
+        # The check of a kernel matrix looks for NaN itself: a pass over n x n numbers less.
+        finite = self.kernel != "precomputed"
+        rows: Array = validate_data(
+            self, X, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=2, order="C"
+        )
         y = np.asarray(y)
         if len(y) != len(rows):
             raise LearnerError(

@@ -128,8 +128,8 @@ class _Change:
     def reach(self, state: _State) -> float:
         """Return how far the state may go along before a bound is met, at most 1."""
         worst = max(
-            np.max(-self.gamma / state.gamma), np.max(self.gamma / state.back),
-            np.max(-self.v / state.v), np.max(-self.xi / state.xi), 1.0,
+            -(self.gamma / state.gamma).min(), (self.gamma / state.back).max(),
+            -(self.v / state.v).min(), -(self.xi / state.xi).min(), 1.0,
         )  # fmt: skip
         if state.price is not None:
             worst = max(worst, -self.x[-1] / state.x[-1], -self.price / state.price)

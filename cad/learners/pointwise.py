@@ -164,7 +164,7 @@ class _Work:
         steps, violation = active_set(
             self.store, rows._replace(learned=learned), trial, np.zeros(2), tol=_EXACT,
             max_iter=20 * (len(rows.point) + 100),
-            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(1, free // 10),
+            max_free=min(_MAX_FREE, len(trial.f), 2 * free + 200), add_most=max(20, free // 10),
         )  # fmt: skip
         self.iterations += steps
         if not np.isfinite(violation):
@@ -228,8 +228,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
     if work.at.gamma.any():
         work.at.f[:] = work.gram.times(work.problem.coefficients(work.at.gamma))
     n_rows, scale = len(work.rows.point), work.scale
-    # Small costs make small duals, which need a softer anchor to move the scale at all.
-    stiffest = _LARGEST_RHO * scale[1] * max(1.0, 1.0 / float(np.median(work.rows.c)))
+    softest = scale[1]
     # Pairs get few moves before the active set has its first try: hard margins make them crawl.
     limit = _FIRST_MOVES * n_rows if polish else 1000 * (n_rows + 1000)
     eps, imbalance = _FIRST_EPS if work.gram.matrix is not None else _FIRST_EPS_LARGE, np.inf
@@ -260,7 +259,7 @@ def _alternate(work: _Work, polish: bool) -> Solution:
             # stiffen the proximal term only where moving the anchor does not get there.
             last, imbalance = imbalance, _scale_imbalance(work.rows, work.at)
             if imbalance > max(work.tol, eps):
-                if imbalance > 0.3 * last and scale[1] < stiffest:
+                if imbalance > 0.3 * last and scale[1] < _stiffest(softest, work.rows):
                     scale[1] *= 10
                     continue
                 if moved:
@@ -285,12 +284,23 @@ def spread_coefficients(problem: Problem, beta: Array) -> Array:
     if rest.shape != (problem.n_points,):
         raise ValueError(f"start has shape {rest.shape}, must be ({problem.n_points},)")
     point, sign = problem.A.indices, problem.A.data
-    for j in np.argsort(-problem.t, kind="stable"):
-        i = point[j]
-        if rest[i] * sign[j] > 0:
-            gamma[j] = min(rest[i] * sign[j], problem.c[j])
-            rest[i] -= sign[j] * gamma[j]
+    order = np.lexsort((-problem.t, point))
+    # A row's turn among those of its point: rows of one turn are of different points.
+    turn = np.arange(len(order)) - np.searchsorted(point[order], point[order])
+    for k in range(int(turn.max(initial=-1)) + 1):
+        rows = order[turn == k]
+        signs, points = sign[rows], point[rows]
+        gamma[rows] = np.clip(rest[points] * signs, 0.0, problem.c[rows])
+        rest[points] -= signs * gamma[rows]
     return gamma
+
+
+def _stiffest(softest: float, rows: Rows) -> float:
+    """Return the strongest proximal term on the scale that is tried.
+
+    Small costs make small duals, which need a softer anchor to move the scale at all.
+    """
+    return _LARGEST_RHO * softest * max(1.0, 1.0 / float(np.median(rows.c)))
 
 
 def _balance(rows: Rows, gamma: Array) -> None:

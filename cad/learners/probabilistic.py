@@ -9,26 +9,24 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
-from sklearn.base import clone
-from sklearn.utils.validation import validate_data
 
+from cad.learners import shared
 from cad.learners.base import (
     KernelMachine,
     LearnerError,
     LearnerWarning,
-    Targets,
     check_cost,
     warn_unless_converged,
 )
 from cad.learners.kernels import Gram
-from cad.learners.problem import Array, Problem, Solution, pointwise_problem
+from cad.learners.problem import Array, Problem, Solution
 from cad.learners.soft_labels import (
-    CERTAIN_POSITIVE,
     KIND_NAMES,
     SoftLabels,
     check_labels,
     check_soft,
     half_widths,
+    probabilistic_problem,
     soft_labels,
 )
 from cad.learners.solvers import solve_pointwise
@@ -37,45 +35,6 @@ from cad.learners.solvers import solve_pointwise
 _COLLAPSED = 1e-6
 # Shares of kappa that are tried in turn when every interval contains 1/2.
 _NARROWER = (0.5, 0.25)
-
-
-def probabilistic_problem(
-    labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
-) -> Problem:
-    """Build the rows of the P-SVM (docs/methods.md 2).
-
-    Parameters
-    ----------
-    labels : SoftLabels
-    cost_certain, cost_soft : ndarray, shape (n,)
-        C and C-tilde times the sample weights; zero leaves a sample out.
-    scale : float or None
-        Fixed s, or None to learn s >= 0 as a second extra scalar.
-    """
-    positive = labels.kinds == CERTAIN_POSITIVE
-    certain = np.flatnonzero(labels.certain & (cost_certain > 0))
-    soft = ~labels.certain & (cost_soft > 0)
-    low = np.flatnonzero(soft & np.isfinite(labels.lower))
-    high = np.flatnonzero(soft & np.isfinite(labels.upper))
-    bounds = np.concatenate([labels.lower[low], -labels.upper[high]])
-    point = np.concatenate([certain, low, high])
-    sign = np.concatenate(
-        [np.where(positive[certain], 1.0, -1.0), np.ones(len(low)), -np.ones(len(high))]
-    )
-    ones = np.ones(len(certain))
-    cost = np.concatenate([cost_certain[certain], cost_soft[low], cost_soft[high]])
-    margin = np.concatenate([ones, 0.0 * bounds if scale is None else scale * bounds])
-    column = None if scale is not None else np.concatenate([0.0 * ones, -bounds])
-    # Rows of one point lie side by side, which is how solvers walk through them.
-    order = np.argsort(point, kind="stable")
-    return pointwise_problem(
-        len(labels.kinds),
-        point[order],
-        sign[order],
-        margin[order],
-        cost[order],
-        None if column is None else column[order],
-    )
 
 
 class ProbabilisticSVC(KernelMachine):
@@ -184,34 +143,11 @@ class ProbabilisticSVC(KernelMachine):
             certain label, or a scale that collapses.
         """
         X, targets, weight = self._read_inputs(X, y, sample_weight)
+        gram = self._make_gram(X, weight)
+        labels, self.kappa_, scale = self._read_labels(targets.p, eta, weight)
         begin = None if start is None else np.asarray(start, dtype=float)
-        return self._fit(self._make_gram(X, weight), targets, weight, eta, begin)
-
-    def _fit(
-        self,
-        gram: Gram,
-        targets: Targets,
-        weight: Array,
-        eta: ArrayLike | None,
-        start: Array | None = None,
-    ) -> Self:
-        """Fit to inputs that were read, on a kernel that others may share."""
-        spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
-        labels, self.kappa_ = self._labels(targets.p, spread, weight > 0)
-        scale = self._fixed_scale(labels, weight > 0)
-        cost = check_cost("C", self.C) * weight
-        soft = cost if self.C_soft is None else check_cost("C_soft", self.C_soft) * weight
-        solution = solve_pointwise(
-            gram,
-            probabilistic_problem(labels, cost, soft, scale),
-            solver=self.solver,
-            tol=self.tol,
-            cache_mb=self.cache_size,
-            start=start,
-        )
-        warn_unless_converged(solution, type(self).__name__)
-        self.scale_ = float(solution.u[1]) if scale is None else float(scale)
-        self._refuse_collapse(solution, labels, weight > 0)
+        solution = self._solve(gram, self._problem(labels, weight, scale), begin)
+        self.scale_ = self._accept(solution, labels, weight, scale)
         self.classes_ = targets.classes
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
@@ -243,26 +179,68 @@ class ProbabilisticSVC(KernelMachine):
             P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a fit is
             refused.
         """
-        rows, targets, weight = self._read_inputs(X, y, None)
-        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
-        found = np.full((len(points), len(new)), np.nan)
-        learners = [clone(self).set_params(**point) for point in points]
-        kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
-        for kernel in dict.fromkeys(kernels):
-            here = [k for k, other in enumerate(kernels) if other == kernel]
-            try:
-                gram = learners[here[0]]._make_gram(rows, weight)
-            except ValueError:
-                continue
-            between = gram.kernel.between(new, rows)
-            for k in here:
-                try:
-                    fitted = learners[k]._fit(gram, targets, weight, eta)
-                except (ValueError, ArithmeticError, np.linalg.LinAlgError):
-                    continue
-                values = between[:, fitted.support_] @ fitted.dual_coef_[0]
-                found[k] = fitted._probability(values + fitted.intercept_[0])
-        return found
+        return shared.predict_grid(self, points, X, y, X_new, eta)
+
+    def predict_labellings(
+        self,
+        X: ArrayLike,
+        labellings: ArrayLike,
+        X_new: ArrayLike,
+        etas: ArrayLike | None = None,
+        starts: ArrayLike | None = None,
+    ) -> shared.Labellings:
+        """Return what fits to the same rows under many labellings predict; they share the kernel.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
+        labellings : array, shape (k, n)
+            Labels as :meth:`fit` takes them.
+        X_new : array, shape (m, d)
+            Rows to predict; for a precomputed kernel (m, n).
+        etas, starts : array, shape (k, n), optional
+            Uncertainties, and coefficients of similar fits to start from: quicker, same answer.
+        """
+        return shared.predict_labellings(self, X, labellings, X_new, etas, starts)
+
+    def _read_labels(
+        self, p: Array, eta: ArrayLike | None, weight: Array
+    ) -> tuple[SoftLabels, float, float | None]:
+        """Return what the labels say, the kappa it took, and s; None where s is learned."""
+        spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
+        labels, kappa = self._labels(p, spread, weight > 0)
+        return labels, kappa, self._fixed_scale(labels, weight > 0)
+
+    def _costs(self) -> tuple[float, float]:
+        cost = check_cost("C", self.C)
+        return cost, cost if self.C_soft is None else check_cost("C_soft", self.C_soft)
+
+    def _problem(
+        self, labels: SoftLabels, weight: Array, scale: float | None, unit: bool = False
+    ) -> Problem:
+        """Return the rows at this estimator's costs, or at unit cost."""
+        cost, soft = (1.0, 1.0) if unit else self._costs()
+        return probabilistic_problem(labels, cost * weight, soft * weight, scale)
+
+    def _solve(self, gram: Gram, problem: Problem, start: Array | None = None) -> Solution:
+        return solve_pointwise(
+            gram,
+            problem,
+            solver=self.solver,
+            tol=self.tol,
+            cache_mb=self.cache_size,
+            start=start,
+        )
+
+    def _accept(
+        self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
+    ) -> float:
+        """Return s of a solution; warn of one that missed its tolerance, refuse a collapse."""
+        warn_unless_converged(solution, type(self).__name__)
+        s = float(solution.u[1]) if scale is None else float(scale)
+        _refuse_collapse(s, solution, labels, weight > 0)
+        return s
 
     def _precision(self) -> float:
         """Return eta_0, which no argument of ``fit`` changes."""
@@ -342,29 +320,30 @@ class ProbabilisticSVC(KernelMachine):
             return margin_scale(self._precision())
         return check_cost("scale", self.scale)
 
-    def _refuse_collapse(self, solution: Solution, labels: SoftLabels, used: Any) -> None:
-        values = solution.f + solution.u[0]
-        largest = float(np.max(np.abs(values)))
-        if self.scale_ <= _COLLAPSED * largest or self.scale_ <= 0:
-            soft = ~labels.certain & used
-            out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
-            out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
-            raise LearnerError(
-                f"the learned scale collapsed to {self.scale_:.3g}: {out.mean():.0%} of the "
-                f"{soft.sum()} soft intervals are violated",
-                hint="use wider eta, smaller C, or scale='fixed'",
-            )
-        spread = float(np.ptp(solution.f))
-        if spread <= 1e-9 * max(1.0, largest):
-            warnings.warn(
-                "the decision function is constant: the features do not tell the samples apart",
-                LearnerWarning,
-                stacklevel=3,
-            )
-
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values / self.scale_)
         return probability
+
+
+def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
+    values = solution.f + solution.u[0]
+    largest = float(np.max(np.abs(values)))
+    if s <= _COLLAPSED * largest or s <= 0:
+        soft = ~labels.certain & used
+        out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
+        out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
+        raise LearnerError(
+            f"the learned scale collapsed to {s:.3g}: {out.mean():.0%} of the "
+            f"{soft.sum()} soft intervals are violated",
+            hint="use wider eta, smaller C, or scale='fixed'",
+        )
+    spread = float(np.ptp(solution.f))
+    if spread <= 1e-9 * max(1.0, largest):
+        warnings.warn(
+            "the decision function is constant: the features do not tell the samples apart",
+            LearnerWarning,
+            stacklevel=4,
+        )
 
 
 def _all_around_half(labels: SoftLabels, used: Any) -> bool:

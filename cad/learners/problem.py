@@ -101,7 +101,9 @@ class Problem:
 
     def slack(self, f: Array, u: Array) -> Array:
         """Return t - A f - B u, shape (m,): positive where the margin is missed."""
-        slack: Array = self.t - self.A @ f - self.B @ u
+        single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
+        at_points = self.A.data * f[self.A.indices] if single else self.A @ f
+        slack: Array = self.t - at_points - self.B @ u
         return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
@@ -180,7 +182,8 @@ def judge(
     gamma = np.clip(gamma, 0.0, problem.c if problem.r == 1 else np.inf)
     u = np.clip(u, problem.lower, problem.upper)
     beta = problem.coefficients(gamma)
-    primal = problem.primal(beta, f, u)
+    slack = problem.slack(f, u)
+    primal = float(0.5 * beta @ f + problem.c @ np.maximum(0.0, slack) ** problem.r)
     g = problem.B.T @ gamma
     dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
     if problem.r == 2:
@@ -188,7 +191,7 @@ def judge(
     # An optimum of zero has no relative gap: what every cost could add is its floor.
     size = max(abs(primal), abs(dual), _FLOOR * float(np.sum(problem.c)), 1e-300)
     gap = (primal - dual) / size
-    kkt = max(_row_violation(problem, f, gamma, u), _balance_violation(problem, gamma, g, u))
+    kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
     return Solution(beta, f, u, gamma, primal, dual, float(gap), kkt, iterations, converged, solver)
 
@@ -203,10 +206,9 @@ def _box_term(problem: Problem, g: Array, u: Array) -> float:
     return float(at @ g)
 
 
-def _row_violation(problem: Problem, f: Array, gamma: Array, u: Array) -> float:
+def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
-    slack = problem.slack(f, u)
     if problem.r == 2:
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
     share = gamma / problem.c

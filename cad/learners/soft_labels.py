@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cad.learners.base import LearnerError
+from cad.learners.problem import Array, Problem, pointwise_problem
 
-Array = NDArray[np.float64]
 Rule = Literal["drop", "paper"]
 
 KIND_NAMES = ("certain_negative", "certain_positive", "two_sided", "one_sided", "none")
@@ -88,7 +88,10 @@ def constraint_kinds(
     ValueError
         For p or eta out of range or of different lengths, or an unknown rule.
     """
-    p, eta = check_soft(p, eta)
+    return _kinds(*check_soft(p, eta), rule, eta0)
+
+
+def _kinds(p: Array, eta: Array, rule: Rule, eta0: float) -> NDArray[np.int64]:
     below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
     if rule == "paper":
         # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
@@ -113,7 +116,7 @@ def soft_labels(
 ) -> SoftLabels:
     """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
     p, eta = check_soft(p, eta)
-    kinds = constraint_kinds(p, eta, rule, eta0)
+    kinds = _kinds(p, eta, rule, eta0)
     certain = kinds <= CERTAIN_POSITIVE
     low, high = p - eta, p + eta
     has_low, has_high = ~certain & (low > _TIE), ~certain & (high < 1 - _TIE)
@@ -137,12 +140,14 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     eta = np.asarray(eta, dtype=float)
     if eta.ndim and eta.shape != p.shape:
         raise ValueError(f"eta has shape {eta.shape}, must be one number or {p.shape}")
-    eta = np.broadcast_to(eta, p.shape)
     for name, value in (("y", p), ("eta", eta)):
-        wrong = ~((value >= 0) & (value <= 1))
-        if wrong.any():
+        # NaN is neither: it makes both comparisons false.
+        if value.size and not (value.min() >= 0 and value.max() <= 1):
+            wrong = np.broadcast_to(~((value >= 0) & (value <= 1)), p.shape)
             i = int(np.argmax(wrong))
-            raise ValueError(f"{name}[{i}] = {value[i]!r}, must lie in [0, 1]")
+            found = np.broadcast_to(value, p.shape)[i]
+            raise ValueError(f"{name}[{i}] = {found!r}, must lie in [0, 1]")
+    eta = np.broadcast_to(eta, p.shape)
     return p, eta
 
 
@@ -170,6 +175,45 @@ def check_labels(labels: SoftLabels, used: Any) -> None:
         )
     if len(np.unique(labels.kinds[certain])) == 1 and not informative.any():
         raise LearnerError("one class only among the labels: two are needed")
+
+
+def probabilistic_problem(
+    labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
+) -> Problem:
+    """Build the rows of the P-SVM (docs/methods.md 2).
+
+    Parameters
+    ----------
+    labels : SoftLabels
+    cost_certain, cost_soft : ndarray, shape (n,)
+        C and C-tilde times the sample weights; zero leaves a sample out.
+    scale : float or None
+        Fixed s, or None to learn s >= 0 as a second extra scalar.
+    """
+    positive = labels.kinds == CERTAIN_POSITIVE
+    certain = np.flatnonzero(labels.certain & (cost_certain > 0))
+    soft = ~labels.certain & (cost_soft > 0)
+    low = np.flatnonzero(soft & np.isfinite(labels.lower))
+    high = np.flatnonzero(soft & np.isfinite(labels.upper))
+    bounds = np.concatenate([labels.lower[low], -labels.upper[high]])
+    point = np.concatenate([certain, low, high])
+    sign = np.concatenate(
+        [np.where(positive[certain], 1.0, -1.0), np.ones(len(low)), -np.ones(len(high))]
+    )
+    ones = np.ones(len(certain))
+    cost = np.concatenate([cost_certain[certain], cost_soft[low], cost_soft[high]])
+    margin = np.concatenate([ones, 0.0 * bounds if scale is None else scale * bounds])
+    column = None if scale is not None else np.concatenate([0.0 * ones, -bounds])
+    # Rows of one point lie side by side, which is how solvers walk through them.
+    order = np.argsort(point, kind="stable")
+    return pointwise_problem(
+        len(labels.kinds),
+        point[order],
+        sign[order],
+        margin[order],
+        cost[order],
+        None if column is None else column[order],
+    )
 
 
 def _logit(p: Array) -> Array:

@@ -35,6 +35,8 @@ def cohort(simulated: Path, tmp_path: Path) -> Path:
 
 
 def measure(root: Path, quick: str, out: Path, **how) -> dict[str, StudyOutcome]:
+    """Measure in this process: what is kept does not depend on who does the rest."""
+    how.setdefault("jobs", 0)
     settings = read_settings(PipelineSettings, Path(quick))
     tasks = [StudyTask(ref, settings, out) for ref in read_cohort(root).studies()]
     return {
@@ -116,7 +118,7 @@ def test_failures_are_remembered_until_the_input_changes(cohort: Path, quick: st
 
 def test_the_log_says_what_was_done(cohort: Path, quick: str, tmp_path: Path, capsys):
     out = tmp_path / "out"
-    measure(cohort, quick, out, progress=True)
+    measure(cohort, quick, out, progress=True, jobs=1)
     lines = [json.loads(line) for line in RunFolder(out).log.read_text().splitlines()]
     assert {line["study"] for line in lines[:3]} == {"sub-0001", "sub-0002", "sub-0003"}
     for line in lines[:3]:

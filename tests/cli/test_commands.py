@@ -66,9 +66,10 @@ def test_every_command_of_the_contract_exists() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "psvmm", "--cohort", "x", "-o", "y"], "known: .*psvm"),
+        (["run", "psvmm", "--cohort", ".", "-o", "y"], "known: .*psvm"),
         (["run", "psvm", "--cohort", "absent", "-o", "y"], "no such cohort folder"),
-        (["predict", "--model", "nope", "--cohort", "x", "-o", "y"], "known: .*phantom-psvm"),
+        (["predict", "--model", "nope", "--cohort", ".", "-o", "y"], "known: .*phantom-psvm"),
+        (["check", "absent"], "file absent: no such cohort folder"),
         (["report", "absent"], "run"),
         (["run", "psvm"], "--cohort"),
         (["experiment", "niaf2014-tabel1", "-o", "x"], "did you mean 'niaf2014-table1'"),

@@ -151,3 +151,36 @@ def test_a_grid_that_shares_its_kernels_predicts_what_single_fits_do() -> None:
             continue
         alone = with_params(learner, point).fit(X[:60], p[:60], eta=eta[:60])
         np.testing.assert_allclose(row, alone.predict_proba(X[60:])[:, 1], atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("scale", ["learned", "fixed"])
+def test_a_solution_that_no_cost_holds_back_stands_for_higher_ones(scale: str) -> None:
+    """Costs in any order, equal or not for soft labels; invalid ones are refused among them."""
+    X, hard, _ = cohort()
+    p = np.clip(hard * 0.7 + 0.1 * np.tile([0.0, 1.0, 3.0, 2.0], 20), 0, 1)
+    learner = ProbabilisticSVC(gamma=2.0, scale=scale, eta=0.1)
+    points = [
+        {"C": C, "C_soft": soft}
+        for C, soft in [
+            (1e4, None), (0.01, None), (50.0, None), (-1.0, None), (1e3, 1e3), (1e5, 2e3),
+            (1e5, 0.01), (np.inf, None), (2e4, None),
+        ]
+    ]  # fmt: skip
+    rows = learner.predict_grid(points, X[:60], p[:60], X[60:])
+    highest = []
+    for point, row in zip(points, rows, strict=True):
+        if point["C"] < 0 or np.isinf(point["C"]):
+            assert np.isnan(row).all()
+            continue
+        alone = with_params(learner, point).fit(X[:60], p[:60])
+        np.testing.assert_allclose(row, alone.predict_proba(X[60:])[:, 1], atol=1e-8, rtol=0)
+        if point["C_soft"] is None and point["C"] > 1e3:
+            highest.append((row, np.abs(alone.dual_coef_).max()))
+    assert max(largest for _, largest in highest) < 1e3  # no dual at its cost: the case meant
+    assert (highest[0][0] == highest[1][0]).all()
+
+
+def test_a_grid_names_the_parameter_that_does_not_exist() -> None:
+    X, hard, _ = cohort()
+    with pytest.raises(ValueError, match="ProbabilisticSVC has no parameter D"):
+        ProbabilisticSVC().predict_grid([{"C": 1.0}, {"D": 1.0}], X[:60], hard[:60], X[60:])

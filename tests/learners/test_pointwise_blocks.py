@@ -10,10 +10,9 @@ from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.decomposition import block_size, smo_by_blocks
 from cad.learners.kernels import Gram, Kernel
 from cad.learners.pointwise import solve_hybrid
-from cad.learners.probabilistic import probabilistic_problem
 from cad.learners.problem import Problem, judge
 from cad.learners.rows import Iterate, read_rows
-from cad.learners.soft_labels import soft_labels
+from cad.learners.soft_labels import probabilistic_problem, soft_labels
 
 
 def make(seed: int, n: int, C: float) -> tuple[np.ndarray, Problem]:

@@ -9,10 +9,9 @@ from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.kernels import Gram, Kernel, make_gram
 from cad.learners.lowrank import solve_low_rank
 from cad.learners.pointwise import solve_hybrid
-from cad.learners.probabilistic import probabilistic_problem
 from cad.learners.problem import Problem
 from cad.learners.reject import asymmetric_rule, reject_problem
-from cad.learners.soft_labels import soft_labels
+from cad.learners.soft_labels import probabilistic_problem, soft_labels
 
 POLY = Kernel("poly", 0.5, 2, 1.0)
 

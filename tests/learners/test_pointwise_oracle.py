@@ -9,10 +9,9 @@ from cad.experiments.gaussians import Gaussians, noisy
 from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.kernels import Gram, Kernel, make_gram
 from cad.learners.pointwise import is_pointwise, solve_hybrid
-from cad.learners.probabilistic import probabilistic_problem
 from cad.learners.problem import Problem
 from cad.learners.reject import asymmetric_rule, reject_problem, symmetric_rule
-from cad.learners.soft_labels import soft_labels
+from cad.learners.soft_labels import probabilistic_problem, soft_labels
 from cad.learners.svm import svm_problem
 
 LEARNERS = ("svm", "fuzzy", "learned", "fixed", "reject", "symmetric")

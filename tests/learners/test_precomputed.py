@@ -51,3 +51,20 @@ def test_asymmetry_is_found_in_any_block() -> None:
         wrong[i, j] += 1e-6
         with pytest.raises(ValueError, match="not symmetric: entries differ by 1e-06"):
             check_precomputed(wrong)
+
+
+def test_what_is_no_number_is_found_without_a_pass_of_its_own() -> None:
+    K, y = hidden(500, (0, 0))
+    K[0, 0] = 1.0
+    for value, at in ((np.nan, (3, 3)), (np.inf, (7, 400)), (-np.inf, (499, 499))):
+        wrong = K.copy()
+        wrong[at] = wrong[at[::-1]] = value
+        with pytest.raises(ValueError, match="holds NaN or infinity"):
+            PlattSVC(kernel="precomputed").fit(wrong, y)
+    # Rounding is no asymmetry, and what hides in a row of others is.
+    rng = np.random.default_rng(1)
+    check_precomputed(K + 1e-15 * rng.normal(size=K.shape))
+    wrong = K.copy()
+    wrong[20] += 1e-7 * rng.normal(size=500)
+    with pytest.raises(ValueError, match="not symmetric"):
+        check_precomputed(wrong)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,19 +43,25 @@ FUNCTIONS = {
 }
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        yield name, ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> list[tuple[str, list[ast.AST]]]:
+    """Return every module's name and the nodes of its syntax tree, parsed once for all tests."""
+    return [
+        (
+            ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts),
+            list(ast.walk(ast.parse(path.read_text(encoding="utf-8")))),
+        )
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def users(function: str) -> set[str]:
     """Modules outside the run folder's door that name a function."""
     return {
         name
-        for name, tree in modules()
+        for name, nodes in modules()
         if not name.startswith("cad.run_folder")
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Name) and node.id == function
     }
 
@@ -80,9 +86,9 @@ def test_no_other_module_spells_a_file_of_a_run() -> None:
     assert WRITERS["lock"] == "cad.folders.lock"  # cohorts and models have it too
     found = [
         (name, node.value)
-        for name, tree in modules()
+        for name, nodes in modules()
         if not name.startswith("cad.run_folder")
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant) and names.get(node.value, name) != name
     ]
     assert found == []
