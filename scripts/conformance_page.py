@@ -6,8 +6,9 @@ from pydicom.uid import UID, ParametricMapStorage
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
-from cad.clinic.archive import IDENTITY, MODALITIES, ArchiveLimits
-from cad.clinic.archive_dimse import CALLING, FETCHED, FIND, GET, STORED
+from cad.clinic.archive import IDENTITY, MODALITIES
+from cad.clinic.archive_dimse import FETCHED, FIND, GET, STORED
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.map_out import MAP_SERIES
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
@@ -71,8 +72,9 @@ Every wait, time, count of answers and amount of bytes is limited, by the archiv
 SECURITY = """
 ## Security
 
-Plain DICOM and the archive's own HTTPS; no TLS for DICOM networking, no client certificates, no
-passwords. Put the traffic into a tunnel that has them.
+Plain DICOM, or TLS 1.2 and later (BCP 195) with certificates of both sides, as caller and in the
+node; DICOMweb by HTTPS, with client certificates where they are named. Revocation is not looked up;
+there are no passwords.
 """
 
 
@@ -83,10 +85,10 @@ def rows(uids: list[str], service: str, role: str) -> list[str]:
 
 def conformance_page() -> str:
     """Return ``docs/conformance.md``."""
-    entity = AE(ae_title=CALLING)
+    entity = AE(ae_title=ArchiveLimits().calling)
     text = HEAD
     text += "| | |\n|---|---|\n"
-    text += f"| calling AE title | `{CALLING}` |\n"
+    text += f"| calling AE title | `{ArchiveLimits().calling}` |\n"
     text += f"| implementation class UID | `{entity.implementation_class_uid}` |\n"
     text += f"| implementation version name | `{entity.implementation_version_name}` |\n"
     text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
@@ -114,7 +116,8 @@ def conformance_page() -> str:
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
     text += "set, by pydicom's\ntable of them.\n" + LIMITS
     for name, field in ArchiveLimits.model_fields.items():
-        text += f"| `{name}` | {field.default!r} | {field.description} |\n"
+        shown = "-" if field.default is None else repr(field.default)
+        text += f"| `{name}` | {shown} | {field.description} |\n"
     return text + SECURITY
 
 

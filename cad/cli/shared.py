@@ -13,7 +13,7 @@ import typer
 from cad.files import plain
 
 if TYPE_CHECKING:
-    from cad.clinic.archive import ArchiveLimits
+    from cad.clinic.archive_settings import ArchiveLimits
     from cad.execution.options import ExecutionOptions
     from cad.stages.emit import Emitted
 
@@ -45,7 +45,7 @@ Audit = Annotated[
 
 def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
-    from cad.clinic.archive import ArchiveLimits
+    from cad.clinic.archive_settings import ArchiveLimits
     from cad.settings import read_settings
     from cad.share import find
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from cad.clinic.archive import (
-    ArchiveLimits,
     FoundSeries,
     SamePatient,
     Step,
@@ -25,6 +24,7 @@ from cad.clinic.archive import (
     protocol,
     understood,
 )
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 from cad.processes import as_child, end_child, limit_memory, start_child
 

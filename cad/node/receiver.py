@@ -15,6 +15,8 @@ from typing import Any
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
 from cad.clinic.archive_dimse import FETCHED
+from cad.clinic.dimse_server import listen, silence
+from cad.clinic.tls import answering
 from cad.errors import CadError
 from cad.node.inbox import Inbox
 from cad.node.log import tell
@@ -45,21 +47,20 @@ class Receiver:
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # what is fetched elsewhere is taken here
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
-        server: Any = entity.start_server(
-            (self.settings.host, self.settings.port),
-            block=False,
-            ssl_context=None,  # TLS goes here
-            evt_handlers=[
-                (evt.EVT_CONN_OPEN, self._opened),
-                (evt.EVT_DATA_RECV, self._came),
-                (evt.EVT_CONN_CLOSE, self._closed),
-                (evt.EVT_REJECTED, self._rejected),
-                (evt.EVT_C_ECHO, lambda event: _SUCCESS),
-                (evt.EVT_C_STORE, self._store),
-            ],
-        )
+        handlers = [
+            (evt.EVT_CONN_OPEN, self._opened),
+            (evt.EVT_DATA_RECV, self._came),
+            (evt.EVT_CONN_CLOSE, self._closed),
+            (evt.EVT_REJECTED, self._rejected),
+            (evt.EVT_C_ECHO, lambda event: _SUCCESS),
+            (evt.EVT_C_STORE, self._store),
+        ]
+        files = self.settings.tls
+        encryption = answering(files) if files is not None else None
+        where = self.settings.host, self.settings.port
         self._entity = entity
-        self.address: tuple[str, int] = server.server_address[:2]
+        self._server = listen(entity, where, handlers, encryption, self._turned_away)
+        self.address = where[0], int(self._server.server_address[1])
 
     def stop(self) -> None:
         """Let what is being stored be acknowledged, refuse what follows, and end."""
@@ -67,7 +68,7 @@ class Receiver:
             self._stopping = True
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
-        self._entity.shutdown()
+        silence(self._entity, self._server)
 
     def _store(self, event: evt.Event) -> int:
         with self._change:
@@ -105,12 +106,20 @@ class Receiver:
         return _SUCCESS
 
     def _refuse(self, sender: str, reason: str, status: int) -> int:
-        self.refused += 1
+        self._count()
         tell("instance refused", sender=sender, reason=reason, status=f"{status:#06x}")
         return status
 
+    def _count(self) -> None:
+        with self._change:
+            self.refused += 1
+
+    def _turned_away(self, address: str, reason: str) -> None:
+        self._count()
+        tell("association refused", address=address, reason=reason)
+
     def _rejected(self, event: evt.Event) -> None:
-        self.refused += 1
+        self._count()
         asked: Any = event.assoc.requestor
         tell("association refused", sender=asked.ae_title, address=asked.address,
              called=asked.primitive.called_ae_title)  # fmt: skip
@@ -121,6 +130,7 @@ class Receiver:
         if transport is not None and transport.socket is not None:
             # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
             transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport.socket.settimeout(self.settings.idle_seconds)  # also in the midst of one
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
 
     def _came(self, event: evt.Event) -> None:

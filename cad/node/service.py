@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cad import __version__
+from cad.clinic.archive import connect
 from cad.errors import CadError, refused
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
@@ -51,6 +52,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False) -> int:
     """
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
+    connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = settings.studies
     limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cad.clinic.archive import ArchiveLimits
+from cad.clinic.archive_settings import ArchiveLimits, Tls
 from cad.settings import Section
 
 
@@ -28,6 +28,9 @@ class ReceiverSettings(Section):
     idle_seconds: float = Field(60.0, gt=0, description="silence after which a caller is cut off")
     reserve_gigabytes: float = Field(
         2.0, ge=0, description="free disk below which nothing more is taken"
+    )
+    tls: Tls | None = Field(
+        None, description="certificates: who shows none of the authority's is refused"
     )
 
 

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import papers
 
-from cad.clinic.archive import ArchiveLimits, connect
+from cad.clinic.archive import connect
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 
 HERE = Path(__file__).resolve().parent
@@ -30,14 +32,16 @@ def in_namespace() -> bool:
     return probe.returncode == 0
 
 
-def live(repository: Path, *, only: str = "", **environment: str) -> str:
-    """Run live_archive.py inside with_orthanc.sh; what it printed."""
+def live(
+    repository: Path, file: str = "live_archive.py", *, only: str = "", **environment: str
+) -> str:
+    """Run a file of tests inside with_orthanc.sh; what it printed."""
     if not in_namespace():
         pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
     script = repository / "tests/support/with_orthanc.sh"
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [script, *command, "-k", only, HERE / "live_archive.py"],
+        [script, *command, "-k", only, HERE / file],
         env={**os.environ, "CAD_ORTHANC_STRICT": "true", **environment},
         cwd=repository, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
@@ -49,6 +53,12 @@ def live(repository: Path, *, only: str = "", **environment: str) -> str:
 def test_against_a_real_archive(repository):
     """Query, retrieve, import, store, and what goes wrong, by DICOM networking and DICOMweb."""
     live(repository)
+
+
+def test_against_a_real_archive_over_tls(repository, tmp_path):
+    """DICOM over TLS and HTTPS, with certificates of both sides, the right ones and wrong ones."""
+    papers(tmp_path)
+    live(repository, "live_tls.py", CAD_ORTHANC_TLS=str(tmp_path))
 
 
 @pytest.mark.slow
