@@ -4,7 +4,7 @@ Orthanc is the archive. Four associations send simulated studies (T2, ADC, the r
 instances each) while the node computes and returns; at random moments it is killed (SIGKILL) and
 started again. At every kill and at the end, each acknowledged instance must be on the disk; at the
 end each study must have come back once, no object may have been sent twice, and queue, log, metrics
-and page may name nobody.
+page and audit trail may name nobody.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from live_node import Node, count_arrivals, each_of, renamed, results, sample_study, send  # noqa: E402 - its folder joins the path above
 from secret_scan import hits  # noqa: E402 - its folder joins the path above
+
+from cad.clinic.audit import verify  # noqa: E402
 
 ASSOCIATIONS = 4
 DECLARED = ("incoming", "studies")  # where identities may be
@@ -135,9 +137,20 @@ def report(
             "returned twice": sum(len(one) > 2 for one in back),
             "objects sent twice": len(ours) - len(set(ours)),
             "identities outside the declared places": len(hits([], secrets, kept)),
+            "studies without a sound line in the audit trail": unaudited(run),
             "exit code": code,
         },
     }
+
+
+def unaudited(run: Run) -> int:
+    """Return how many studies have no line of what was returned; all, where the trail is broken."""
+    trail = run.node.home / "audit.jsonl"
+    if verify(trail).problems:
+        return run.studies
+    said = [json.loads(line)["entry"] for line in trail.read_text().splitlines()]
+    kept = {one["node_key"] for one in said if one.get("outcome") == "stored" and one["returned"]}
+    return run.studies - len(kept)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ class Inbox:
         self.home, self._secret = settings.home, node_key(settings.home)
         self._lock = threading.Lock()
 
-    def keep(self, content: bytes, header: Dataset, sender: str) -> int:
+    def keep(self, content: bytes, header: Dataset, sender: str, peer: str = "") -> int:
         """Make an instance safe; return the bytes that are new.
 
         Returns only when the file is on the disk under its name, and its row in the queue. The
@@ -75,6 +75,7 @@ class Inbox:
                 now,
                 now + self.settings.studies.quiet_seconds,
                 asks=maker != OWN_MODEL_NAME,  # our own result, forwarded to us, asks for nothing
+                peer=peer,
             )
         if new:
             tell("study opened", study=study, sender=sender)

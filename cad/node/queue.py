@@ -21,23 +21,33 @@ from cad.errors import CadError
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE study (
     key TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL,
     sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL, due REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
     returned INTEGER NOT NULL DEFAULT 0,
-    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
+    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT '',
+    asked TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX study_due ON study (state, due);
 CREATE TABLE instance (
     key TEXT PRIMARY KEY, study TEXT NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL,
-    digest BLOB NOT NULL, came REAL NOT NULL
+    digest BLOB NOT NULL, came REAL NOT NULL,
+    sender TEXT NOT NULL DEFAULT '', peer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX instance_study ON instance (study);
 CREATE TABLE exported (name TEXT PRIMARY KEY, size INTEGER NOT NULL, time INTEGER NOT NULL);
 """
+# What a queue of an earlier version lacks, by its version.
+_LACKS = {
+    1: """
+ALTER TABLE instance ADD COLUMN sender TEXT NOT NULL DEFAULT '';
+ALTER TABLE instance ADD COLUMN peer TEXT NOT NULL DEFAULT '';
+ALTER TABLE study ADD COLUMN asked TEXT NOT NULL DEFAULT '';
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ class Entry:
         Seconds of computing; when it was done or failed.
     reason, hint : str
         What went wrong last, and the way out.
+    asked : str
+        Transaction of the last request that the archive commit itself to keep the result.
     """
 
     key: str
@@ -74,6 +86,7 @@ class Entry:
     settled: float | None
     reason: str
     hint: str
+    asked: str
 
 
 class Queue:
@@ -91,8 +104,9 @@ class Queue:
                 file=path,
                 hint="install the version of cad that wrote it, or a later one",
             )
-        if version == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        change = _SCHEMA if version == 0 else _LACKS.get(version, "")
+        if change:
+            self._db.executescript(f"BEGIN; {change} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def close(self) -> None:
         """End the use of the database; what was said to be kept is."""
@@ -130,16 +144,18 @@ class Queue:
         due: float,
         *,
         asks: bool = True,
+        peer: str = "",
     ) -> None:
         """Write down an instance (key, modality, bytes, hash) that is on the disk.
 
-        ``asks`` says whether its study is to be computed (again) because of it.
+        ``asks`` says whether its study is to be computed (again) because of it; ``peer`` is where
+        the sender was.
         """
         key, kind, size, digest = instance
         with self._change() as db:
             db.execute(
-                "INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?)",
-                (key, study, kind, size, digest, now),
+                "INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (key, study, kind, size, digest, now, sender, peer),
             )
             db.execute(
                 "INSERT INTO study (key, state, generation, sender, opened, changed, due) "
@@ -192,6 +208,15 @@ class Queue:
         """Return the number of safe instances of a modality."""
         query = "SELECT count(*) FROM instance WHERE study = ? AND kind = ?"
         return int(self._rows(query, study, kind)[0][0])
+
+    def senders(self, study: str) -> list[dict[str, Any]]:
+        """Return who has sent a study's instances: title, peer and how many."""
+        query = (
+            "SELECT sender, peer, count(*) FROM instance WHERE study = ? AND sender != '' "
+            "GROUP BY sender, peer ORDER BY sender, peer"
+        )
+        names = ("title", "peer", "instances")
+        return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def seen(self, name: str, size: int, time: int) -> bool:
         """Tell whether an exported file was taken as it is now."""

@@ -15,7 +15,7 @@ from typing import Any
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
 from cad.clinic.archive_dimse import FETCHED
-from cad.clinic.dimse_server import listen, silence
+from cad.clinic.dimse_server import listen, peer, silence
 from cad.clinic.tls import answering
 from cad.errors import CadError
 from cad.node.inbox import Inbox
@@ -95,7 +95,7 @@ class Receiver:
         except CadError:
             return self._refuse(sender, "not readable as DICOM", _CANNOT_UNDERSTAND)
         try:
-            self.inbox.keep(content, header, sender)
+            self.inbox.keep(content, header, sender, peer(event.assoc))
         except CadError as error:
             return self._refuse(sender, error.problem, _DUPLICATE)
         except (

@@ -9,6 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from cad import __version__
@@ -27,6 +28,7 @@ from cad.node.receiver import Receiver
 from cad.node.send import images_in_archive, send_back
 from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
+from cad.node.trail import Trail
 from cad.node.watch import Watcher
 
 QUEUE = "queue.sqlite"
@@ -69,7 +71,7 @@ class Node:
         self.settings = settings
         self.queue = Queue(settings.home / QUEUE)
         again = self.queue.recover(retry_failed=retry_failed)
-        self.inbox = Inbox(settings, self.queue)
+        self.inbox, self.trail = Inbox(settings, self.queue), Trail(settings, self.queue)
         watch = settings.watch
         self.watcher = Watcher(watch, self.inbox) if watch else None
         self.receiver = Receiver(self.inbox)
@@ -92,6 +94,7 @@ class Node:
         self.stop.wait()
         self.receiver.stop()
         self.page.stop()
+        self.trail.note("stop")
         tell("stopped", code=self.code)
         return self.code
 
@@ -149,7 +152,10 @@ class Node:
                 return False
             places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
             try:
-                self._computed(entry, call(compute, self.settings, *places))
+                found = call(compute, self.settings, *places)
+                if found.objects:
+                    self.trail.predicted(entry, places[1])
+                self._computed(entry, found)
             except CadError as error:
                 self._failed(entry, error)
             except OSError as error:  # a full disk, say: the study is not at fault
@@ -169,14 +175,17 @@ class Node:
         entry = self.queue.claim(states.SENDING, states.SENDING, time.time())
         if entry is None:
             return False
-        if not objects(self.inbox.work(entry.key)):  # HOME came back from a backup in part
+        work = self.inbox.work(entry.key)
+        if not objects(work):  # HOME came back from a backup in part
             return self.queue.settle(entry, states.QUEUED, time.time())
         try:
-            sent = send_back(
-                self.settings.archive, self.inbox.work(entry.key), ask_first=entry.sendings > 1
-            )
+            sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
+            self.trail.sent(entry, work, "stored")
         except (CadError, OSError) as error:
             problem = error if isinstance(error, CadError) else refused(error)
+            if self._said(entry, problem)["reason"] != entry.reason:  # not at every try
+                with suppress(OSError):  # then at the next try
+                    self.trail.sent(entry, work, "not all stored")
             self._later(entry, self._patience(entry), problem)
             return True
         now, returned = time.time(), entry.returned + sent

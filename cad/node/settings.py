@@ -97,3 +97,6 @@ class NodeSettings(Section):
     studies: StudySettings = StudySettings()
     watch: WatchSettings | None = None
     status: StatusSettings = StatusSettings()
+    audit: Path | None = Field(
+        None, description="audit trail; `audit.jsonl` in `home` where none is named"
+    )

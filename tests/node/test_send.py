@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -11,13 +12,18 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from dicom_files import write_seg, write_series
+from clinic_cases import write_run
+from dicom_files import IDENTIFYING, write_seg, write_series
 from live_node import free_port, make_settings
 from pydicom.dataset import Dataset
 from pynetdicom import AE, evt
+from secret_scan import hits
 
+from cad.clinic.audit import verify
+from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.service import Node
+from cad.node.trail import DamagedTrail, Trail
 
 FIND, SEG = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.1.66.4"
 
@@ -74,14 +80,14 @@ def node(archive: Archive, tmp_path: Path) -> Iterator[Node]:
     mask = np.zeros((3, 16, 16), bool)
     mask[1, 4:8, 4:8] = True
     for path in images:
-        made.inbox.keep(path.read_bytes(), pydicom.dcmread(path), "SCANNER")
+        made.inbox.keep(path.read_bytes(), pydicom.dcmread(path), "SCANNER", "10.0.0.7")
     entry = made.queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
     assert entry is not None
     made.queue.settle(entry, states.SENDING, time.time())
-    objects = made.inbox.work(entry.key) / "run" / "dicom"
-    objects.mkdir(parents=True)
+    objects = write_run(made.inbox.work(entry.key) / "run", "sub-P1", {"1": 0.7}) / "dicom"
+    objects.mkdir()
     for name in "ab":
-        write_seg(objects / f"{name}.dcm", images, {name: mask})
+        write_seg(objects / f"sub-P1_{name}.dcm", images, {name: mask})
     yield made
     made.receiver.stop()
     made.page.stop()
@@ -116,6 +122,34 @@ def test_down_then_refusing_then_lying_then_honest(node, archive):
     entry = try_once(node)
     assert (entry.state, entry.returned, entry.reason) == (states.DONE, 2, "")
     assert len(archive.held) == 2
+    # The trail says what was tried, by whom, with what, and what is there.
+    assert verify(node.trail.path).problems == []
+    lines = [json.loads(line)["entry"] for line in node.trail.path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["start", *["send"] * 4]
+    assert [line["outcome"] for line in lines[1:]] == [*["not all stored"] * 3, "stored"]
+    last = lines[-1]
+    assert (last["who"], last["node_key"]) == ("SCANNER", entry.key)
+    assert last["senders"] == [{"title": "SCANNER", "peer": "10.0.0.7", "instances": 3}]
+    assert {one["sop_instance"] for one in last["returned"]} == archive.held
+    assert last["models"][0]["thresholds"] == [0.1, 0.6]
+    secrets = [*IDENTIFYING.values(), "P-001", entry_study(node)]
+    assert hits([], secrets, [node.trail.path.read_text()]) == []
+
+
+def entry_study(node: Node) -> str:
+    return str(pydicom.dcmread(next(node.inbox.home.glob("incoming/*/*"))).StudyInstanceUID)
+
+
+def test_a_trail_that_somebody_changed_stops_the_node(node, archive, tmp_path):
+    """Nothing is returned that cannot be written down."""
+    archive.listen()
+    path = node.trail.path
+    path.write_bytes(path.read_bytes()[:-2] + b"x\n")
+    with pytest.raises(DamagedTrail, match="is not what was written"):
+        try_once(node)
+    assert entry_of(node).state == states.SENDING
+    with pytest.raises(CadError, match="is not what was written"):
+        Trail(node.settings, node.queue)
 
 
 def test_slow_beyond_the_limit_and_what_it_has_meanwhile_is_not_sent_again(node, archive):

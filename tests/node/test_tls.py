@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import socket
@@ -145,6 +146,17 @@ def test_callers_that_never_finish_do_not_use_up_threads(receiver, papers, monke
     while receiver._server._room._value < dimse_server._HANDSHAKES:
         time.sleep(0.05)
     assert dcmtk("echoscu", scu(papers["scanner"]), address[1]) == 0
+
+
+def test_the_certificate_that_was_shown_is_remembered(receiver, papers, images):
+    """For the audit trail: by the fingerprint that Python's own reading of the file gives."""
+    assert dcmtk("storescu", scu(papers["scanner"]), receiver.address[1], images[0]) == 0
+    (entry,) = receiver.inbox.queue.latest(("receiving",))
+    shown = ssl.PEM_cert_to_DER_cert(Path(papers["scanner"]["certificate"]).read_text())
+    peer = f"127.0.0.1 certificate {hashlib.sha256(shown).hexdigest()}"
+    assert receiver.inbox.queue.senders(entry.key) == [
+        {"title": "SCANNER", "peer": peer, "instances": 1}
+    ]
 
 
 def test_files_that_cannot_be_used_are_named(papers, tmp_path):
