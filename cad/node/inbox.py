@@ -96,10 +96,15 @@ class Inbox:
 
     def sweep(self, study: str) -> None:
         """Remove everything of a study."""
-        for folder in (self.incoming(study), self.work(study)):
-            if folder.exists():
-                shutil.rmtree(folder)
-        self.queue.forget(study)
+        sweep_study(self.home, self.queue, study)
+
+
+def sweep_study(home: Path, queue: Queue, study: str) -> None:
+    """Remove a study's files and then its rows; what came goes last, for it says whose it was."""
+    for folder in (home / STUDIES / study, home / INCOMING / study):
+        if folder.exists():
+            shutil.rmtree(folder)
+    queue.forget(study)
 
 
 def _flush(folder: Path) -> None:
