@@ -7,7 +7,7 @@ from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
 from cad.clinic.archive import IDENTITY, MODALITIES
-from cad.clinic.archive_dimse import FETCHED, FIND, GET, STORED
+from cad.clinic.archive_dimse import COMMITMENT, FETCHED, FIND, GET, STORED
 from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.map_out import MAP_SERIES
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
@@ -99,6 +99,8 @@ def conformance_page() -> str:
     table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
     table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
     table += rows([str(uid) for uid in FETCHED], "C-STORE", "SCP, the node")
+    table += rows([COMMITMENT], "N-ACTION", "SCU, the node, where it is configured")
+    table += rows([COMMITMENT], "N-EVENT-REPORT", "SCU, the node; the archive is the SCP")
     text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"

@@ -77,6 +77,10 @@ class Asked(Protocol):
         """Return the objects that the archive does not list."""
         ...
 
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask the archive to promise to keep objects; it answers later, by the number, a UID."""
+        ...
+
 
 class Archive(Asked, Protocol):
     """State what can be done with an archive."""

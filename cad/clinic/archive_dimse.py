@@ -59,6 +59,8 @@ FETCHED = [
     RTStructureSetStorage,
 ]
 STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
+# Storage Commitment Push Model, and the one well-known instance of it.
+COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)
 _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
@@ -187,6 +189,19 @@ class DimseArchive:
         """Return the objects that a C-FIND does not list."""
         with self._calls.open([FIND]) as association:
             return [path for path in paths if not self._lists(association, path)]
+
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask for storage commitment (PS3.4 J.3.2); the archive reports it by N-EVENT-REPORT."""
+        asked = Dataset()
+        asked.TransactionUID, asked.ReferencedSOPSequence = number, []
+        for path in paths:
+            found, item = pydicom.dcmread(path, stop_before_pixels=True), Dataset()
+            item.ReferencedSOPClassUID = found.SOPClassUID
+            item.ReferencedSOPInstanceUID = found.SOPInstanceUID
+            asked.ReferencedSOPSequence.append(item)
+        with self._calls.open([COMMITMENT]) as association:
+            status, _ = association.send_n_action(asked, 1, COMMITMENT, _COMMITMENT_INSTANCE)
+            self._calls.check(status, "N-ACTION", allowed=(SUCCESS,))
 
     def _lists(self, association: Association, path: Path) -> bool:
         found = pydicom.dcmread(path, stop_before_pixels=True)

@@ -152,6 +152,13 @@ class WebArchive:
         with self._speaking():
             return [path for path, one in found if one.SOPInstanceUID not in self._listed(one)]
 
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Refuse: DICOMweb has no storage commitment."""
+        raise CadError(
+            f"{self._name}: DICOMweb cannot promise to keep objects",
+            hint="give HOST:PORT, or ask for no commitment",
+        )
+
     def _send(self, dataset: Dataset, path: Path) -> None:
         uid = str(dataset.SOPInstanceUID)
         check_stored(self._client.store_instances([dataset]), uid, self.url, path)

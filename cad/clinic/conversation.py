@@ -66,6 +66,10 @@ class Conversation:
         missing: list[Path] = self._ask([], "missing", paths)
         return missing
 
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask the archive to promise to keep objects; it answers later, by the number."""
+        self._ask([], "commit", paths, number)
+
     def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.

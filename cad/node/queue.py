@@ -28,8 +28,7 @@ CREATE TABLE study (
     sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL, due REAL NOT NULL,
     attempts INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
     returned INTEGER NOT NULL DEFAULT 0,
-    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT '',
-    asked TEXT NOT NULL DEFAULT ''
+    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX study_due ON study (state, due);
 CREATE TABLE instance (
@@ -38,6 +37,7 @@ CREATE TABLE instance (
     sender TEXT NOT NULL DEFAULT '', peer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX instance_study ON instance (study);
+CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE exported (name TEXT PRIMARY KEY, size INTEGER NOT NULL, time INTEGER NOT NULL);
 """
 # What a queue of an earlier version lacks, by its version.
@@ -45,7 +45,7 @@ _LACKS = {
     1: """
 ALTER TABLE instance ADD COLUMN sender TEXT NOT NULL DEFAULT '';
 ALTER TABLE instance ADD COLUMN peer TEXT NOT NULL DEFAULT '';
-ALTER TABLE study ADD COLUMN asked TEXT NOT NULL DEFAULT '';
+CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
 """,
 }
 
@@ -68,8 +68,6 @@ class Entry:
         Seconds of computing; when it was done or failed.
     reason, hint : str
         What went wrong last, and the way out.
-    asked : str
-        Transaction of the last request that the archive commit itself to keep the result.
     """
 
     key: str
@@ -86,7 +84,6 @@ class Entry:
     settled: float | None
     reason: str
     hint: str
-    asked: str
 
 
 class Queue:
@@ -194,6 +191,22 @@ class Queue:
             )
             return done.rowcount == 1
 
+    def ask(self, entry: Entry, number: str) -> None:
+        """Remember that the archive is asked, by a number, to promise to keep a study's result."""
+        with self._change() as db:
+            values = (number, entry.key, entry.generation)
+            db.execute("INSERT INTO asked VALUES (?, ?, ?)", values)
+
+    def promised(self, number: str) -> Entry | None:
+        """Return the study of a promise, while its result is still to be settled."""
+        rows = self._rows(
+            "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
+            "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?",
+            number,
+            SENDING,
+        )
+        return Entry(*rows[0]) if rows else None
+
     def recover(self, *, retry_failed: bool) -> int:
         """Put back what a killed node had begun; return how many studies that were."""
         with self._change() as db:
@@ -259,4 +272,5 @@ class Queue:
         """Remove a study and its instances, once their files are gone."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
+            db.execute("DELETE FROM asked WHERE study = ?", (study,))
             db.execute("DELETE FROM study WHERE key = ?", (study,))

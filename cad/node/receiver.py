@@ -10,11 +10,12 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
-from cad.clinic.archive_dimse import FETCHED
+from cad.clinic.archive_dimse import COMMITMENT, FETCHED
 from cad.clinic.dimse_server import listen, peer, silence
 from cad.clinic.tls import answering
 from cad.errors import CadError
@@ -24,14 +25,20 @@ from cad.reading import reading
 
 VERIFICATION = "1.2.840.10008.1.1"
 _SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
+_PROCESSING_FAILURE = 0x0110
 _PDU_BYTES = 2**18  # a slice in few pieces
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
+
+
+Promised = Callable[[str, dict[str, int]], None]
+"""Take an archive's answer: our number, and each object that it keeps (0) or does not (why)."""
 
 
 class Receiver:
     """Receive until :meth:`stop`."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
+        self._promised = promised
         self.settings, self.inbox = inbox.settings.receiver, inbox
         self.refused = 0
         self._busy, self._stopping = 0, False
@@ -47,6 +54,8 @@ class Receiver:
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # what is fetched elsewhere is taken here
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
+        if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
+            entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
         handlers = [
             (evt.EVT_CONN_OPEN, self._opened),
             (evt.EVT_DATA_RECV, self._came),
@@ -54,6 +63,7 @@ class Receiver:
             (evt.EVT_REJECTED, self._rejected),
             (evt.EVT_C_ECHO, lambda event: _SUCCESS),
             (evt.EVT_C_STORE, self._store),
+            (evt.EVT_N_EVENT_REPORT, self._reported),
         ]
         files = self.settings.tls
         encryption = answering(files) if files is not None else None
@@ -104,6 +114,25 @@ class Receiver:
         ) as error:  # a full disk must not look like a stored instance
             return self._refuse(sender, f"not stored: {error}", _OUT_OF_RESOURCES)
         return _SUCCESS
+
+    def _reported(self, event: evt.Event) -> tuple[int, None]:
+        """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
+        sender = event.assoc.requestor.ae_title
+        try:
+            with reading(f"what {sender} reports", "not readable as DICOM"):
+                said = event.event_information
+                objects = {
+                    str(item.ReferencedSOPInstanceUID): 0
+                    for item in said.get("ReferencedSOPSequence") or []
+                }
+                for item in said.get("FailedSOPSequence") or []:
+                    reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
+                    objects[str(item.ReferencedSOPInstanceUID)] = reason
+                number = str(said.TransactionUID)
+        except CadError:
+            return self._refuse(sender, "not readable as DICOM", _PROCESSING_FAILURE), None
+        self._promised(number, objects)
+        return _SUCCESS, None
 
     def _refuse(self, sender: str, reason: str, status: int) -> int:
         self._count()

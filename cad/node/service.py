@@ -10,7 +10,10 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+
+from pydicom.uid import generate_uid
 
 from cad import __version__
 from cad.clinic.archive import connect
@@ -25,7 +28,7 @@ from cad.node.log import tell
 from cad.node.names import nameless
 from cad.node.queue import Entry, Queue
 from cad.node.receiver import Receiver
-from cad.node.send import images_in_archive, send_back
+from cad.node.send import ask_promise, broken, images_in_archive, send_back
 from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
@@ -74,7 +77,7 @@ class Node:
         self.inbox, self.trail = Inbox(settings, self.queue), Trail(settings, self.queue)
         watch = settings.watch
         self.watcher = Watcher(watch, self.inbox) if watch else None
-        self.receiver = Receiver(self.inbox)
+        self.receiver = Receiver(self.inbox, self.promised)
         self.page = StatusPage(settings, self.queue, self.receiver)
         self.stop, self.code, self._swept = threading.Event(), 0, 0.0
         host, port = self.receiver.address
@@ -107,13 +110,17 @@ class Node:
                     if not step():
                         self.stop.wait(_PAUSE)
             except BaseException as error:  # a thread that is gone must not look like a node
-                if not self.stop.is_set():
-                    frame = traceback.extract_tb(error.__traceback__)[-1]  # words may name somebody
-                    tell("fault", kind=type(error).__name__, file=frame.filename, line=frame.lineno)
-                    self.code = 1
-                    self.stop.set()
+                self._fault(error)
 
         threading.Thread(target=repeat, daemon=True).start()
+
+    def _fault(self, error: BaseException) -> None:
+        """End the node for a fault of ours."""
+        if not self.stop.is_set():
+            frame = traceback.extract_tb(error.__traceback__)[-1]  # words may name somebody
+            tell("fault", kind=type(error).__name__, file=frame.filename, line=frame.lineno)
+            self.code = 1
+            self.stop.set()
 
     def complete_one(self) -> bool:
         """Move a study to the queue when nothing more of it has come for a while."""
@@ -180,7 +187,8 @@ class Node:
             return self.queue.settle(entry, states.QUEUED, time.time())
         try:
             sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
-            self.trail.sent(entry, work, "stored")
+            if sent or not self.settings.archive.commitment:
+                self.trail.sent(entry, work, "stored")
         except (CadError, OSError) as error:
             problem = error if isinstance(error, CadError) else refused(error)
             if self._said(entry, problem)["reason"] != entry.reason:  # not at every try
@@ -188,10 +196,59 @@ class Node:
                     self.trail.sent(entry, work, "not all stored")
             self._later(entry, self._patience(entry), problem)
             return True
-        now, returned = time.time(), entry.returned + sent
+        if self.settings.archive.commitment:
+            self._ask_promise(entry, work, sent)
+        else:
+            self._done(entry, sent, entry.returned + sent)
+        return True
+
+    def _done(self, entry: Entry, sent: int, returned: int) -> None:
+        now = time.time()
         if self.queue.settle(entry, states.DONE, now, returned=returned):
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
-        return True
+
+    def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
+        """Ask the archive to promise to keep what it has stored, and wait for its answer."""
+        number = str(generate_uid(prefix=None))
+        self.queue.ask(entry, number)  # the answer may come before the request returns
+        try:
+            ask_promise(self.settings.archive, work, number)
+        except (CadError, OSError) as error:
+            problem = error if isinstance(error, CadError) else refused(error)
+            self._later(entry, self._patience(entry), problem, returned=entry.returned + sent)
+            return
+        wait = max(self.settings.archive.commitment_seconds, self._patience(entry))
+        now = time.time()
+        if self.queue.settle(
+            entry, entry.state, now, due=now + wait, attempts=entry.attempts,
+            returned=entry.returned + sent,
+            reason="stored; the archive has not promised to keep it yet",
+            hint="it reports to receiver.aet at receiver.port: it has to know both",
+        ):  # fmt: skip
+            tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
+
+    def promised(self, number: str, answered: dict[str, int]) -> None:
+        """Settle a result that the archive has promised to keep; send again what it has not."""
+        entry = self.queue.promised(number)
+        if entry is None:  # answered before, or more of the study has come since
+            tell("promise of another time", objects=len(answered))
+            return
+        work = self.inbox.work(entry.key)
+        problems = broken(work, answered)
+        if not problems:
+            try:
+                self.trail.sent(entry, work, "committed")
+            except Exception as fault:  # the library would swallow it
+                self._fault(fault)
+                raise
+            self._done(entry, len(objects(work)), entry.returned)
+            return
+        error = CadError(
+            f"the archive does not promise to keep {len(problems)} of {len(objects(work))} "
+            f"objects: {', '.join(sorted(set(problems)))}",
+            hint="the codes are those of DICOM PS3.4 J.4.2; it is asked again",
+        )
+        self._later(entry, self._patience(entry), error)
 
     def _patience(self, entry: Entry) -> float:
         """Return the seconds until the next try: twice as many each time, up to a limit."""
@@ -206,12 +263,12 @@ class Node:
         if self.queue.settle(entry, states.FAILED, time.time(), **said):
             tell("failed", study=entry.key, **said)
 
-    def _later(self, entry: Entry, wait: float, error: CadError, state: str = "") -> None:
+    def _later(
+        self, entry: Entry, wait: float, error: CadError, state: str = "", **values: int
+    ) -> None:
         said = self._said(entry, error)
-        due = time.time() + wait
-        if self.queue.settle(
-            entry, state or entry.state, time.time(), due=due, attempts=entry.attempts, **said
-        ):
+        more = {"due": time.time() + wait, "attempts": entry.attempts, **said, **values}
+        if self.queue.settle(entry, state or entry.state, time.time(), **more):
             tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts, **said)
 
     def _said(self, entry: Entry, error: CadError) -> dict[str, Any]:

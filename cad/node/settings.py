@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cad.clinic.archive_settings import ArchiveLimits, Tls
 from cad.settings import Section
@@ -63,6 +63,12 @@ class ArchiveSettings(Section):
     aet: str = Field("ANY-SCP", description="its AE title")
     limits: ArchiveLimits = Field(ArchiveLimits(), description="what it may cost (docs/dicom.md)")
     retry_seconds: float = Field(10.0, gt=0, description="first wait after a failed sending")
+    commitment: bool = Field(
+        False, description="done only when the archive has promised to keep the result (DICOM only)"
+    )
+    commitment_seconds: float = Field(
+        300.0, gt=0, description="how long a promise is waited for before it is asked for again"
+    )
     retry_most: float = Field(900.0, gt=0, description="longest wait; each is twice the one before")
 
 
@@ -100,3 +106,15 @@ class NodeSettings(Section):
     audit: Path | None = Field(
         None, description="audit trail; `audit.jsonl` in `home` where none is named"
     )
+
+    @model_validator(mode="after")
+    def _can_be_promised(self) -> NodeSettings:
+        archive = self.archive
+        if archive.commitment and (
+            "://" in archive.address or archive.aet not in self.receiver.callers
+        ):
+            raise ValueError(
+                "archive.commitment: the archive calls back to promise: it needs HOST:PORT, and "
+                f"its title {archive.aet!r} in receiver.callers"
+            )
+        return self

@@ -146,7 +146,7 @@ def test_a_queue_of_an_earlier_version_is_taken_over(inbox, images, tmp_path):
     with sqlite3.connect(old) as database:
         database.executescript(
             "ALTER TABLE instance DROP COLUMN sender; ALTER TABLE instance DROP COLUMN peer;"
-            "ALTER TABLE study DROP COLUMN asked; PRAGMA user_version = 1;"
+            "DROP TABLE asked; PRAGMA user_version = 1;"
         )
     database.close()
     queue = Queue(old)
