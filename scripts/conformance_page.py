@@ -7,8 +7,9 @@ from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
 from cad.clinic.archive import IDENTITY, MODALITIES
-from cad.clinic.archive_dimse import COMMITMENT, FETCHED, FIND, GET, STORED
+from cad.clinic.archive_dimse import COMMITMENT, FIND, GET, MOVE, STORED
 from cad.clinic.archive_settings import ArchiveLimits
+from cad.clinic.dimse_fetch import FETCHED
 from cad.clinic.map_out import MAP_SERIES
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
@@ -27,8 +28,9 @@ ROLES = """
 ## Roles
 
 The commands ask: they open an association for a query, for fetching a study and for storing its
-results, one at a time. C-MOVE is not used: an archive has to know C-GET, or DICOMweb. The node
-(`cad serve`) also answers, where the table says so.
+results, one at a time. Fetched is by C-GET, or by C-MOVE to a place that listens meanwhile
+(`move` in the archive's limits), or by DICOMweb. The node (`cad serve`) also answers, where the
+table says so.
 
 | service | role | information model or SOP class |
 |---|---|---|
@@ -94,8 +96,9 @@ def conformance_page() -> str:
     text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
     text += f"| manufacturer, model name of results | `{MANUFACTURER}`, `{OWN_MODEL_NAME}` |\n"
     text += ROLES
-    table = [*rows([FIND], "C-FIND", "SCU"), *rows([GET], "C-GET", "SCU")]
-    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET", "SCP")
+    asked = {"C-FIND": FIND, "C-GET": GET, "C-MOVE": MOVE}
+    table = [row for service, uid in asked.items() for row in rows([uid], service, "SCU")]
+    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET, for C-MOVE", "SCP")
     table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
     table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
     table += rows([str(uid) for uid in FETCHED], "C-STORE", "SCP, the node")

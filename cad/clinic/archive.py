@@ -69,6 +69,10 @@ class Asked(Protocol):
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
         ...
 
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        ...
+
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
         """Write every instance of a study's series as a file; refuse a part of them."""
         ...

@@ -1,7 +1,4 @@
-"""An archive by DICOM networking: C-FIND, C-GET and C-STORE through pynetdicom.
-
-C-MOVE, which needs a listening port that the archive knows, is not used.
-"""
+"""An archive by DICOM networking: C-FIND, C-GET or C-MOVE, and C-STORE through pynetdicom."""
 
 from __future__ import annotations
 
@@ -14,14 +11,7 @@ from pydicom.dataset import Dataset
 from pydicom.uid import (
     Comprehensive3DSRStorage,
     ComprehensiveSRStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    MRImageStorage,
-    ParametricMapStorage,
-    RTStructureSetStorage,
-    SegmentationStorage,
 )
-from pynetdicom import evt
 from pynetdicom.association import Association
 
 from cad.clinic.archive import (
@@ -30,14 +20,13 @@ from cad.clinic.archive import (
     FoundSeries,
     SamePatient,
     Step,
-    check_received,
     fetch_whole,
     file_under,
-    keep_instance,
     prove_stored,
 )
-from cad.clinic.archive_settings import ArchiveLimits
+from cad.clinic.archive_settings import ArchiveLimits, Move
 from cad.clinic.dimse_calls import PENDING, SUCCESS, Calls
+from cad.clinic.dimse_fetch import FETCHED, Kept, destination
 from cad.clinic.supersede import (
     ASKED,
     Earlier,
@@ -50,19 +39,12 @@ from cad.errors import CadError
 
 # Study Root Query/Retrieve Information Model.
 FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
-FETCHED = [
-    MRImageStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    ParametricMapStorage,
-    SegmentationStorage,
-    RTStructureSetStorage,
-]
+MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
 STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
 # Storage Commitment Push Model, and the one well-known instance of it.
 COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
+_TRIES = 5  # of a query
 _WARNINGS = (0xB000, 0xB006, 0xB007)
-_OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
 
 class DimseArchive:
@@ -80,6 +62,17 @@ class DimseArchive:
                 owner = str(study.get("PatientID", patient_id))
                 if owner.strip() == patient_id.strip():
                     found += self._series(association, owner, str(study.StudyInstanceUID))
+        return found
+
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        found = []
+        keys = {**match, "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        with self._calls.open([FIND]) as association:
+            query = _query("STUDY", PatientID="", StudyInstanceUID="", **keys)
+            for study in self._ask(association, query):
+                owner = str(study.get("PatientID", ""))
+                found += self._series(association, owner, str(study.StudyInstanceUID))
         return found
 
     def _series(self, association: Association, owner: str, study_uid: str) -> list[FoundSeries]:
@@ -115,48 +108,45 @@ class DimseArchive:
         return {str(one.SOPInstanceUID) for one in self._ask(association, query)}
 
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
-        """Fetch a study's series into a folder by C-GET."""
+        """Fetch a study's series into a folder, by C-MOVE where `move` is set, else by C-GET."""
         fetch_whole(self._fetch, series, into)
 
     def _fetch(self, series: FoundSeries, into: Path) -> int:
-        arrived: set[str] = set()
-        refused: list[CadError] = []
-
-        def keep(event: evt.Event) -> int:
-            request: Any = event.request
-            uid = str(request.AffectedSOPInstanceUID)
-            try:
-                check_received(event.dataset, series)
-                if str(event.dataset.get("SOPInstanceUID", "")) != uid:
-                    raise CadError(f"the archive returned an instance that is not {uid}")
-                keep_instance(event.encoded_dataset(), uid, into)
-            except CadError as error:
-                refused.append(error)
-                return _DOES_NOT_MATCH
-            except OSError as error:  # a full disk must not look like a stored instance
-                refused.append(CadError(f"could not be written: {error.strerror}", file=into))
-                return _OUT_OF_RESOURCES
-            except Exception as error:  # a damaged dataset may break the reader anywhere
-                what = f"damaged ({type(error).__name__})"
-                refused.append(CadError(f"the archive returned an instance that is {what}"))
-                return _CANNOT_UNDERSTAND
-            arrived.add(uid)
-            return SUCCESS
-
+        kept = Kept(series, into)
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
         )
-        with self._calls.open([GET], receive=FETCHED, handler=keep) as association:
-            for status, _ in association.send_c_get(query, GET):
-                if refused:  # the archive reports our refusal as its failure
-                    continue
-                self._calls.check(status, "C-GET", allowed=(*PENDING, SUCCESS, *_WARNINGS))
-                failed = status.get("NumberOfFailedSuboperations") or 0
-                if failed:
-                    raise CadError(f"{self._calls.name}: {failed} instances could not be sent")
-        if refused:
-            raise refused[0]
-        return len(arrived)
+        if self.limits.move is not None:
+            self._move(query, kept, self.limits.move)
+            return kept.count()
+        with self._calls.open([GET], receive=FETCHED, handler=kept.store) as association:
+            self._follow(association.send_c_get(query, GET), "C-GET", kept)
+        return kept.count()
+
+    def _move(self, query: Dataset, kept: Kept, move: Move) -> None:
+        """Let the archive send a series to us, at the place that it knows."""
+        with (
+            destination(move, self._calls.aet, self.limits, kept) as received,
+            self._calls.open([MOVE]) as association,
+        ):
+            try:
+                self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", kept)
+            finally:
+                self._calls.check_amount(received)
+
+    def _follow(self, answers: Iterator[Any], what: str, kept: Kept) -> None:
+        """Follow the archive's account of what it sends, to its end."""
+        for status, _ in answers:
+            if kept.refused:  # the archive reports our refusal as its failure
+                continue
+            self._calls.check(status, what, allowed=(*PENDING, SUCCESS, *_WARNINGS))
+            failed = status.get("NumberOfFailedSuboperations") or 0
+            if failed:
+                hint = "does it know `move`'s title, host and port, and is --aet its own title?"
+                raise CadError(
+                    f"{self._calls.name}: {failed} instances could not be sent",
+                    hint=hint if what == "C-MOVE" else "",
+                )
 
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
@@ -230,8 +220,23 @@ class DimseArchive:
         return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 
     def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
-        answers = []
+        """Return every answer to a query; ask again where the library has lost one of them.
+
+        pynetdicom pauses its own reader by a flag that may be out of date: on a busy machine that
+        reader takes an answer away, and drops it. Answers that came and were not handed on tell.
+        """
+        for _ in range(_TRIES):
+            heard = self._calls.heard
+            answers, handed_on = self._answers(association, query)
+            if self._calls.heard - heard == handed_on:
+                return answers
+        raise CadError(f"{self._calls.name}: answers to C-FIND were lost", hint="try again")
+
+    def _answers(self, association: Association, query: Dataset) -> tuple[list[Dataset], int]:
+        """Return the answers to a query, and how many messages these were, the last one too."""
+        answers, count = [], 0
         for status, answer in association.send_c_find(query, FIND):
+            count += 1
             self._calls.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
             if status.Status not in PENDING:
                 break
@@ -243,7 +248,7 @@ class DimseArchive:
                     f"{self._calls.name}: more than {self.limits.answers} answers to one query",
                     hint="raise `answers` in the archive's limits if that is right",
                 )
-        return answers
+        return answers, count
 
 
 def _query(level: str, **keys: Any) -> Dataset:

@@ -25,6 +25,14 @@ class ArchiveTls(Tls):
     name: str = Field("", description="name in the archive's certificate, where it is not its host")
 
 
+class Move(Section):
+    """Say where an archive sends what we ask for by C-MOVE; it has to know all three."""
+
+    aet: str = Field("CAD", min_length=1, max_length=16, description="title of the destination")
+    host: str = Field("0.0.0.0", description="address to listen on meanwhile")  # noqa: S104  # nosec B104: the archive calls
+    port: int = Field(11113, ge=1, le=65535, description="port to listen on meanwhile")
+
+
 class ArchiveLimits(Section):
     """State what an archive may cost (waiting, time, bytes, memory), and how it is spoken to."""
 
@@ -52,3 +60,4 @@ class ArchiveLimits(Section):
     tls: ArchiveTls | None = Field(
         None, description="certificates for DICOM over TLS, or for HTTPS"
     )
+    move: Move | None = Field(None, description="fetch by C-MOVE, to here; by C-GET without it")

@@ -66,6 +66,19 @@ class WebArchive:
                     found += self._series(owner, str(study.StudyInstanceUID))
             return found
 
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        wanted = {**match, "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        with self._speaking():
+            studies = self._client.search_for_studies(search_filters=wanted)
+            return [
+                series
+                for study in self._datasets(studies)
+                for series in self._series(
+                    str(study.get("PatientID", "")), str(study.StudyInstanceUID)
+                )
+            ]
+
     def _series(self, owner: str, study_uid: str) -> list[FoundSeries]:
         answers = self._client.search_for_series(
             study_uid, fields=["NumberOfSeriesRelatedInstances", "Modality"]

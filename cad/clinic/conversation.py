@@ -42,6 +42,11 @@ class Conversation:
         found: list[FoundSeries] = self._ask([], "find", patient_id)
         return found
 
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        found: list[FoundSeries] = self._ask([], "recent", since, match)
+        return found
+
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
         """Fetch a study's series, all or none, into a folder."""
         self._ask([], "fetch", series, into)

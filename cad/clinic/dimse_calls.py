@@ -11,6 +11,7 @@ from typing import Any
 from pydicom.dataset import Dataset
 from pynetdicom import AE, build_role, evt
 from pynetdicom.association import Association
+from pynetdicom.dimse_messages import C_FIND_RSP
 
 from cad.clinic import tls
 from cad.clinic.archive import understood
@@ -27,6 +28,7 @@ class Calls:
 
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
         self.host, self.port, self.aet, self.limits = host, port, aet, limits
+        self.heard = 0  # answers to C-FIND that have come
         self._encryption: Any = None
         if limits.tls is not None:
             self._encryption = tls.calling(limits.tls), limits.tls.name or host
@@ -86,7 +88,7 @@ class Calls:
             entity.add_requested_context(name)
         received = Received(self.limits)
         handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
-        handlers += [(evt.EVT_DATA_RECV, received.came)]
+        handlers += [(evt.EVT_DATA_RECV, received.came), (evt.EVT_DIMSE_RECV, self._hear)]
         handlers += [(evt.EVT_C_STORE, handler)] if handler else []
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
@@ -106,12 +108,29 @@ class Calls:
             received.cut()  # first: ending it politely would wait for an archive that is at fault
             association.abort()
             if received.too_much:
-                raise CadError(
-                    f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
-                    hint="raise `study_gigabytes` in the archive's limits if that is right",
-                ) from error
+                raise self._too_much() from error
             raise
         association.release() if association.is_established else association.abort()
+
+    def _hear(self, event: evt.Event) -> None:
+        self.heard += isinstance(event.message, C_FIND_RSP)
+
+    def check_amount(self, received: Received) -> None:
+        """Refuse an archive that has sent more than it may, over a connection of its own.
+
+        Raises
+        ------
+        CadError
+            Naming the limit.
+        """
+        if received.too_much:
+            raise self._too_much()
+
+    def _too_much(self) -> CadError:
+        return CadError(
+            f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
+            hint="raise `study_gigabytes` in the archive's limits if that is right",
+        )
 
     def _refusal(self, association: Association) -> CadError:
         if association.is_rejected:

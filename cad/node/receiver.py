@@ -15,7 +15,8 @@ from typing import Any
 
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
-from cad.clinic.archive_dimse import COMMITMENT, FETCHED
+from cad.clinic.archive_dimse import COMMITMENT
+from cad.clinic.dimse_fetch import FETCHED
 from cad.clinic.dimse_server import listen, peer, silence
 from cad.clinic.tls import answering
 from cad.errors import CadError

@@ -26,6 +26,7 @@ from cad.node.compute import Computed, compute, objects, ready
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.node.names import nameless
+from cad.node.poll import Poller
 from cad.node.queue import Entry, Queue
 from cad.node.receiver import Receiver
 from cad.node.send import ask_promise, broken, images_in_archive, send_back
@@ -77,6 +78,8 @@ class Node:
         self.inbox, self.trail = Inbox(settings, self.queue), Trail(settings, self.queue)
         watch = settings.watch
         self.watcher = Watcher(watch, self.inbox) if watch else None
+        poll = settings.poll
+        self.poller = Poller(poll, settings.archive, self.inbox) if poll else None
         self.receiver = Receiver(self.inbox, self.promised)
         self.page = StatusPage(settings, self.queue, self.receiver)
         self.stop, self.code, self._swept = threading.Event(), 0, 0.0
@@ -90,6 +93,8 @@ class Node:
         steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
         if self.watcher is not None:
             steps.append(self.watcher.look)
+        if self.poller is not None:
+            steps.append(self.poller.look)
         for step in steps:
             self._thread(step)
         for call in computers:
@@ -228,7 +233,7 @@ class Node:
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
-        """Settle a result that the archive has promised to keep; send again what it has not."""
+        """Count a result as done that the archive has promised to keep; else ask again."""
         entry = self.queue.promised(number)
         if entry is None:  # answered before, or more of the study has come since
             tell("promise of another time", objects=len(answered))

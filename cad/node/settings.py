@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydicom.datadict import tag_for_keyword
 
 from cad.clinic.archive_settings import ArchiveLimits, Tls
 from cad.settings import Section
@@ -72,6 +73,27 @@ class ArchiveSettings(Section):
     retry_most: float = Field(900.0, gt=0, description="longest wait; each is twice the one before")
 
 
+class PollSettings(Section):
+    """Say which archive is asked for new studies, and how often."""
+
+    every_seconds: float = Field(60.0, gt=0, description="how often the archive is asked")
+    days: int = Field(1, ge=0, description="how far back a study's date may lie; 0 is today, UTC")
+    match: dict[str, str] = Field(
+        {}, description="what else a study must match: `{StudyDescription: '*prostate*'}`"
+    )
+    address: str = Field("", description="another archive than that of the results")
+    aet: str = Field("", description="its AE title, where it is another")
+    limits: ArchiveLimits | None = Field(None, description="what it may cost, where it is another")
+
+    @field_validator("match")
+    @classmethod
+    def _keywords(cls, match: dict[str, str]) -> dict[str, str]:
+        unknown = [keyword for keyword in match if tag_for_keyword(keyword) is None]
+        if unknown:
+            raise ValueError(f"not a DICOM keyword: {unknown[0]!r}")
+        return match
+
+
 class WatchSettings(Section):
     """Name a folder to which a site exports."""
 
@@ -102,6 +124,7 @@ class NodeSettings(Section):
     archive: ArchiveSettings
     studies: StudySettings = StudySettings()
     watch: WatchSettings | None = None
+    poll: PollSettings | None = None
     status: StatusSettings = StatusSettings()
     audit: Path | None = Field(
         None, description="audit trail; `audit.jsonl` in `home` where none is named"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from cad.errors import CadError
 from cad.folders.lock import locked
 from cad.node.inbox import INCOMING, STUDIES, sweep_study
 from cad.node.names import header
+from cad.node.poll import FETCHING
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
@@ -61,6 +63,7 @@ class NodeHome:
         """
         queue = Queue(self.home / QUEUE)
         try:
+            shutil.rmtree(self.home / INCOMING / FETCHING, ignore_errors=True)
             gone = self.studies(names, patient, same)
             for study in gone:
                 sweep_study(self.home, queue, study)

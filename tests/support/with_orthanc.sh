@@ -54,6 +54,7 @@ cat > "$home/orthanc.json" <<JSON
   "DicomAlwaysAllowStore": true,
   "DicomAlwaysAllowFind": true,
   "DicomAlwaysAllowGet": true,
+  "DicomAlwaysAllowMove": true,
   "DicomScuTimeout": 20,
   "DicomWeb": {"Enable": true, "Root": "/dicom-web/", "StudiesMetadata": "Full", "SeriesMetadata": "Full"}
 }
