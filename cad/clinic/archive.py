@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -362,6 +363,17 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         "; ".join([error.problem, *said]),
         hint=error.hint or "send them again: what is stored already is stored once",
         file=error.file,
+    )
+
+
+def matches(study: Dataset, match: dict[str, str]) -> bool:
+    """Tell whether a study's header is as wanted (``*`` and ``?``, in either case).
+
+    Archives differ in what they can be asked for, and some ignore what they do not know.
+    """
+    return all(
+        fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
+        for keyword, pattern in match.items()
     )
 
 

@@ -22,6 +22,7 @@ from cad.clinic.archive import (
     Step,
     fetch_whole,
     file_under,
+    matches,
     prove_stored,
 )
 from cad.clinic.archive_settings import ArchiveLimits, Move
@@ -67,11 +68,13 @@ class DimseArchive:
     def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
         found = []
-        keys = {**match, "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        keys = {**dict.fromkeys(match, ""), "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
         with self._calls.open([FIND]) as association:
             query = _query("STUDY", PatientID="", StudyInstanceUID="", **keys)
             for study in self._ask(association, query):
                 owner = str(study.get("PatientID", ""))
+                if not matches(study, match):
+                    continue
                 found += self._series(association, owner, str(study.StudyInstanceUID))
         return found
 

@@ -21,6 +21,7 @@ from cad.clinic.archive import (
     fetch_whole,
     file_under,
     keep_instance,
+    matches,
     prove_stored,
     understood,
 )
@@ -68,12 +69,15 @@ class WebArchive:
 
     def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
-        wanted = {**match, "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
         with self._speaking():
-            studies = self._client.search_for_studies(search_filters=wanted)
+            studies = self._client.search_for_studies(
+                search_filters=wanted, fields=list(match) or None
+            )
             return [
                 series
                 for study in self._datasets(studies)
+                if matches(study, match)
                 for series in self._series(
                     str(study.get("PatientID", "")), str(study.StudyInstanceUID)
                 )

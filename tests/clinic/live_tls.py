@@ -136,7 +136,7 @@ def test_a_node_polls_what_nobody_sends(kind, tmp_path, capsys):
     settings = make_settings(
         tmp_path / "home",
         archive={"address": ADDRESSES[kind], "limits": {"tls": shown("node")}},
-        poll={"every_seconds": 0.01, "days": 20000, "match": {"StudyDescription": f"*{kind}*"}},
+        poll={"every_seconds": 0.01, "days": 20000, "match": {"StudyDescription": f"*{kind} P*"}},
     )
     queue = Queue(settings.home / "queue.sqlite")
     inbox = Inbox(settings, queue)
