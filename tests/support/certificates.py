@@ -54,6 +54,12 @@ def papers(folder: Path) -> dict[str, dict[str, str]]:
     return made
 
 
+def shown(folder: Path, name: str, **more: str) -> dict[str, str]:
+    """One of the papers, as the settings name its files."""
+    files = {"certificate": str(folder / f"{name}.pem"), "key": str(folder / f"{name}.key")}
+    return {**files, "authority": str(folder / "authority.pem"), **more}
+
+
 def scu(files: dict[str, str]) -> list[str]:
     """Options with which dcmtk's tools call over TLS and check the other side."""
     return ["+tls", files["key"], files["certificate"], "+cf", files["authority"], "-rc"]
