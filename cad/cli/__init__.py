@@ -88,8 +88,12 @@ def demo(
 @app.command()
 def simulate(
     out: Annotated[Path, typer.Argument(help="Cohort folder to write.")],
-    patients: Annotated[int, typer.Option("--patients", min=1, help="Number of patients.")] = 49,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every random draw.")] = 0,
+    patients: Annotated[
+        int, typer.Option("--patients", min=1, max=10**6, help="Number of patients.")
+    ] = 49,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of every random draw.")
+    ] = 0,
     jobs: Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
@@ -288,7 +292,7 @@ def suggest_command(
     model: Model,
     cohort: Cohort,
     out: Out,
-    count: Annotated[int, typer.Option("--count", min=1, help="Regions to name.")] = 20,
+    count: Annotated[int, typer.Option("--count", min=1, max=10**6, help="Regions to name.")] = 20,
     jobs: Jobs = 1,
     time_limit: TimeLimit = 600.0,
     memory_limit: MemoryLimit = 8.0,
@@ -381,7 +385,7 @@ def experiment(
         ),
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option("--repeats", min=1, help="Seeds or repetitions.")
+        int | None, typer.Option("--repeats", min=1, max=10**6, help="Seeds or repetitions.")
     ] = None,
     datasets: Annotated[
         str, typer.Option("--datasets", help="Data sets to use, separated by commas.")

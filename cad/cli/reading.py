@@ -17,13 +17,15 @@ def reading(
         str, typer.Option("--readers", help="Reader ids, separated by commas; all by default.")
     ] = "",
     scale: Annotated[str, typer.Option("--scale", help="likert5 or pirads.")] = "likert5",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of every order.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of every order.")
+    ] = 0,
     with_tool: Annotated[
         Path | None,
         typer.Option("--with-tool", help="Run whose probabilities one of two sessions shows."),
     ] = None,
     wash_out: Annotated[
-        int, typer.Option("--wash-out", min=0, help="Days between two sessions.")
+        int, typer.Option("--wash-out", min=0, max=3650, help="Days between two sessions.")
     ] = 28,
     order: Annotated[
         Path | None, typer.Option("--order", help="suggestions.csv: its cases, in its order.")

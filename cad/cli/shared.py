@@ -21,7 +21,8 @@ Cohort = Annotated[Path, typer.Option("--cohort", help="Cohort folder.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder to write.")]
 Model = Annotated[str, typer.Option("--model", help="Model folder, or a released model's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable results.")]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, help="Processes on this machine.")]
+
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Processes on this machine.")]
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", help="Dask scheduler, tcp://HOST:PORT.")
 ]
@@ -29,10 +30,21 @@ NoResume = Annotated[bool, typer.Option("--no-resume", help="Recompute every stu
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="Try failed studies again.")]
 TimeLimit = Annotated[
     float,
-    typer.Option("--time-limit", min=1, help="Seconds that one study may compute, or wait."),
+    typer.Option(
+        "--time-limit",
+        min=1,
+        max=30 * 86_400,
+        help="Seconds that one study may compute, or wait.",
+    ),
 ]
 MemoryLimit = Annotated[
-    float, typer.Option("--memory-limit", min=0.5, help="Gigabytes that one study may ask for.")
+    float,
+    typer.Option(
+        "--memory-limit",
+        min=0.5,
+        max=100_000,
+        help="Gigabytes that one study may ask for.",
+    ),
 ]
 Aet = Annotated[str, typer.Option("--aet", help="The archive's AE title.")]
 Limits = Annotated[

@@ -86,7 +86,10 @@ class OutOfFold:
         return next(fold.estimator for fold in self.folds if fold.name == str(name))
 
 
-Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+# What a fit on some fold's rows may raise without costing the other folds.
+FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
+
+Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 def out_of_fold(
@@ -135,10 +138,10 @@ def out_of_fold(
     """
     labels = np.asarray(y, dtype=float)
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
-    group, names = _groups(groups, len(labels))
+    group, names = read_groups(groups, len(labels))
     patient = group if patients is None else np.asarray(patients).astype(str)
     work = (
-        delayed(_fit_fold)(
+        delayed(fit_fold)(
             estimator, X, labels, spread, relabel, group, patient, name, keep_estimators
         )
         for name in names
@@ -148,10 +151,10 @@ def out_of_fold(
         folds.append(fold)
         if progress is not None:
             progress(len(folds), len(names))
-    return _put_together(folds, len(labels))
+    return put_together(folds, len(labels))
 
 
-def _groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
+def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the group of every row and the names of what is left out in turn."""
     group = np.asarray(groups).astype(str)
     names = np.unique(group)
@@ -165,7 +168,14 @@ def _groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     return group, names
 
 
-def _put_together(folds: list[Fold], n: int) -> OutOfFold:
+def put_together(folds: list[Fold], n: int) -> OutOfFold:
+    """Return the predictions of all rows, shape (n,), from those of the folds.
+
+    Raises
+    ------
+    CadError
+        When every fold failed.
+    """
     if all(fold.error for fold in folds):
         raise CadError(f"every fold failed; fold {folds[0].name}: {folds[0].error}")
     probability, decision = np.full(n, np.nan), np.full(n, np.nan)
@@ -212,7 +222,7 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()
 
 
-def _fit_fold(
+def fit_fold(
     estimator: Any,
     X: Any,
     y: np.ndarray,
@@ -221,8 +231,9 @@ def _fit_fold(
     group: np.ndarray,
     patient: np.ndarray,
     name: str,
-    keep: bool,
+    keep: bool = False,
 ) -> Fold:
+    """Fit a clone on every labelled row but those of the group ``name``, and predict these."""
     rows = np.flatnonzero(group == name)
     train = np.flatnonzero((group != name) & ~np.isnan(y))
     nothing = np.full(len(rows), np.nan)
@@ -231,7 +242,7 @@ def _fit_fold(
         y, eta = relabel(train)
     keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
-    with _threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
+    with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             table = X(train) if callable(X) else X
@@ -239,7 +250,7 @@ def _fit_fold(
             test = _safe_indexing(table, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError) as error:
+        except FIT_ERRORS as error:
             return Fold(name, rows, len(train), nothing, nothing, error=str(error))
     return Fold(
         name,
@@ -283,7 +294,8 @@ def _fit_parameters(kind: type) -> frozenset[str]:
 
 
 @cache
-def _threads() -> ThreadpoolController:
+def blas_threads() -> ThreadpoolController:
+    """Return what limits the threads of the linear algebra."""
     return ThreadpoolController()
 
 

@@ -33,21 +33,21 @@ def fit_logistic(
     weight = np.broadcast_to(np.asarray(precision, dtype=float), design.shape[1])
     beta = np.where(weight > 0, centre, 0.0)
 
-    def loss(b: np.ndarray) -> float:
-        z = offset + design @ b
+    def loss(b: np.ndarray, z: np.ndarray) -> float:
         return float(np.sum(np.logaddexp(0, z) - y * z) + weight @ (b - centre) ** 2 / 2)
 
-    current = loss(beta)
+    z = offset + design @ beta
+    current = loss(beta, z)
     for _ in range(100):
-        fitted = expit(offset + design @ beta)
+        fitted = expit(z)
         gradient = design.T @ (fitted - y) + weight * (beta - centre)
         hessian = design.T @ (design * (fitted * (1 - fitted))[:, None]) + np.diag(weight)
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
-        length = 1.0
-        while loss(beta - length * step) > current and length > 1e-8:
+        turn, length = design @ step, 1.0
+        while (value := loss(beta - length * step, z - length * turn)) > current and length > 1e-8:
             length /= 2
-        beta = beta - length * step
-        previous, current = current, loss(beta)
+        beta, z = beta - length * step, z - length * turn
+        previous, current = current, value
         if previous - current <= 1e-12 * max(1.0, abs(current)):
             break
     return beta

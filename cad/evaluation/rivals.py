@@ -7,9 +7,8 @@ percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
 from scipy.stats import t as student
-from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
 from cad.evaluation import metrics
-from cad.evaluation.crossval import OutOfFold, Relabel, out_of_fold
+from cad.evaluation.crossval import Fold, Relabel, put_together
 from cad.evaluation.intervals import auc_covariance
+from cad.evaluation.side_by_side import folds_side_by_side
 
 CONSTANT, READERS = "constant", "readers' mean"
 _TITLES = {"readers": "the readers", "histology": "histology"}
@@ -105,9 +104,9 @@ def compare_with_rivals(
     """
     p = np.asarray(y, dtype=float)
     believed = p if target is None else np.asarray(target, dtype=float)
-    validate = partial(out_of_fold, X=X, y=p, groups=groups, eta=eta, patients=patients,
-                       relabel=relabel, n_jobs=n_jobs)  # fmt: skip
-    tried = {key: _predicted(rival, front, validate, len(p)) for key, rival in rivals.items()}
+    folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, eta=eta,
+                               patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
+    tried = {key: _predicted(own, len(p)) for key, own in folds.items()}
     found = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
     found[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
     if truth is not None:
@@ -118,18 +117,12 @@ def compare_with_rivals(
     return replace(result, table=result.table.assign(note=notes))
 
 
-def _predicted(
-    estimator: Any, front: Pipeline | None, validate: Callable[[Any], OutOfFold], n: int
-) -> tuple[np.ndarray, str]:
+def _predicted(folds: list[Fold], n: int) -> tuple[np.ndarray, str]:
     """Return a rival's out-of-fold probabilities, NaN where it failed, and a note on its folds."""
-    model = clone(estimator)
-    if front is not None:
-        model = Pipeline([*clone(front).steps, ("learner", model)])
     try:
-        folds = validate(model)
+        return put_together(folds, n).probability, _fold_note(folds)
     except CadError as error:
         return np.full(n, np.nan), str(error)
-    return folds.probability, _fold_note(folds.folds)
 
 
 def compare_probabilities(
@@ -318,7 +311,7 @@ def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     return means
 
 
-def _fold_note(folds: list[Any]) -> str:
+def _fold_note(folds: list[Fold]) -> str:
     """Return what went wrong in a rival's folds, empty when nothing did."""
     failed = [fold for fold in folds if fold.error]
     warned = [fold for fold in folds if fold.warnings]

@@ -24,6 +24,8 @@ from cad.learners.problem import Array
 from cad.learners.svm import SoftPlattSVC
 
 _NEWTON = 50
+# How far from zero the gradient may end: to choose a strength less is needed than to report it.
+_CHOOSING, _FITTED = 1e-3, 1e-6
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
@@ -113,13 +115,13 @@ class SoftLogistic(_Rival):
         K = rows @ rows.T
         losses = np.zeros(len(self.Cs))
         for train, test in _splits(p, groups, self.folds):
-            alpha, b = np.zeros(len(train)), 0.0
+            alpha, b, inside = np.zeros(len(train)), 0.0, K[np.ix_(train, train)]
             for i, C in enumerate(self.Cs):
-                alpha, b, _ = _newton(K[np.ix_(train, train)], p[train], C, alpha, b)
+                alpha, b, _ = _newton(inside, p[train], C, alpha, b, _CHOOSING)
                 q = expit(K[np.ix_(test, train)] @ alpha + b)
                 losses[i] += float(np.mean(cross_entropies(p[test], q)))
         self.C_ = float(self.Cs[int(np.argmin(losses))])
-        alpha, self.intercept_, missed = _newton(K, p, self.C_, np.zeros(len(p)), 0.0)
+        alpha, self.intercept_, missed = _newton(K, p, self.C_, np.zeros(len(p)), 0.0, _FITTED)
         if missed > 1e-4:
             warnings.warn(
                 f"SoftLogistic: not converged in {_NEWTON} Newton steps, gradient {missed:.1e}",
@@ -252,7 +254,9 @@ def _splits(
     return list(GroupKFold(n).split(p, groups=owner))
 
 
-def _newton(K: Array, p: Array, C: float, alpha: Array, b: float) -> tuple[Array, float, float]:
+def _newton(
+    K: Array, p: Array, C: float, alpha: Array, b: float, tol: float
+) -> tuple[Array, float, float]:
     """Minimise alpha'K alpha / (2 C) + sum of cross-entropies of K alpha + b; b is free.
 
     Returns
@@ -260,14 +264,14 @@ def _newton(K: Array, p: Array, C: float, alpha: Array, b: float) -> tuple[Array
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest entry of alpha / C + q - p and of its sum, zero at the optimum.
+        Largest entry of alpha / C + q - p and of its sum, zero at the optimum and at most ``tol``.
     """
     alpha = alpha.copy()
     f = K @ alpha
     value = _objective(alpha, f, b, p, C)
     for _ in range(_NEWTON):
         q = expit(f + b)
-        if max(np.max(np.abs(alpha / C + q - p)), abs(np.sum(q - p))) <= 1e-6:
+        if max(np.max(np.abs(alpha / C + q - p)), abs(np.sum(q - p))) <= tol:
             break
         # Newton's step in the dual: (K + (C W)^-1) alpha = target, through I + C W^1/2 K W^1/2,
         # whose eigenvalues stay at or above 1 however certain q is (Rasmussen 2006, algorithm 3.1).

@@ -10,14 +10,20 @@ import pytest
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
+from cad.evaluation.crossval import out_of_fold, put_together
 from cad.evaluation.rivals import (
     CONSTANT,
     READERS,
     compare_probabilities,
     compare_with_rivals,
 )
+from cad.evaluation.side_by_side import folds_side_by_side
+from cad.learners.rivals import rival_learners
 
 
 class Mean(ClassifierMixin, BaseEstimator):
@@ -130,3 +136,36 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare_probabilities({"a": good}, patient, reference="x", target=p)
     with pytest.raises(CadError, match="neither readers' scores nor histology"):
         compare_probabilities({"a": good}, patient, reference="a")
+
+
+def test_learners_side_by_side_have_the_folds_that_each_has_alone() -> None:
+    p, _, patients, _, _ = regions(60)
+    rng = np.random.default_rng(1)
+    X = np.column_stack([p + rng.normal(0, 0.3, len(p)), rng.normal(size=(len(p), 6))])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    p[:5], eta = np.nan, np.full(len(p), 0.1)
+    front = Pipeline([("impute", SimpleImputer()), ("scale", StandardScaler())])
+
+    def features(train: np.ndarray) -> np.ndarray:
+        return X - np.nanmean(X[train], axis=0)
+
+    def relabel(train: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.clip(p + np.nanmean(p[train]) / 10, 0, 1), eta
+
+    given = {"groups": patients, "eta": eta, "relabel": relabel}
+    rivals = {**rival_learners(), "mean": Mean()}
+    each = folds_side_by_side(rivals, features, p, front=front, **given)
+    for name, rival in rivals.items():
+        alone = out_of_fold(Pipeline([*front.steps, ("learner", rival)]), features, p, **given)
+        beside = put_together(each[name], len(p))
+        np.testing.assert_allclose(beside.probability, alone.probability, rtol=0, atol=1e-10)
+        assert [f.n_train for f in beside.folds] == [f.n_train for f in alone.folds]
+        assert np.ptp(alone.probability) > 0
+
+
+def test_a_front_that_fails_fails_every_learner_and_says_why() -> None:
+    p, _, patients, _, _ = regions(20)
+    front = Pipeline([("impute", SimpleImputer())])
+    X = np.full((20, 1), np.inf)
+    each = folds_side_by_side({"a": Mean(), "b": Mean()}, X, p, groups=patients, front=front)
+    assert all("infinity" in fold.error for folds in each.values() for fold in folds)

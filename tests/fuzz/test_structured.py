@@ -8,8 +8,6 @@ The unmarked test draws a few of each kind; ``-m fuzz`` draws more than five tho
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import os
 import random
@@ -35,9 +33,9 @@ from boundaries_in import (
 )
 from boundaries_made import bundles, made_run, memory, run_folder
 from damage import CSV, JSON, NIFTI, TSV, YAML, Boundary, Damage
+from fuzzing import cad
 from fuzzing_images import odd_dicom
 
-from cad.cli import main
 from cad.model.bundle import HASHES
 from cad.share import shared
 
@@ -77,20 +75,6 @@ KINDS: dict[str, tuple[Callable[[Path], Boundary], int]] = {
     "archives": (archives, 250),
     "reports back": (reports_back, 150),
 }
-
-
-def cad(*arguments: str) -> None:
-    """Run one command in this process, as the program does."""
-    before = sys.argv
-    sys.argv = ["cad", *arguments]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            main()
-    except SystemExit as end:
-        if end.code not in (0, 1, 2, None):
-            raise
-    finally:
-        sys.argv = before
 
 
 def commands(root: Path) -> Boundary:

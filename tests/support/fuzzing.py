@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import random
 import signal
+import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cad.cli import main
 from cad.errors import CadError
 
 SECONDS = 10.0
@@ -107,7 +109,7 @@ class Late(BaseException):
     """No exception that a parser's wrapper could take for its own."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def bounded_time() -> Iterator[None]:
     """Ten seconds of processor time."""
 
@@ -310,3 +312,17 @@ def odd_npz(content: bytes, rng: random.Random) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **arrays)
     return stream.getvalue()
+
+
+def cad(*arguments: str) -> None:
+    """Run one command in this process, as the program does."""
+    before = sys.argv
+    sys.argv = ["cad", *arguments]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            main()
+    except SystemExit as end:
+        if end.code not in (0, 1, 2, None):
+            raise
+    finally:
+        sys.argv = before
