@@ -127,12 +127,12 @@ def main() -> None:
             done = subprocess.run(command, check=False, env={**os.environ, **own})
         raise SystemExit(done.returncode)
     data = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
-    real = data / "prostatex" / "ProstateX-0000"
+    real = data / "prostatex" / "ProstateX-0218"
     with tempfile.TemporaryDirectory() as name:
         sample = shared("sample_data", "dicom", "Sample0001")
         follow(Path(name) / "sample", sample, "sample", "t2_tse", "rois.nii.gz")
         if real.is_dir():
-            follow(Path(name) / "real", real, "prostatex", "t2tse", "lesion.nii.gz")
+            follow(Path(name) / "real", real, "prostatex", "t2tse", "rois.nii.gz")
         else:
             print(f"no reference data at {data}: the study of PROSTATEx is left out")
 

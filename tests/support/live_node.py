@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pydicom
-import yaml
 from dicom_files import uid, write_seg
 from pydicom.dataset import Dataset
 from pynetdicom import AE
@@ -150,7 +149,7 @@ class Node:
         for name, part in changes.items():
             settings[name] = {**settings.get(name, {}), **part} if isinstance(part, dict) else part
         self.config = folder / "node.yaml"
-        self.config.write_text(yaml.safe_dump(settings))
+        self.config.write_text(json.dumps(settings))  # which is YAML, too
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
