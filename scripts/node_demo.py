@@ -70,7 +70,7 @@ def follow(folder: Path, study: Path, rules: str, t2: str, mask: str) -> None:
         rest("/modalities/NODE/store", "POST", push([seg]))
         node.wait(lambda: arrived_in(node, "done"), 900)
         (line,) = node.lines("done")
-        computed = node.lines("computed")[-1]["seconds"]
+        computed = " + ".join(str(line["seconds"]) for line in node.lines("computed"))
         print(f"  done, {line['sent']} objects: {since(start)}, computing {computed} s of it")
         found = results(uid)
         print(f"  the archive has of ours: {', '.join(found)}", flush=True)
