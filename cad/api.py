@@ -311,6 +311,7 @@ def predict(
     *,
     jobs: int = 1,
     probability_map: bool = False,
+    outlines: int = 0,
 ) -> pd.DataFrame:
     """Score the regions of a cohort with trained models and write the patients' pages.
 
@@ -326,6 +327,8 @@ def predict(
         Processes.
     probability_map : bool
         Also map the first model's probability over the gland.
+    outlines : int
+        Also say how far each probability moves with the outline, redrawn this often.
 
     Returns
     -------
@@ -345,5 +348,6 @@ def predict(
         Path(out),
         ExecutionOptions(jobs=jobs),
         probability_map=probability_map,
+        outlines=outlines,
     )
     return read_probabilities(RunFolder(Path(out)))

@@ -33,6 +33,7 @@ from cad.stages.emit import Emitted, begin, emit, unchanged
 from cad.stages.extract import Extracted, Measured, extract, measure, process_study
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded, load
+from cad.stages.outline_spread import spread_outlines
 from cad.stages.predict import basis, first_scale, predict, shared_settings
 from cad.stages.probability_map import drop_maps, map_probability
 from cad.stages.suggest import suggest_readings
@@ -129,6 +130,7 @@ def predict_cohort(
     *,
     decision: str | None = None,
     probability_map: bool = False,
+    outlines: int = 0,
     readings: Sequence[str] = (),
 ) -> Emitted:
     """Score a cohort with trained models, with measures where histology is known.
@@ -142,6 +144,9 @@ def predict_cohort(
         Costs other than those the first model was trained with.
     probability_map : bool
         Also map the first model's probability over the gland.
+    outlines : int
+        Also say how far each probability moves when the outline does: over several readers' own
+        outlines, or this many redrawn ones; 0 for no.
     readings : sequence of str
         Readings that the cohort does not hold yet, ``sub-XXX/ROI/READER=SCORE`` on ``likert5``:
         their readers are shown what the model makes of them together with the images.
@@ -155,6 +160,7 @@ def predict_cohort(
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, options):
         rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
+        rests_on += f" outlines {outlines}" if outlines else ""
         loaded = load(settings, root, out, options, "predict", rests_on)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
@@ -166,6 +172,8 @@ def predict_cohort(
         drop_maps(loaded.folder)
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles[0])
+        if outlines:
+            predicted = spread_outlines(loaded, predicted, bundles, outlines)
         return emit(loaded, measured, predicted)
 
 

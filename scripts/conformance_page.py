@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydicom.uid import UID, ParametricMapStorage
+from pydicom.uid import UID
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
@@ -10,7 +10,6 @@ from cad.clinic.archive import IDENTITY, MODALITIES
 from cad.clinic.archive_dimse import COMMITMENT, FIND, GET, MOVE, STORED
 from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.dimse_fetch import FETCHED
-from cad.clinic.map_out import MAP_SERIES
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.supersede import SERIES
@@ -43,7 +42,7 @@ Every result is filed under the archive's own record of the study: the sent copy
 Reports are Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking
 Identifier and a Tracking Unique Identifier, the same in SR and SEG and in every later result. A
 report that says something new names the study's earlier reports in its Predecessor Documents
-Sequence and their segmentations in its Pertinent Other Evidence Sequence.
+Sequence and their segmentations and maps in its Pertinent Other Evidence Sequence.
 
 | object | SOP class | modality | series number | series description |
 |---|---|---|---|---|
@@ -110,12 +109,9 @@ def conformance_page() -> str:
     text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
     text += RESULTS.format(identity=", ".join(IDENTITY))
     text += "\n".join(
-        f"| `<study>_{modality}.dcm` | {uid.name} | {modality} | {number} | {description} |"
+        f"| `<study>_{'PM' if modality == 'OT' else modality}.dcm` | {uid.name} | {modality} "
+        f"| {number} | {description} |"
         for modality, (number, description, uid) in SERIES.items()
-    )
-    number, description = MAP_SERIES
-    text += (
-        f"\n| `<study>_PM.dcm` | {UID(ParametricMapStorage).name} | OT | {number} | {description} |"
     )
     text += "\n" + WEB
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "

@@ -22,10 +22,13 @@ from cad.cli.shared import (
     Jobs,
     Json,
     Limits,
+    Map,
     MemoryLimit,
     Model,
     NoResume,
     Out,
+    Outlines,
+    ReaderScore,
     RetryFailed,
     Scheduler,
     TimeLimit,
@@ -191,13 +194,9 @@ def predict(
     decision: Annotated[
         str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
     ] = None,
-    probability_map: Annotated[
-        bool, typer.Option("--map", help="Also map the probability over the gland.")
-    ] = False,
-    reader_score: Annotated[
-        list[str] | None,
-        typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
-    ] = None,
+    probability_map: Map = False,
+    outlines: Outlines = 0,
+    reader_score: ReaderScore = None,
     audit: Audit = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
@@ -218,6 +217,7 @@ def predict(
         options,
         decision=decision,
         probability_map=probability_map,
+        outlines=outlines,
         readings=reader_score or (),
     )
     if audit is not None:

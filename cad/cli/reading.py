@@ -30,8 +30,11 @@ def reading(
     order: Annotated[
         Path | None, typer.Option("--order", help="suggestions.csv: its cases, in its order.")
     ] = None,
+    outlines: Annotated[
+        bool, typer.Option("--outlines", help="Let readers correct the regions' outlines.")
+    ] = False,
     collect: Annotated[
-        list[Path] | None, typer.Option("--collect", help="An export to merge into scores.tsv.")
+        list[Path] | None, typer.Option("--collect", help="An export to merge into the cohort.")
     ] = None,
 ) -> None:
     """Write pages on which readers score a cohort, blinded; --collect merges what they export."""
@@ -43,6 +46,6 @@ def reading(
         from cad.stages.reader_study import ReadingSettings, write_reading
 
         ids = tuple(part.strip() for part in readers.split(",") if part.strip())
-        settings = ReadingSettings(ids, scale, seed, wash_out)
+        settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
         lines = write_reading(cohort, out, settings, with_tool, order)
     say("\n".join(lines))

@@ -55,6 +55,22 @@ Audit = Annotated[
 ]
 
 
+Map = Annotated[bool, typer.Option("--map", help="Also map the probability over the gland.")]
+Outlines = Annotated[
+    int,
+    typer.Option(
+        "--outlines",
+        min=0,
+        max=1000,
+        help="Also say how far P moves with the outline, redrawn N times.",
+    ),
+]
+ReaderScore = Annotated[
+    list[str] | None,
+    typer.Option("--reader-score", help="A reading to add: sub-XXX/ROI/READER=SCORE, 1 to 5."),
+]
+
+
 def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
     from cad.clinic.archive_settings import ArchiveLimits

@@ -32,6 +32,7 @@ from cad.clinic.supersede import (
     earlier_results,
     is_report,
     named_predecessors,
+    sent_together,
     supersede,
 )
 from cad.errors import CadError, install
@@ -133,6 +134,8 @@ class WebArchive:
     ) -> Iterator[Step]:
         """Store objects by STOW-RS under the archive's own patient of their study."""
         known: dict[str, list[Dataset]] = {}
+        paths = list(paths)
+        together = sent_together(paths)
         for path in paths:
             dataset = pydicom.dcmread(path)
             uid = str(dataset.StudyInstanceUID)
@@ -144,7 +147,7 @@ class WebArchive:
                     known[uid] = self._datasets(answers)
                 file_under(dataset, known[uid], same_patient)
                 before = self._earlier(uid) if is_report(dataset) else []
-                named = named_predecessors(supersede(dataset, before))
+                named = named_predecessors(supersede(dataset, before, together))
             yield Step(path)
             try:
                 with self._speaking():

@@ -18,6 +18,7 @@ from cad.clinic.dicom_out import DicomOutput
 from cad.clinic.objects import algorithm, uid
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.source import source_images
+from cad.clinic.supersede import SERIES
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
@@ -30,8 +31,9 @@ from cad.run_folder.tables import read_probabilities
 
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
-MAP_SERIES = (9103, "cad: map of probability")
-"""Number and description of the series that holds the map."""
+_NUMBER, _DESCRIPTION, _ = SERIES["OT"]
+_LAYOUT = 2
+"""Raised where the object says more of the same map: an archive keeps what it has under a UID."""
 
 
 def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
@@ -105,7 +107,7 @@ def map_object(
         )
     name, version, statements = algorithm(objects.with_own_model(run, rows))
     stored = np.nan_to_num(probability.array, nan=OUTSIDE).astype(np.float32)
-    said = json.dumps([study.study_id, name, version, statements]).encode()
+    said = json.dumps([_LAYOUT, study.study_id, name, version, statements]).encode()
     identity = hashlib.sha256(said + stored.tobytes()).hexdigest()
     with warnings.catch_warnings():
         # highdicom remarks on the pseudonym's form, which is as intended.
@@ -114,7 +116,7 @@ def map_object(
             source.headers,
             stored[list(source.planes)],
             series_instance_uid=uid(identity, "PM series"),
-            series_number=MAP_SERIES[0],
+            series_number=_NUMBER,
             sop_instance_uid=uid(identity, "PM"),
             instance_number=1,
             manufacturer=objects.MANUFACTURER,
@@ -126,13 +128,42 @@ def map_object(
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description="Probability of cancer, research use only",
-            series_description=MAP_SERIES[1],
+            series_description=_DESCRIPTION,
             specific_character_set=objects.CHARACTER_SET,
         )
+    _order_frames(made, probability.direction[:, 2])
+    made.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [_prostate()]
     made.BodyPartExamined, made.ContentCreatorName = "PROSTATE", ""
     made.FloatPixelPaddingValue = made.FloatPixelPaddingRangeLimit = OUTSIDE
     objects.say_who(made, source, study.participant_id)
     return made
+
+
+def _order_frames(made: Dataset, normal: np.ndarray) -> None:
+    """Put frames in the order of their slices, by the index of their dimension as well.
+
+    highdicom stores them from the last to the first. dcmqi (``paramap2itkimage``) takes frame k for
+    slice k wherever it lies, and would turn the map upside down.
+    """
+    groups = list(made.PerFrameFunctionalGroupsSequence)
+    places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
+    order = np.argsort(np.array(places, float) @ normal)
+    frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
+    made.FloatPixelData = frames[order].tobytes()
+    made.PerFrameFunctionalGroupsSequence = [groups[k] for k in order]
+    for number, group in enumerate(made.PerFrameFunctionalGroupsSequence, start=1):
+        group.FrameContentSequence[0].DimensionIndexValues = [number]
+
+
+def _prostate() -> Dataset:
+    """Return the item of the Frame Anatomy Macro (PS3.3 C.7.6.16.2.8), optional in this object.
+
+    ``paramap2itkimage`` of dcmqi reads it without asking whether it is there.
+    """
+    item = Dataset()
+    item.AnatomicRegionSequence = [highdicom.sr.CodedConcept.from_code(codes.SCT.Prostate)]
+    item.FrameLaterality = "U"  # unpaired
+    return item
 
 
 def _in_per_cent() -> highdicom.pm.RealWorldValueMapping:

@@ -1,24 +1,28 @@
 """A later result of a study names the earlier ones that it supersedes, so that none is doubled.
 
-Before a report of ours is stored, the archive is asked for the reports and segmentations of ours
-that the study has already. A report that says something new carries the earlier reports in its
-Predecessor Documents Sequence and the earlier segmentations in its Pertinent Other Evidence
-Sequence (PS3.3 C.17.2); one that the archive has already is stored under its own UID, and changes
-nothing. Ours are recognised by modality and series number, which every archive must answer, and by
-the series description where it is answered.
+Before a report of ours is stored, the archive is asked for the reports, segmentations and maps of
+ours that the study has already. A report that says something new carries the earlier reports in its
+Predecessor Documents Sequence and the earlier segmentations and maps in its Pertinent Other
+Evidence Sequence (PS3.3 C.17.2); one that the archive has already is stored under its own UID, and
+changes nothing. What is sent again beside the report is no earlier result. Ours are recognised by
+modality and series number, which every archive must answer, and by the series description where it
+is answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
+import pydicom
 from pydicom.dataset import Dataset
-from pydicom.uid import Comprehensive3DSRStorage, SegmentationStorage
+from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage, SegmentationStorage
 
 SERIES = {
     "SR": (9102, "cad: probability of malignancy", Comprehensive3DSRStorage),
     "SEG": (9101, "cad: regions of interest", SegmentationStorage),
+    "OT": (9103, "cad: map of probability", ParametricMapStorage),
 }
 """Number, description and SOP class of the series that hold results, by modality."""
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
@@ -59,7 +63,23 @@ def is_report(dataset: Dataset) -> bool:
     return dataset.get("SOPClassUID") == SERIES["SR"][2] and _is_ours(dataset)
 
 
-def supersede(dataset: Dataset, earlier: Iterable[Earlier]) -> list[str]:
+def sent_together(paths: Iterable[Path]) -> set[str]:
+    """Return the SOPInstanceUIDs of files that are sent together: none of them supersedes another.
+
+    Raises
+    ------
+    OSError, InvalidDicomError
+        For a file that cannot be read.
+    """
+    return {
+        str(pydicom.dcmread(path, specific_tags=["SOPInstanceUID"]).SOPInstanceUID)
+        for path in paths
+    }
+
+
+def supersede(
+    dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
+) -> list[str]:
     """Let a report name the results that it supersedes; only the sent copy changes.
 
     Parameters
@@ -68,6 +88,8 @@ def supersede(dataset: Dataset, earlier: Iterable[Earlier]) -> list[str]:
         A report of ours.
     earlier : iterable of Earlier
         The study's results in the archive.
+    current : collection of str
+        SOPInstanceUIDs of what is sent together with the report.
 
     Returns
     -------
@@ -79,7 +101,8 @@ def supersede(dataset: Dataset, earlier: Iterable[Earlier]) -> list[str]:
         return []
     own = _evidence(dataset)
     reports = [one for one in found if one.modality == "SR"]
-    others = [one for one in found if one.modality != "SR" and one.sop_uid not in own]
+    kept = own | set(current)
+    others = [one for one in found if one.modality != "SR" and one.sop_uid not in kept]
     study = str(dataset.StudyInstanceUID)
     if reports:
         dataset.PredecessorDocumentsSequence = [_reference(study, reports)]

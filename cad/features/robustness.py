@@ -7,6 +7,7 @@ itself is, and ICC(1,1) over regions tells the share of a feature's variance tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +16,12 @@ from scipy import ndimage
 from scipy.stats import f as f_distribution
 
 from cad.errors import CadError
-from cad.features.images import available, box_around, compact, crop, grid_of, prepare
+from cad.features.images import Prepared, available, box_around, compact, crop, grid_of, prepare
 from cad.features.measure import measure
 from cad.features.regions import RegionVoxels
 from cad.imaging.drawn import fill, shares_on
 from cad.imaging.interpolate import at_spacing
+from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
@@ -119,19 +121,86 @@ def perturbed_features(
     copies = [
         (roi.roi_id, repeat, mask)
         for roi in work.rois
-        for repeat, mask in enumerate(_copies(work, roi, chosen))
+        for repeat, mask in enumerate(copies_of(work, roi, chosen))
     ]
     if not copies or not names:
         raise CadError("no region or no image to perturb", patient=study.participant_id)
     columns: dict[str, np.ndarray] = {}
     for name in names:
-        columns |= _measure_copies(work, settings, name, [mask for _, _, mask in copies])
+        found = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
+        if found is not None:
+            columns |= measure(*found, settings.features)
     keys = {
         "participant_id": [study.participant_id] * len(copies),
         "roi_id": [roi_id for roi_id, _, _ in copies],
         "repeat": [repeat for _, repeat, _ in copies],
     }
     return pd.concat([pd.DataFrame(keys), pd.DataFrame(columns)], axis=1)
+
+
+def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
+    """Return a region as drawn and its redrawn copies, the same ones whatever else is drawn.
+
+    Raises
+    ------
+    CadError
+        Without a label map, or for an empty region.
+    """
+    if study.roi_map is None:
+        raise CadError("the study has no label map", patient=study.participant_id)
+    mask = study.roi_map.with_array(study.roi_map.array == roi.label)
+    if not mask.array.any():
+        raise CadError("the ROI is empty", patient=study.participant_id, roi=roi.roi_id)
+    # A region's own stream: leaving out another region changes nothing here.
+    words = [perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()]
+    rng = np.random.default_rng(words)
+    return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
+
+
+def prepared_copies(
+    study: Study,
+    settings: PipelineSettings,
+    name: str,
+    masks: Sequence[Volume],
+    scale: NyulScale | None = None,
+) -> tuple[Prepared, RegionVoxels] | None:
+    """Prepare a modality once for many masks, ready for :func:`cad.features.measure.measure`.
+
+    Parameters
+    ----------
+    study : Study
+        Has the modality, interpolated and compact.
+    settings : PipelineSettings
+        Features.
+    name : str
+        ``t2w``, ``adc``, ...
+    masks : sequence of Volume
+        Boolean; each is measured on its own, and has an empty region where it has too little.
+    scale : NyulScale, optional
+        For the ``nyul`` standardisation.
+
+    Returns
+    -------
+    tuple of Prepared and RegionVoxels, or None
+        One region a mask, in order; None where no mask can be measured.
+    """
+    grid = grid_of(study, name)
+    boxes = [box for mask in masks if (box := box_around(mask, grid, 0.0)) is not None]
+    if not boxes:
+        return None
+    first = np.min([[s.start for s in b] for b in boxes], axis=0)
+    last = np.max([[s.stop for s in b] for b in boxes], axis=0)
+    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    part = crop(grid, (z, y, x))
+    shares = []
+    for mask in masks:
+        drawn = fill(mask, part, settings.features.partial_voxels == "half")
+        shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
+    needed = np.logical_or.reduce([share > 0 for share in shares])
+    if not needed.any():
+        return None
+    prepared = prepare(study, settings, name, part.with_array(needed), scale)
+    return prepared, RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
 
 
 def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -246,18 +315,6 @@ def stable_features(
     return kept
 
 
-def _copies(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
-    if study.roi_map is None:
-        raise CadError("the study has no label map", patient=study.participant_id)
-    mask = study.roi_map.with_array(study.roi_map.array == roi.label)
-    if not mask.array.any():
-        raise CadError("the ROI is empty", patient=study.participant_id, roi=roi.roi_id)
-    # A region's own stream: leaving out another region changes nothing here.
-    words = [perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()]
-    rng = np.random.default_rng(words)
-    return [mask, *(redraw(mask, perturbation, rng) for _ in range(perturbation.repeats))]
-
-
 def _padded(mask: Volume, reach_mm: float) -> Volume:
     """Return the region's box with a border of ``reach_mm``, also beyond the image."""
     found = np.argwhere(mask.array)
@@ -267,24 +324,3 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     array = np.pad(box, [(int(b), int(b)) for b in border])
     x, y, z = mask.index_to_patient((low - border)[::-1].astype(float))
     return Volume(array, mask.spacing, (float(x), float(y), float(z)), mask.direction)
-
-
-def _measure_copies(
-    study: Study, settings: PipelineSettings, name: str, masks: list[Volume]
-) -> dict[str, np.ndarray]:
-    grid = grid_of(study, name)
-    boxes = [box_around(mask, grid, 0.0) for mask in masks]
-    first = np.min([[s.start for s in b] for b in boxes if b is not None], axis=0)
-    last = np.max([[s.stop for s in b] for b in boxes if b is not None], axis=0)
-    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
-    part = crop(grid, (z, y, x))
-    shares = []
-    for mask in masks:
-        drawn = fill(mask, part, settings.features.partial_voxels == "half")
-        shares.append(np.zeros_like(drawn.share) if drawn.too_little else drawn.share)
-    needed = np.logical_or.reduce([share > 0 for share in shares])
-    if not needed.any():
-        return {}
-    prepared = prepare(study, settings, name, part.with_array(needed))
-    regions = RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
-    return measure(prepared, regions, settings.features)

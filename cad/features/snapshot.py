@@ -88,11 +88,17 @@ def snapshot(
     }
 
 
-def display_grid(study: Study) -> Volume:
-    """Return the anatomical slices cropped around gland and regions."""
+def anatomical(study: Study) -> Volume:
+    """Return the image whose slices are shown: T2, or the first modality there is."""
     image = study.t2w or study.adc or (study.dce.grid if study.dce else None)
     if image is None:
         raise ValueError("a study that was read has at least one image")
+    return image
+
+
+def display_grid(study: Study) -> Volume:
+    """Return the anatomical slices cropped around gland and regions."""
+    image = anatomical(study)
     inside = np.zeros(image.shape, bool)
     for mask in (study.roi_map, study.gland):
         if mask is not None:

@@ -15,6 +15,7 @@ from cad.errors import CadError
 from cad.files import write_atomic
 from cad.folders import commit, is_ours, owned, stage
 from cad.imaging.nifti import write_volume
+from cad.imaging.reader_outlines import reader_outline_path
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
@@ -296,7 +297,7 @@ def _write_patient(
     name = patient.study.participant_id
     write_study(out / name, patient.study)
     for reader, labels in patient.outlines.items():
-        write_volume(out / name / "masks" / f"{name}_desc-{reader}_rois.nii.gz", labels)
+        write_volume(reader_outline_path(out / name, name, reader), labels)
     regions = patient.regions
     ids = [str(i + 1) for i in range(len(regions))]
     rois = pd.DataFrame(

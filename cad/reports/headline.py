@@ -232,6 +232,8 @@ def _sure(view: RegionView) -> Answer:
         1: f"at 90 % only {plausible[0] if plausible else ''} is left",
         2: "no: at 90 % neither benign nor malignant is ruled out",
     }[len(plausible)]
+    if view.outline:
+        text += f"; P {view.outline}"
     return Answer("sure", "How sure", text, len(plausible) != 1)
 
 

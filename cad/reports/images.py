@@ -129,18 +129,13 @@ _WANTED = {
 
 def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     """Return display arrays turned so that rows run to posterior and columns to the left."""
-    turn: list[slice] = [slice(None)] * 3
-    sides = ("", "", "", "")
-    if "direction" in arrays:
-        direction = np.asarray(arrays["direction"], float)
-        if list(np.abs(direction).argmax(axis=0)) == [0, 1, 2]:
-            turn = [slice(None, None, -1 if direction[k, k] < 0 else 1) for k in (2, 1, 0)]
-            sides = ("R", "L", "A", "P")
-    place = tuple(turn)
+    place, sides = (slice(None),) * 3, ("", "", "", "")
+    if "direction" in arrays and _upright(arrays["direction"]):
+        place, sides = turn(arrays["direction"]), ("R", "L", "A", "P")
     numbers = meta.get("slice_numbers")
     if numbers:
-        meta = {**meta, "slice_numbers": [*numbers[:-1][turn[0]], numbers[-1]]}
-    z_mm = np.asarray(arrays["z_mm"], float)[turn[0]]
+        meta = {**meta, "slice_numbers": [*numbers[:-1][place[0]], numbers[-1]]}
+    z_mm = np.asarray(arrays["z_mm"], float)[place[0]]
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
         z_mm = -z_mm  # distance along the normal that now runs to the head
     return StudyImages(
@@ -165,6 +160,24 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
             else None
         ),
     )
+
+
+def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
+    """Return what :func:`oriented` does to the axes z, y, x of an array; done twice it is undone.
+
+    Parameters
+    ----------
+    direction : ndarray, shape (3, 3)
+        As of :class:`cad.imaging.volume.Volume`.
+    """
+    cosines = np.asarray(direction, float)
+    steps = [-1 if _upright(cosines) and cosines[k, k] < 0 else 1 for k in (2, 1, 0)]
+    return slice(None, None, steps[0]), slice(None, None, steps[1]), slice(None, None, steps[2])
+
+
+def _upright(direction: np.ndarray) -> bool:
+    """Tell whether x, y and z of the grid run closest to those of the patient."""
+    return list(np.abs(np.asarray(direction, float)).argmax(axis=0)) == [0, 1, 2]
 
 
 def key_slice(images: StudyImages, label: int) -> int | None:

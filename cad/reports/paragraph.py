@@ -44,7 +44,8 @@ def _said(view: RegionView) -> str:
     scores = ", ".join(f"{reader} {score}" for reader, score in region.scores)
     parts = [
         f"{'PI-RADS' if view.pirads else 'Scores'} {scores}" if scores else "",
-        f"tool P {probability_text(region.probability)}",
+        f"tool P {probability_text(region.probability)}"
+        + (f" ({view.outline})" if view.outline else ""),
         f"no decision is stated ({'; '.join(view.verdict.against)})"
         if view.verdict.against
         else view.verdict.stated,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cad.files import JsonObject
 from cad.imaging.modality import short_name
 from cad.reports.images import KeyImage, StudyImages, key_images, key_slice
-from cad.reports.plots import CurvePlot, curve_plot, measured
+from cad.reports.plots import CurvePlot, curve_plot, measured, probability_text
 from cad.reports.reasons import ReasonGroup, reason_groups
 from cad.reports.sectors import SectorMark, mark
 from cad.run_folder.results import RegionResult, Results
@@ -17,6 +17,7 @@ from cad.run_folder.verdict import Verdict, verdict
 KEY_LAYERS = ("t2w", "adc", "enhancement")
 # What a page warns about; it changes no number.
 POOR_FIT_R2 = 0.8
+REDRAWN = " redrawn"
 SMALL_MM3 = 65.0  # a ball of 5 mm diameter
 
 ACTIONS = {
@@ -56,6 +57,8 @@ class RegionView:
         ``series 4 image 9``, as the archive numbers them; empty where the import kept no numbers.
     facts : dict of str to str
         Text with unit by name; absent where unknown.
+    outline : str
+        Between what the probability moves with the outline; empty where nobody asked.
     """
 
     region: RegionResult
@@ -76,6 +79,7 @@ class RegionView:
     no_curve: str
     reasons: list[ReasonGroup]
     warnings: list[str]
+    outline: str = ""
 
     @property
     def pirads(self) -> str:
@@ -117,7 +121,25 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         no_curve=_no_curve(images),
         reasons=reason_groups(results.reasons.get((region.study, region.roi), [])),
         warnings=[*region.warnings, *_display_warnings(known, images)],
+        outline=outline_words(region, limits),
     )
+
+
+def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
+    """Say between what the probability moves with the outline; empty where nobody asked."""
+    if region.outline is None:
+        return ""
+    low, high = (probability_text(value) for value in region.outline)
+    drawn = region.outlines.endswith(REDRAWN)
+    how = (
+        "when the outline moves by about a millimetre"
+        if drawn
+        else f"over the outlines of {region.outlines}"
+    )
+    text = f"stays at {low} {how}" if low == high else f"between {low} and {high} {how}"
+    least, most = thresholds or (0.0, 1.0)
+    sides = {(value >= least, value > most) for value in region.outline}
+    return f"{text}: the decision depends on it" if len(sides) > 1 else text
 
 
 def _where(region: RegionResult, place: JsonObject | None) -> str:

@@ -54,6 +54,10 @@ class RegionResult:
         As drawn by hand in ``rois.tsv``; empty where nobody said.
     psa : float or None
         The patient's, ng/mL.
+    outline : (float, float) or None
+        Between what the probability moves with the outline; None where nobody asked.
+    outlines : str
+        Over which outlines: ``20 redrawn``, or readers.
     """
 
     patient: str
@@ -81,6 +85,8 @@ class RegionResult:
     compared: bool = False
     sector: str = ""
     psa: float | None = None
+    outline: tuple[float, float] | None = None
+    outlines: str = ""
 
 
 @dataclass(frozen=True)
@@ -186,6 +192,7 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
     benign, malignant = number(row.get("p_benign")), number(row.get("p_malignant"))
+    low, high = number(row.get("outline_low")), number(row.get("outline_high"))
     plausible = None
     if benign is not None and malignant is not None:
         named = (("benign", benign), ("malignant", malignant))
@@ -220,6 +227,8 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         compared=bool(unlike),
         sector=_known(row.get("sector")),
         psa=number(row.get("psa")),
+        outline=None if low is None or high is None else (low, high),
+        outlines=_known(row.get("outlines")),
     )
 
 

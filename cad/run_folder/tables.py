@@ -47,6 +47,8 @@ PROBABILITY_COLUMNS = (
     "sector",
     "psa",
 )
+OUTLINE_COLUMNS = ("outline_low", "outline_median", "outline_high", "outlines")
+"""Stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
 EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
 
 
@@ -105,7 +107,8 @@ def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``probabilities.csv``."""
-    write_csv(folder.probabilities, table, PROBABILITY_COLUMNS)
+    asked = [name for name in OUTLINE_COLUMNS if name in table]
+    write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
 
 
 def read_probabilities(folder: RunFolder) -> pd.DataFrame:

@@ -258,7 +258,7 @@ def _score_open(
     features, source, table = extracted.features, extracted.source, scores.table
     preparation = Preparation.of(bundle.metadata)
     X = source.measured(preparation.scale).reindex(columns=bundle.features)
-    missing = _missing_modalities(X, bundle)
+    missing = missing_modalities(X, bundle)
     for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
         lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
         reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
@@ -269,7 +269,7 @@ def _score_open(
         scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
 
 
-def _missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
+def missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
     """Return the modalities of which a row has no feature, joined; empty where all are there."""
     missing = pd.Series("", index=X.index)
     for modality in bundle.metadata["modalities"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,11 @@ from cad.cohort.tables import MISSING
 from cad.errors import CadError
 from cad.evaluation.mrmc import obuchowski_rockette
 from cad.files import JsonObject, as_given, each_cell, harmless, write_atomic
-from cad.folders import owned
+from cad.folders import commit, owned, stage
+from cad.imaging.nifti import write_volume
+from cad.imaging.volume import Volume
 from cad.labels.scales import check_score, score_probability
+from cad.stages.reader_outlines import outline_maps, require_outlines
 from cad.stages.reader_study import ALONE, FORMAT, KEY, WITH_TOOL
 
 COLUMNS = ["participant_id", "roi_id", "reader_id", "session", "condition", "scale", "score",
@@ -42,6 +45,8 @@ class Export:
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
     """Join exports into ``scores.tsv`` and write ``readings.tsv`` beside the study's key.
 
+    Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
+
     Lines that ``scores.tsv`` has stay as they are, to the byte; a score that was ``n/a`` is filled
     in its place, new ones follow in the order of ``rois.tsv``. Readings with the tool are no
     independent opinions: they stand in ``readings.tsv`` only.
@@ -65,7 +70,8 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     CadError
         Before anything is written: for an export that was changed, of another study, of an unknown
         reader, case or region, with a score off its scale, or two different ones of one reader and
-        session; and for a score that ``scores.tsv`` has otherwise.
+        session; for a score that ``scores.tsv`` has otherwise; and as
+        :func:`cad.stages.reader_outlines.outline_maps`.
     """
     key = _key(folder / KEY)
     exports = _one_each([read_export(path, key) for path in paths])
@@ -87,9 +93,22 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         text = merged(
             path.read_text(encoding="utf-8"), readings[readings["condition"] == ALONE], path
         )
+        maps = outline_maps(cohort, [(e.path, e.content) for e in exports], key)
         write_atomic(folder / "readings.tsv", _tsv(readings).encode())
-        write_atomic(path, text.encode())
-    return [*_said(exports, key), *_compared(readings, cohort.rois)]
+        _commit(root, text, maps)
+    drawn = [f"corrected outlines: {name}" for name in maps]
+    return [*_said(exports, key), *drawn, *_compared(readings, cohort.rois)]
+
+
+def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
+    """Put scores and label maps into the cohort together."""
+    with stage(root) as scratch:
+        new = {"scores.tsv": scratch / "scores.tsv"}
+        write_atomic(new["scores.tsv"], scores.encode())
+        for number, (name, labels) in enumerate(maps.items()):
+            new[name] = scratch / f"{number}.nii.gz"
+            write_volume(new[name], labels)
+        commit(root, new)
 
 
 def read_export(path: Path, key: JsonObject) -> Export:
@@ -129,6 +148,7 @@ def read_export(path: Path, key: JsonObject) -> Export:
             check_score(key["scale"], float(reading["score"]))
         except CadError as error:
             raise error.at(file=path) from None
+    require_outlines(path, content, key)
     return Export(path, content)
 
 

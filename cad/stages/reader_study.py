@@ -21,11 +21,12 @@ import pandas as pd
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
-from cad.features.snapshot import ENHANCEMENT, snapshot
+from cad.features.snapshot import ENHANCEMENT, anatomical, display_grid, snapshot
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject, write_json
-from cad.imaging.geometry import resample_mask
+from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
+from cad.imaging.volume import Volume
 from cad.reports.images import oriented
 from cad.reports.reader_pages import write_case, write_reader_page
 from cad.run_folder.results import read_results
@@ -37,6 +38,7 @@ KEY = "reading.json"
 """The study's key: what each case is. Readers need it not, collecting does."""
 ALONE, WITH_TOOL = "alone", "with_tool"
 WASH_OUT_DAYS = 28
+LARGEST_LABEL = 254  # a page tells higher ones not apart
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,15 @@ class ReadingSettings:
         Of every draw.
     wash_out : int
         Days between the sessions.
+    outlines : bool
+        Whether readers may correct the regions' outlines where they read alone.
     """
 
     readers: tuple[str, ...] = ()
     scale: str = "likert5"
     seed: int = 0
     wash_out: int = WASH_OUT_DAYS
+    outlines: bool = False
 
 
 def write_reading(
@@ -106,11 +111,11 @@ def write_reading(
     told = {} if tool is None else _tool(tool, cases)
     in_order = [codes[ref.study_id] for ref in refs]
     sessions = _sessions(readers, in_order, settings, bool(told), ordered=order is not None)
-    key: JsonObject = {"format": FORMAT, **asdict(settings), "readers": list(readers),
+    key: JsonObject = {"format": FORMAT, **_asked(settings), "readers": list(readers),
                        "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
     key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     _refuse_another(out / KEY, key["study"])
-    lost = _write_cases(out, refs, codes)
+    lost = _write_cases(out, refs, codes, outlines=settings.outlines)
     if len(lost) == len(refs):
         raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
     readable = set(cases) - set(lost)
@@ -120,6 +125,11 @@ def write_reading(
     write_json(out / KEY, key)
     n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
     return [n, *(f"left out: {text}" for text in lost.values())]
+
+
+def _asked(settings: ReadingSettings) -> JsonObject:
+    """Return the settings for the key; a study without outlines has the key it always had."""
+    return {name: v for name, v in asdict(settings).items() if name != "outlines" or v}
 
 
 def _codes(refs: Sequence[StudyRef], seed: int) -> dict[str, str]:
@@ -228,6 +238,8 @@ def _plan(
         "session": session["session"],
         "scale": key["scale"],
         "wash_out": key["wash_out"],
+        "outlines": bool(key.get("outlines")),
+        "least_voxels": MIN_VOXELS,
         "cases": [
             {
                 "code": code,
@@ -241,7 +253,9 @@ def _plan(
     }
 
 
-def _write_cases(out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str]) -> dict[str, str]:
+def _write_cases(
+    out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str], *, outlines: bool
+) -> dict[str, str]:
     """Write every case's images; return by code what could not be read, and why."""
     lost = {}
     for ref in refs:
@@ -251,11 +265,36 @@ def _write_cases(out: Path, refs: Sequence[StudyRef], codes: Mapping[str, str]) 
         except CadError as error:
             lost[code] = f"{ref.study_id}: {error.problem}"
             continue
+        if outlines and max(roi.label for roi in study.rois) > LARGEST_LABEL:
+            lost[code] = f"{ref.study_id}: a label above {LARGEST_LABEL} cannot be drawn"
+            continue
         shown = snapshot(study, _images_only(study))
         meta = json.loads(str(shown.pop("meta")))
         regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
-        write_case(_case(out, code), code, oriented(shown, meta), regions)
+        below = drawn_on(study) if outlines else None
+        write_case(_case(out, code), code, oriented(shown, meta), regions, below)
     return lost
+
+
+def drawn_on(study: Study) -> JsonObject:
+    """Return what places an outline that is drawn on a case's page in the study's image.
+
+    Returns
+    -------
+    dict
+        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, which
+        part of it (z, y, x) the page shows, before it is turned.
+    """
+    whole, shown = anatomical(study), display_grid(study)
+    first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
+    return {"image": image_hash(whole), "first": first.tolist(), "shape": list(shown.shape)}
+
+
+def image_hash(image: Volume) -> str:
+    """Return a hash of an image's voxels and of its place to a thousandth of a mm."""
+    place = np.round(image.affine, 3) + 0.0  # no negative zero
+    voxels = np.ascontiguousarray(image.array)
+    return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]
 
 
 def _case(out: Path, code: str) -> Path:

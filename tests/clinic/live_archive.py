@@ -19,6 +19,7 @@ from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
 
 from cad.clinic import archive as archives
 from cad.clinic.archive import connect, fetch_patient
+from cad.clinic.archive_dimse import FIND, DimseArchive
 from cad.clinic.dicom_out import write_sr_and_seg
 from cad.clinic.importer import import_source
 from cad.clinic.map_out import write_maps
@@ -217,8 +218,14 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
     made = []
     for probability in (0.42, 0.77, 0.91):
         run = write_run(tmp_path / f"run {probability}", study.participant_id, {"1": probability})
-        made.append(write_sr_and_seg(run, out, tmp_path / f"dicom {probability}").files)
-    segs, srs = ([pydicom.dcmread(pair[i]).SOPInstanceUID for pair in made] for i in (0, 1))
+        t2w = read_volume(image_path(study.folder, study.study_id, "t2w"))
+        painted = t2w.with_array(np.full(t2w.shape, probability, np.float32))
+        write_volume(RunFolder(run).map_image(study.study_id), painted)
+        folder = tmp_path / f"dicom {probability}"
+        made.append(write_sr_and_seg(run, out, folder).files + write_maps(run, out, folder).files)
+    segs, srs, maps = (
+        [pydicom.dcmread(three[i]).SOPInstanceUID for three in made] for i in range(3)
+    )
     remarks = [connect(address, AET).store(made[i]) for i in (0, 1, 1, 2, 0)]
     name = made[0][1].name
     assert remarks[0] == remarks[2] == remarks[4] == []
@@ -227,7 +234,8 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
     for number, (sr, seg) in enumerate(zip(srs, segs, strict=True)):
         stored = pydicom.dcmread(fetched(sr, tmp_path))
         assert references(stored, "PredecessorDocumentsSequence") == set(srs[:number])
-        assert references(stored, "PertinentOtherEvidenceSequence") == set(segs[:number])
+        others = set(segs[:number]) | set(maps[:number])
+        assert references(stored, "PertinentOtherEvidenceSequence") == others
         assert seg in references(stored, "CurrentRequestedProcedureEvidenceSequence")
         if shutil.which("dciodvfy"):
             command = ["dciodvfy", "-new", fetched(sr, tmp_path)]
@@ -235,6 +243,17 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
             assert done.returncode == 0, done.stderr
             assert "Error" not in done.stdout + done.stderr
         assert read_report(fetched(sr, tmp_path)).rois[0].roi_id == "1"
+
+
+def test_no_other_thread_takes_an_answer():
+    """The library's own thread looks for messages every millisecond, and lost some of ours."""
+    host, port = ADDRESSES["dimse"].rsplit(":", 1)
+    archive = DimseArchive(host, int(port), AET, archives.ArchiveLimits())
+    with archive._associate([FIND]) as association:
+        for number in range(5):
+            association.dimse.msg_queue.put((number, "an answer"))
+            time.sleep(0.02)
+            assert association.dimse.get_msg(block=True) == (number, "an answer")
 
 
 def fetched(sop_uid: str, into: Path) -> Path:

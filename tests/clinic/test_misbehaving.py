@@ -13,6 +13,7 @@ import bad_dimse
 import bad_dimse_get  # noqa: F401  (each enters its ways in the table)
 import bad_dimse_store  # noqa: F401
 import bad_web
+import bad_web_give  # noqa: F401
 import bad_web_store  # noqa: F401
 import pytest
 from clinic_cases import write_run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pydicom.dataset import Dataset
-from pydicom.uid import Comprehensive3DSRStorage
+from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage
 
 from cad.clinic.supersede import Earlier, earlier_results, is_report, supersede
 
@@ -44,9 +44,11 @@ def test_only_results_of_ours_are_found():
         series("SEG", 9101, "cad: regions of interest", "1.2.5"),
         series("SEG", 9102, None, "1.2.6"),
         series("MR", 9102, None, "1.2.7"),
+        series("OT", 9103, "cad: map of probability", "1.2.8"),
+        series("OT", 9103, "another map", "1.2.9"),
     ]
     found = earlier_results(answers, lambda uid: [f"{uid}.1"])
-    assert [one.sop_uid for one in found] == ["1.2.1.1", "1.2.2.1", "1.2.5.1"]
+    assert [one.sop_uid for one in found] == ["1.2.1.1", "1.2.2.1", "1.2.5.1", "1.2.8.1"]
 
 
 def test_a_new_report_names_what_it_supersedes():
@@ -56,6 +58,18 @@ def test_a_new_report_names_what_it_supersedes():
     assert supersede(new, earlier) == ["1.2.1.1"]
     assert named(new, "PredecessorDocumentsSequence") == {"1.2.1.1"}
     assert named(new, "PertinentOtherEvidenceSequence") == {"1.2.5.1"}
+
+
+def test_a_new_report_names_the_map_before_it_and_not_its_own():
+    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("OT", "1.2.8", "1.2.8.1"),
+               Earlier("OT", "1.2.8", "1.2.8.2")]  # fmt: skip
+    new = report("1.2.9.1")
+    assert supersede(new, earlier, {"1.2.9.1", "1.2.8.2"}) == ["1.2.1.1"]
+    assert named(new, "PertinentOtherEvidenceSequence") == {"1.2.8.1"}
+    (item,) = new.PertinentOtherEvidenceSequence
+    (one,) = item.ReferencedSeriesSequence
+    (instance,) = one.ReferencedSOPSequence
+    assert instance.ReferencedSOPClassUID == ParametricMapStorage
 
 
 def test_a_report_that_the_archive_has_stays_as_it_is():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -139,3 +141,13 @@ def test_stable_features_look_at_the_given_patients_only() -> None:
         stable_features(table[["participant_id", "roi_id", "repeat", "noise"]])
     with pytest.raises(CadError, match="same number of copies"):
         stability(table.iloc[:-1])
+
+
+def test_a_region_outside_of_one_image_costs_that_image_only(
+    study: Study, few: PipelineSettings
+) -> None:
+    adc = study.adc
+    assert adc is not None
+    far = replace(study, adc=replace(adc, origin=(900.0, 0.0, 0.0)))
+    table = perturbed_features(far, few, Perturbation(repeats=1))
+    assert {name.split("_")[0] for name in table.columns[3:]} == {"t2w"}

@@ -46,9 +46,9 @@ STARTS = {
 }
 # Lines that are accepted compute here; the others end at once.
 COMPUTING = ("demo", "run", "train", "predict", "suggest", "model compare")
-MANY, FEWER = 60, 12
+MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}
-NAMES = {*ODD_TEXTS, ".", "/", "cohort", "run", "model", "pipeline.yaml", "/dev/null", "-1.5", "--"}
+NAMES = {*ODD_TEXTS, ".", "cohort", "run", "model", "pipeline.yaml", "/dev/null", "-1.5", "--"}
 
 
 def leaves(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,12 @@ import pytest
 
 from cad.run_folder import RunFolder
 from cad.run_folder.folder import WRITERS
-from cad.run_folder.tables import EXPLANATION_COLUMNS, FAILURE_COLUMNS, PROBABILITY_COLUMNS
+from cad.run_folder.tables import (
+    EXPLANATION_COLUMNS,
+    FAILURE_COLUMNS,
+    OUTLINE_COLUMNS,
+    PROBABILITY_COLUMNS,
+)
 
 PACKAGE = Path(__file__).resolve().parents[2] / "cad"
 # The functions that write each artefact; a path that is written directly is named itself.
@@ -146,4 +151,5 @@ def test_pages_read_only_columns_that_are_written() -> None:
         and isinstance(node.args[0], ast.Constant)
     }
     assert len(read) > 15
-    assert read <= {*PROBABILITY_COLUMNS, *EXPLANATION_COLUMNS, *FAILURE_COLUMNS}
+    written = {*PROBABILITY_COLUMNS, *OUTLINE_COLUMNS, *EXPLANATION_COLUMNS, *FAILURE_COLUMNS}
+    assert read <= written

@@ -82,8 +82,8 @@ def bundles(root: Path) -> Boundary:
 
 def made_run(root: Path) -> Path:
     """The run folder of the reports' tests, smaller."""
-    path = Path(__file__).resolve().parents[1] / "reports" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("reports_conftest", path)
+    path = Path(__file__).resolve().parents[1] / "reports" / "made_run.py"
+    spec = importlib.util.spec_from_file_location("reports_made_run", path)
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)

@@ -15,7 +15,10 @@ from import_cases import RULES, write_patient, write_rois
 
 QUICK = """
 name: quick
-features: {modalities: [t2w], families: [intensity]}
+features:
+  modalities: [t2w]
+  families: [intensity]
+  perfusion: {t1: fixed, b1: none, arterial_input: parker}
 learner: {name: ProbabilisticSVC}
 validate: {bootstraps: 0}
 """
@@ -174,6 +177,8 @@ def cases(shared: Path) -> dict[str, Case]:
             ready.mkdir()
             os.chdir(ready)
             simulate(Path("cohort"), 2, 1, light=True)
+            for unread in sorted(Path("cohort").glob("sub-*/[dp]*")):  # T2 is measured alone
+                shutil.rmtree(unread)
             Path("quick.yaml").write_text(QUICK)
             codes = [cad("train", "quick.yaml", "--cohort", "cohort", "-o", "model")]
             dicom = str(share("sample_data") / "dicom")

@@ -3,7 +3,7 @@
   const plan = JSON.parse(document.getElementById("plan").textContent);
   const key = `${plan.study} ${plan.reader} ${plan.session}`;
   const at = (name) => document.getElementById(name);
-  let state = { at: 0, scores: {}, notes: {}, ms: {}, finished: null };
+  let state = { at: 0, scores: {}, notes: {}, ms: {}, outlines: {}, finished: null };
   let kept = true; // whether this browser keeps what is scored
   let since = null;
   let current = 0;
@@ -99,6 +99,7 @@
     at("slot").replaceChildren(root);
     viewer = new window.CadViewer(root, { ...data, reading: true });
     await viewer.start();
+    if (plan.outlines) pen(item, data);
     mark();
     since = performance.now();
     seen = true;
@@ -106,11 +107,31 @@
     root.focus({ preventScroll: true });
   }
 
+  const marked = () => viewer && viewer.data.regions.find((r) => r.id === plan.cases[state.at].rois[current]);
+
   function mark() {
     draw();
-    const item = plan.cases[state.at];
-    const region = viewer && viewer.data.regions.find((r) => r.id === item.rois[current]);
+    const region = marked();
     if (region && viewer.centre.has(region.label)) viewer.go(viewer.centre.get(region.label).z);
+    if (viewer && viewer.pen) viewer.pen.say();
+  }
+
+  // Outlines are corrected where the reader is alone: what the tool said is no opinion of theirs.
+  function pen(item, data) {
+    viewer.root.querySelector(".pen").hidden = item.condition !== "alone";
+    if (item.condition !== "alone") return;
+    const tool = new window.CadPen(viewer, {
+      region: marked,
+      least: plan.least_voxels,
+      changed: (region, runs) => {
+        const drawn = (state.outlines[item.code] ||= {});
+        if (runs) drawn[region.id] = { ...data.drawn_on, runs };
+        else delete drawn[region.id];
+        save();
+      },
+    });
+    const drawn = Object.entries(state.outlines[item.code] || {});
+    tool.load(drawn.map(([roi, { runs }]) => [data.regions.find((r) => r.id === roi).label, runs]));
   }
 
   function draw() {
@@ -192,7 +213,10 @@
         if (given) readings.push({ case: item.code, roi, score: given, condition: item.condition, milliseconds: state.ms[item.code] || 0, note: state.notes[item.code] || "" });
       }
     const { format, study, reader, session, scale } = plan;
-    const line = JSON.stringify({ format, study, reader, session, scale, finished: state.finished, readings });
+    const outlines = plan.cases.flatMap((item) => item.rois
+      .filter((roi) => (state.outlines[item.code] || {})[roi])
+      .map((roi) => ({ case: item.code, roi, ...state.outlines[item.code][roi] })));
+    const line = JSON.stringify({ format, study, reader, session, scale, finished: state.finished, readings, ...(plan.outlines ? { outlines } : {}) });
     return `${line}\n${JSON.stringify({ crc32: crc32(new TextEncoder().encode(line)) })}\n`;
   }
   window.cadExport = exported;
@@ -205,7 +229,7 @@
     link.click();
     at("exported").textContent = link.download;
   });
-  window.addEventListener("beforeunload", (event) => { if (!kept && Object.keys(state.scores).length) event.preventDefault(); });
+  window.addEventListener("beforeunload", (event) => { if (!kept && Object.keys({ ...state.scores, ...state.outlines }).length) event.preventDefault(); });
 
   async function start() {
     await store.open();

@@ -46,6 +46,7 @@
       this.tool = "window";
       this.view = { zoom: 1, x: 0.5, y: 0.5 }; // middle of what is shown, as a share of the slice
       this.ruler = null;
+      this.pen = null; // corrects outlines, where a page has one
       this.engaged = false; // whether the wheel is the viewer's; it is the page's until a click
       this.find = (name) => root.querySelector("." + name);
       this.buffer = document.createElement("canvas");
@@ -142,6 +143,7 @@
       this.tool = tool;
       for (const button of this.root.querySelectorAll("[data-tool]"))
         button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
+      this.root.classList.toggle("penned", Boolean(this.pen && this.pen.on));
     }
 
     engage(on) {
@@ -221,17 +223,23 @@
         this.active = panel;
         this.engage(true);
         this.root.focus({ preventScroll: true });
+        if (this.pen && this.pen.on) { this.pen.to(at, true); this.draw(); }
       });
       canvas.addEventListener("pointermove", (event) => {
-        if (drag && this.tool === "window") this.window(layer, drag.shown, event.clientX - drag.x, event.clientY - drag.y);
+        if (drag && this.pen && this.pen.on) this.pen.to(this.place(canvas, event), false);
+        else if (drag && this.tool === "window") this.window(layer, drag.shown, event.clientX - drag.x, event.clientY - drag.y);
         else if (drag && this.tool === "pan") {
           const [x, y] = this.place(canvas, event);
           this.pan(drag.at[0] - x, drag.at[1] - y);
         } else if (drag) this.ruler = [drag.at, this.place(canvas, event)];
         this.point(panel, event);
       });
-      canvas.addEventListener("pointerup", () => { drag = null; });
-      canvas.addEventListener("pointercancel", () => { drag = null; });
+      const end = () => {
+        if (drag && this.pen) this.pen.end();
+        drag = null;
+      };
+      canvas.addEventListener("pointerup", end);
+      canvas.addEventListener("pointercancel", end);
       canvas.addEventListener("pointerleave", () => { this.cursor = null; this.draw(); });
       canvas.addEventListener("dblclick", () => { layer.shown = [...layer.window]; this.draw(); });
       return panel;
@@ -297,6 +305,7 @@
       const text = `${this.data.numbers[this.z]} of ${this.data.total}, z ${this.data.z[this.z].toFixed(1).replace("-", "\u2212")} mm`;
       slider.setAttribute("aria-valuetext", text);
       this.find("where").textContent = text;
+      if (this.pen) this.pen.say();
       this.draw();
     }
 
@@ -448,7 +457,8 @@
         context.stroke();
         this.text(context, `${this.length().toFixed(1)} mm`, ends[1][0] + 6 * ratio, ends[1][1], ratio, "#fff", "left");
       }
-      if (this.cursor) {
+      if (this.cursor && this.pen && this.pen.on) this.pen.ring(context, to, ratio);
+      else if (this.cursor) {
         const [x, y] = to(this.cursor.x + 0.5, this.cursor.y + 0.5);
         const gap = 7 * ratio;
         context.strokeStyle = "rgba(213,218,223,.75)";

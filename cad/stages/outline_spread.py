@@ -1,0 +1,223 @@
+"""Outline spread: how far a region's probability moves when its outline does.
+
+Where two readers or more outlined a region themselves (``masks/*_desc-<reader>_rois.nii.gz``),
+their outlines are taken; elsewhere the region is redrawn as :mod:`cad.features.robustness` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from cad.cohort import StudyRef
+from cad.errors import CadError
+from cad.evaluation.crossval import positive_probability
+from cad.features.images import compact
+from cad.features.redrawn import masks_features
+from cad.features.robustness import Perturbation, copies_of
+from cad.imaging.prepare import prepare_study
+from cad.imaging.reader_outlines import read_reader_outlines
+from cad.imaging.study import Study
+from cad.imaging.volume import Volume
+from cad.model.bundle import Bundle, using
+from cad.model.fold_features import Preparation
+from cad.run_folder.tables import Failure
+from cad.settings import PipelineSettings
+from cad.stages.judge import Judged
+from cad.stages.load import Loaded, failure_of, read_study_of
+from cad.stages.predict import missing_modalities
+
+TAIL = 0.05
+"""Share of redrawn copies that lie below the interval, and above it."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Hold what a region's outlines make of its probability.
+
+    Parameters
+    ----------
+    low, median, high : float
+        NaN where no outline but the region's own can be scored.
+    outlines : str
+        ``20 redrawn``, ``18 of 20 redrawn`` where two had nothing to measure, or readers.
+    """
+
+    low: float
+    median: float
+    high: float
+    outlines: str
+
+
+@dataclass(frozen=True)
+class SpreadTask:
+    """Hold one study whose regions get their spread.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings
+        Those that it was measured with.
+    bundles : dict of str to Bundle
+        The model of every scored region, by ``roi_id``.
+    perturbation : Perturbation
+        How regions are redrawn.
+    site : str
+        Of the patient; empty where unknown.
+    """
+
+    ref: StudyRef
+    settings: PipelineSettings
+    bundles: Mapping[str, Bundle]
+    perturbation: Perturbation
+    site: str = ""
+
+
+def spread_outlines(
+    loaded: Loaded, judged: Judged, bundles: Sequence[Bundle], repeats: int
+) -> Judged:
+    """Say how far every scored region's probability moves with its outline.
+
+    Parameters
+    ----------
+    loaded, judged : Loaded, Judged
+        The prediction so far.
+    bundles : sequence of Bundle
+        Its models.
+    repeats : int
+        Redrawn copies of a region that no two readers outlined.
+
+    Returns
+    -------
+    Judged
+        With ``outline_low, outline_median, outline_high, outlines`` among its results, and the
+        studies that could not be redrawn among its failures.
+    """
+    start = time.perf_counter()
+    results, known = judged.results, {bundle.name: bundle for bundle in bundles}
+    people = loaded.cohort.participants["participant_id"]
+    sites = dict(zip(people, loaded.sites(people), strict=True))
+    scored = results[results["model"].isin(list(known))]
+    models = {
+        str(study): {str(r): known[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
+        for study, rows in scored.groupby("study_id")
+    }
+    tasks = [
+        SpreadTask(ref, loaded.settings, models[ref.study_id], Perturbation(repeats=repeats),
+                   str(sites[ref.participant_id]))
+        for ref in loaded.cohort.studies() if ref.study_id in models
+    ]  # fmt: skip
+    found = Parallel(n_jobs=loaded.options.processes)(delayed(spread_study)(task) for task in tasks)
+    spreads = {
+        (task.ref.study_id, roi): spread
+        for task, (by_roi, _) in zip(tasks, found, strict=True)
+        for roi, spread in by_roi.items()
+    }
+    rows = [
+        spreads.get((str(study), str(roi)), Spread(np.nan, np.nan, np.nan, ""))
+        for study, roi in zip(results["study_id"], results["roi_id"], strict=True)
+    ]
+    return replace(
+        judged,
+        results=results.assign(
+            outline_low=[row.low for row in rows],
+            outline_median=[row.median for row in rows],
+            outline_high=[row.high for row in rows],
+            outlines=[row.outlines for row in rows],
+        ),
+        failures=[*judged.failures, *(failure for _, failure in found if failure is not None)],
+        timings={**judged.timings, "outlines": time.perf_counter() - start},
+    )
+
+
+def spread_study(task: SpreadTask) -> tuple[dict[str, Spread], Failure | None]:
+    """Return the spread of every scored region of a study by ``roi_id``, or why there is none."""
+    ref, settings = task.ref, task.settings
+    try:
+        study, _ = prepare_study(read_study_of(ref), settings.images, settings.features.modalities)
+        drawn = read_reader_outlines(ref.folder, ref.study_id)
+        outlines = {roi: outlines_of(study, roi, drawn, task.perturbation) for roi in task.bundles}
+        found: dict[str, Spread] = {}
+        for bundle in {id(b): b for b in task.bundles.values()}.values():
+            rois = [roi for roi, own in task.bundles.items() if own is bundle]
+            values = _probabilities(study, task, bundle, [m for r in rois for m in outlines[r][0]])
+            first = 0
+            for roi in rois:
+                masks, readers = outlines[roi]
+                found[roi] = spread_of(values[first : first + len(masks)], readers)
+                first += len(masks)
+        return found, None
+    except CadError as error:
+        return {}, failure_of(error, ref.participant_id, ref.study_id, "outlines")
+
+
+def outlines_of(
+    study: Study, roi_id: str, drawn: Mapping[str, Volume], perturbation: Perturbation
+) -> tuple[list[Volume], list[str]]:
+    """Return a region's outlines, its own first, and the readers of the others.
+
+    Without two readers who outlined it they are redrawn copies, and no reader's.
+    """
+    roi = next(roi for roi in study.rois if roi.roi_id == roi_id)
+    theirs = {
+        reader: compact(replace(study, roi_map=labels.with_array(labels.array == roi.label)))
+        for reader, labels in drawn.items()
+        if (labels.array == roi.label).any()
+    }
+    compacted = compact(study)
+    if len(theirs) < 2:
+        return copies_of(compacted, roi, perturbation), []
+    own = copies_of(compacted, roi, replace(perturbation, repeats=0))
+    return [*own, *(alone.roi_map for alone in theirs.values() if alone.roi_map)], list(theirs)
+
+
+def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
+    """Return the spread of a region's probabilities.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n_outlines,)
+        The region's own first; NaN where an outline cannot be scored.
+    readers : sequence of str
+        Whose the others are; none for redrawn copies.
+
+    Returns
+    -------
+    Spread
+        From readers all of the values; of redrawn copies their 5 % to 95 % quantiles, widened
+        where the region's own value lies outside of them.
+    """
+    others = np.isfinite(values[1:])
+    scored = values[np.isfinite(values)]
+    if readers:
+        said = ", ".join(r for r, here in zip(readers, others, strict=True) if here)
+    else:
+        count = f"{others.sum()}" if others.all() else f"{others.sum()} of {len(others)}"
+        said = f"{count} redrawn"
+    if not others.any() or not np.isfinite(values[0]):
+        return Spread(np.nan, np.nan, np.nan, said)
+    tail = 0.0 if readers else TAIL
+    low, median, high = np.quantile(scored, (tail, 0.5, 1 - tail)).tolist()
+    own = float(values[0])
+    return Spread(min(low, own), median, max(high, own), said)
+
+
+def _probabilities(
+    study: Study, task: SpreadTask, bundle: Bundle, masks: Sequence[Volume]
+) -> np.ndarray:
+    """Return one model's probability of every mask; NaN where it cannot take it."""
+    with using(bundle):
+        preparation = Preparation.of(bundle.metadata)
+        X = masks_features(study, task.settings, masks, preparation.scale)
+        X = X.reindex(columns=bundle.features)
+        whole = (missing_modalities(X, bundle) == "").to_numpy()
+        values = np.full(len(masks), np.nan)
+        if whole.any():
+            rows = preparation.adjust(X, [task.site] * len(X))
+            values[whole] = positive_probability(bundle.estimator, rows[whole])
+    return values
