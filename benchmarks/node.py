@@ -4,7 +4,7 @@ Orthanc is the archive. Four associations send simulated studies (T2, ADC, the r
 instances each) while the node computes and returns; at random moments it is killed (SIGKILL) and
 started again. At every kill and at the end, each acknowledged instance must be on the disk; at the
 end each study must have come back once, no object may have been sent twice, and queue, log, metrics
-and page may name nobody.
+page and audit trail may name nobody.
 """
 
 from __future__ import annotations
@@ -26,8 +26,20 @@ import pydicom
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from live_node import Node, count_arrivals, each_of, renamed, results, sample_study, send  # noqa: E402 - its folder joins the path above
+from live_node import (  # noqa: E402 - its folder joins the path above
+    CALLER,
+    Node,
+    count_arrivals,
+    each_of,
+    introduce,
+    renamed,
+    results,
+    sample_study,
+    send,
+)
 from secret_scan import hits  # noqa: E402 - its folder joins the path above
+
+from cad.clinic.audit import verify  # noqa: E402
 
 ASSOCIATIONS = 4
 DECLARED = ("incoming", "studies")  # where identities may be
@@ -36,11 +48,17 @@ DECLARED = ("incoming", "studies")  # where identities may be
 class Run:
     """Hold one run: what was sent and acknowledged, and what was found wrong."""
 
-    def __init__(self, folder: Path, studies: int, jobs: int) -> None:
-        self.folder, self.studies, self.done = folder, studies, 0
+    def __init__(self, folder: Path, studies: int, jobs: int, commitment: bool) -> None:
+        self.folder, self.studies, self.commitment, self.done = folder, studies, commitment, 0
         self.base = sample_study(folder)
         archive, aet = os.environ["CAD_ARCHIVE"], os.environ["CAD_ARCHIVE_AET"]
-        self.node = Node(folder / "node", archive, aet, studies={"jobs": jobs, "quiet_seconds": 2})
+        self.node = Node(
+            folder / "node", archive, aet,
+            studies={"jobs": jobs, "quiet_seconds": 2},
+            receiver={"callers": [CALLER, aet]},
+            archive={"commitment": commitment, "commitment_seconds": 20},
+        )  # fmt: skip
+        introduce(self.node)
         self.acknowledged: set[str] = set()
         self.seconds: list[float] = []
         self.sent, self.lost = 0, 0
@@ -78,9 +96,11 @@ def on_disk(home: Path) -> set[str]:
     return {str(pydicom.dcmread(path).SOPInstanceUID) for path in home.glob("incoming/*/[!.]*.dcm")}
 
 
-def measure(folder: Path, studies: int, kills: int, jobs: int, seed: int) -> dict[str, object]:
+def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     """Run it and return every number; those under ``wrong`` must be 0."""
-    run, chance = Run(folder, studies, jobs), random.Random(seed)  # noqa: S311 - no secret
+    studies, kills = given.studies, given.kills
+    run = Run(folder, studies, given.jobs, given.commitment)
+    chance = random.Random(given.seed)  # noqa: S311 - no secret
     run.node.start()
     start = time.monotonic()
     work = [lambda number=number: run.send_study(number) for number in range(studies)]
@@ -135,9 +155,21 @@ def report(
             "returned twice": sum(len(one) > 2 for one in back),
             "objects sent twice": len(ours) - len(set(ours)),
             "identities outside the declared places": len(hits([], secrets, kept)),
+            "studies without a sound line in the audit trail": unaudited(run),
             "exit code": code,
         },
     }
+
+
+def unaudited(run: Run) -> int:
+    """Return how many studies have no line of what was returned; all, where the trail is broken."""
+    trail = run.node.home / "audit.jsonl"
+    if verify(trail).problems:
+        return run.studies
+    said = [json.loads(line)["entry"] for line in trail.read_text().splitlines()]
+    last = "committed" if run.commitment else "stored"
+    kept = {one["node_key"] for one in said if one.get("outcome") == last and one["returned"]}
+    return run.studies - len(kept)
 
 
 def main() -> None:
@@ -149,6 +181,9 @@ def main() -> None:
         "--jobs", type=int, default=2, help="studies that the node computes at once"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--commitment", action="store_true", help="done only when the archive has promised to keep"
+    )
     given = parser.parse_args()
     if "CAD_ARCHIVE" not in os.environ:
         with tempfile.TemporaryDirectory() as name:
@@ -165,7 +200,7 @@ def main() -> None:
             )
         raise SystemExit(done.returncode)
     with tempfile.TemporaryDirectory() as name:
-        found = measure(Path(name), given.studies, given.kills, given.jobs, given.seed)
+        found = measure(Path(name), given)
     print(json.dumps(found, indent=1))
     wrong = found["wrong"]
     raise SystemExit(any(wrong.values()) if isinstance(wrong, dict) else 1)

@@ -6,8 +6,10 @@ from pydicom.uid import UID
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
-from cad.clinic.archive import IDENTITY, MODALITIES, ArchiveLimits
-from cad.clinic.archive_dimse import CALLING, FETCHED, FIND, GET, STORED
+from cad.clinic.archive import IDENTITY, MODALITIES
+from cad.clinic.archive_dimse import COMMITMENT, FIND, GET, MOVE, STORED
+from cad.clinic.archive_settings import ArchiveLimits
+from cad.clinic.dimse_fetch import FETCHED
 from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
 from cad.clinic.regions import OWN_MODEL_NAME
 from cad.clinic.supersede import SERIES
@@ -25,8 +27,9 @@ ROLES = """
 ## Roles
 
 The commands ask: they open an association for a query, for fetching a study and for storing its
-results, one at a time. C-MOVE is not used: an archive has to know C-GET, or DICOMweb. The node
-(`cad serve`) also answers, where the table says so.
+results, one at a time. Fetched is by C-GET, or by C-MOVE to a place that listens meanwhile
+(`move` in the archive's limits), or by DICOMweb. The node (`cad serve`) also answers, where the
+table says so.
 
 | service | role | information model or SOP class |
 |---|---|---|
@@ -70,8 +73,9 @@ Every wait, time, count of answers and amount of bytes is limited, by the archiv
 SECURITY = """
 ## Security
 
-Plain DICOM and the archive's own HTTPS; no TLS for DICOM networking, no client certificates, no
-passwords. Put the traffic into a tunnel that has them.
+Plain DICOM, or TLS 1.2 and later (BCP 195) with certificates of both sides, as caller and in the
+node; DICOMweb by HTTPS, with client certificates where they are named. Revocation is not looked up;
+there are no passwords.
 """
 
 
@@ -82,20 +86,23 @@ def rows(uids: list[str], service: str, role: str) -> list[str]:
 
 def conformance_page() -> str:
     """Return ``docs/conformance.md``."""
-    entity = AE(ae_title=CALLING)
+    entity = AE(ae_title=ArchiveLimits().calling)
     text = HEAD
     text += "| | |\n|---|---|\n"
-    text += f"| calling AE title | `{CALLING}` |\n"
+    text += f"| calling AE title | `{ArchiveLimits().calling}` |\n"
     text += f"| implementation class UID | `{entity.implementation_class_uid}` |\n"
     text += f"| implementation version name | `{entity.implementation_version_name}` |\n"
     text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
     text += f"| manufacturer, model name of results | `{MANUFACTURER}`, `{OWN_MODEL_NAME}` |\n"
     text += ROLES
-    table = [*rows([FIND], "C-FIND", "SCU"), *rows([GET], "C-GET", "SCU")]
-    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET", "SCP")
+    asked = {"C-FIND": FIND, "C-GET": GET, "C-MOVE": MOVE}
+    table = [row for service, uid in asked.items() for row in rows([uid], service, "SCU")]
+    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET, for C-MOVE", "SCP")
     table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
     table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
     table += rows([str(uid) for uid in FETCHED], "C-STORE", "SCP, the node")
+    table += rows([COMMITMENT], "N-ACTION", "SCU, the node, where it is configured")
+    table += rows([COMMITMENT], "N-EVENT-REPORT", "SCU, the node; the archive is the SCP")
     text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
@@ -110,7 +117,8 @@ def conformance_page() -> str:
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
     text += "set, by pydicom's\ntable of them.\n" + LIMITS
     for name, field in ArchiveLimits.model_fields.items():
-        text += f"| `{name}` | {field.default!r} | {field.description} |\n"
+        shown = "-" if field.default is None else repr(field.default)
+        text += f"| `{name}` | {shown} | {field.description} |\n"
     return text + SECURITY
 
 

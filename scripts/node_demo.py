@@ -1,5 +1,8 @@
 """Bring up Orthanc and a node, and watch two studies come back: ``python scripts/node_demo.py``.
 
+With ``--tls`` everything between the two is DICOM over TLS, with certificates that openssl makes
+for it. A result is done when Orthanc has promised to keep it (storage commitment).
+
 Each study is put into Orthanc, which sends it to the node as a router would; the node computes
 nothing yet, for it has no regions. A radiologist's SEG follows, and SR and SEG appear in Orthanc.
 The first study is the simulated one of the project; the second one of PROSTATEx, where the
@@ -21,8 +24,9 @@ import pydicom
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+from certificates import papers, shown  # noqa: E402
 from dicom_files import write_seg  # noqa: E402
-from live_node import Node, push, rest, results  # noqa: E402
+from live_node import Node, introduce, push, rest, results  # noqa: E402
 
 from cad.imaging.nifti import read_volume  # noqa: E402
 from cad.share import shared  # noqa: E402
@@ -44,33 +48,66 @@ def annotated(study: Path, t2: str, mask: Path, out: Path) -> Path:
 def follow(folder: Path, study: Path, rules: str, t2: str, mask: str) -> None:
     """Send a study, then its regions, and wait for the result."""
     archive, aet = os.environ["CAD_ARCHIVE"], os.environ["CAD_ARCHIVE_AET"]
+    folder_of_papers = os.environ.get("CAD_ORTHANC_TLS")
+    ours = {"tls": shown(Path(folder_of_papers), "node")} if folder_of_papers else {}
     node = Node(
         folder, archive, aet, rules=rules, models=MODELS,
-        receiver={"callers": [aet]}, studies={"quiet_seconds": 2, "count": True},
+        receiver={"callers": [aet], **ours}, studies={"quiet_seconds": 2, "count": True},
+        archive={"commitment": True, "limits": ours},
     )  # fmt: skip
     node.start()
     try:
-        rest("/modalities/NODE", "PUT", {"AET": "CAD", "Host": "127.0.0.1", "Port": node.port})
+        introduce(node, UseDicomTls=bool(folder_of_papers))
         files = sorted(study.rglob("*.dcm"))
         start = time.monotonic()
         uid = str(pydicom.dcmread(files[0], stop_before_pixels=True).StudyInstanceUID)
         rest("/modalities/NODE/store", "POST", push(files))
         print(f"{study.name}: {len(files)} images are with the node: {since(start)}", flush=True)
-        node.wait(lambda: node.counts()["awaiting ROI"] == 1, 900)
+        node.wait(lambda: arrived_in(node, "awaiting ROI"), 900)
         print(f"  it awaits its regions: {since(start)}", flush=True)
         start = time.monotonic()
         seg = annotated(study, t2, study / mask, folder / "radiologist.dcm")
         rest("/modalities/NODE/store", "POST", push([seg]))
-        node.wait(lambda: node.counts()["done"] == 1, 900)
+        node.wait(lambda: arrived_in(node, "done"), 900)
         (line,) = node.lines("done")
-        computed = node.lines("computed")[-1]["seconds"]
+        computed = " + ".join(str(line["seconds"]) for line in node.lines("computed"))
         print(f"  done, {line['sent']} objects: {since(start)}, computing {computed} s of it")
         found = results(uid)
         print(f"  the archive has of ours: {', '.join(found)}", flush=True)
+        print(f"  `cad predict` alone: {alone(node, rules):.1f} s of computing", flush=True)
         if found != ["SEG", "SR"]:
             raise SystemExit("SR and SEG did not arrive")
     finally:
         node.stop()
+
+
+def arrived_in(node: Node, state: str) -> bool:
+    """Tell whether the study is in a state; one that failed never will be."""
+    counts = node.counts()
+    if counts["failed"]:
+        raise SystemExit(f"failed: {node.lines('failed')[-1]['reason']}")
+    return counts[state] == 1
+
+
+def alone(node: Node, rules: str) -> float:
+    """Return the seconds of what `cad predict` computes of the same cohort, in a process warm."""
+    (cohort,) = node.home.glob("studies/*/cohort")
+    out = node.folder / "predicted"
+    command = [
+        sys.executable,
+        "-m",
+        "cad.cli",
+        "-q",
+        "predict",
+        "--cohort",
+        str(cohort),
+        "-o",
+        str(out),
+    ]
+    command += [word for model in MODELS for word in ("--model", model)]
+    start = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - start
 
 
 def since(start: float) -> str:
@@ -82,15 +119,20 @@ def main() -> None:
     """Follow both studies beside an Orthanc of their own."""
     if "CAD_ARCHIVE" not in os.environ:
         beside = ROOT / "tests" / "support" / "with_orthanc.sh"
-        done = subprocess.run([beside, sys.executable, __file__, *sys.argv[1:]], check=False)
+        with tempfile.TemporaryDirectory() as name:
+            own = {"CAD_ORTHANC_TLS": name} if "--tls" in sys.argv[1:] else {}
+            if own:
+                papers(Path(name))
+            command = [beside, sys.executable, __file__, *sys.argv[1:]]
+            done = subprocess.run(command, check=False, env={**os.environ, **own})
         raise SystemExit(done.returncode)
     data = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
-    real = data / "prostatex" / "ProstateX-0000"
+    real = data / "prostatex" / "ProstateX-0218"
     with tempfile.TemporaryDirectory() as name:
         sample = shared("sample_data", "dicom", "Sample0001")
         follow(Path(name) / "sample", sample, "sample", "t2_tse", "rois.nii.gz")
         if real.is_dir():
-            follow(Path(name) / "real", real, "prostatex", "t2tse", "lesion.nii.gz")
+            follow(Path(name) / "real", real, "prostatex", "t2tse", "rois.nii.gz")
         else:
             print(f"no reference data at {data}: the study of PROSTATEx is left out")
 

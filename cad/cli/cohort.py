@@ -29,12 +29,18 @@ def cohort_remove(
         list[str] | None,
         typer.Option("--models", help="A model that may have learned from them; repeat it."),
     ] = None,
+    nodes: Annotated[
+        list[Path] | None,
+        typer.Option("--node", help="Folder of a stopped node to sweep of the patient; repeat it."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Remove a patient's rows, images and masks; name what else still holds them (exit code 1)."""
+    from cad.node.withdrawal import NodeHome
     from cad.stages.withdraw import withdraw
 
-    done = withdraw(cohort, patient, runs or (), models or ())
+    homes = [NodeHome(home) for home in nodes or ()]
+    done = withdraw(cohort, patient, runs or (), models or (), homes)
     show(done.as_dict(), as_json, lambda _: done.as_text())
     if not done.done:
         raise typer.Exit(1)

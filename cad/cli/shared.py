@@ -15,7 +15,7 @@ from cad.files import plain
 from cad.share import find
 
 if TYPE_CHECKING:
-    from cad.clinic.archive import ArchiveLimits
+    from cad.clinic.archive_settings import ArchiveLimits
     from cad.execution.options import ExecutionOptions
     from cad.stages.emit import Emitted
 
@@ -108,7 +108,7 @@ ReaderScore = Annotated[
 
 def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
-    from cad.clinic.archive import ArchiveLimits
+    from cad.clinic.archive_settings import ArchiveLimits
     from cad.settings import read_settings
 
     return read_settings(ArchiveLimits, find("configs/archive", name, ".yaml"))

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from pydantic import Field
 from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
-from cad.settings import Section
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
@@ -41,29 +41,6 @@ IDENTITY = (
 )
 SamePatient = Callable[[str, str], bool]
 """Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
-
-
-class ArchiveLimits(Section):
-    """State what an archive may cost: waiting, time, bytes and memory."""
-
-    answer_seconds: float = Field(
-        60.0, gt=0, description="longest wait for a connection and for every answer"
-    )
-    study_seconds: float = Field(
-        3600.0,
-        gt=0,
-        description="longest time for one query, for fetching one study, for storing one object",
-    )
-    study_gigabytes: float = Field(
-        16.0, gt=0, description="most that one query, or one study, may bring, unpacked"
-    )
-    answers: int = Field(10_000, gt=0, description="most lines with which a query is answered")
-    memory_gigabytes: float = Field(
-        8.0, ge=0.5, description="memory that a conversation with the archive may ask for"
-    )
-    proof_seconds: float = Field(
-        10.0, ge=0, description="how long an archive may take to list what it has stored"
-    )
 
 
 @dataclass(frozen=True)
@@ -93,12 +70,20 @@ class Asked(Protocol):
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
         ...
 
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        ...
+
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
         """Write every instance of a study's series as a file; refuse a part of them."""
         ...
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that the archive does not list."""
+        ...
+
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask the archive to promise to keep objects; it answers later, by the number, a UID."""
         ...
 
 
@@ -135,11 +120,16 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Arch
     Raises
     ------
     CadError
-        When the address is neither.
+        When the address is neither, or the certificates cannot be used.
     """
     from cad.clinic.conversation import Conversation
+    from cad.clinic.tls import calling
 
     check_address(address, aet)
+    if limits is not None and limits.tls is not None:
+        if address.startswith("http://"):
+            raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
+        calling(limits.tls)  # unusable certificates are better named before anything is asked
     return Conversation(address, aet, limits or ArchiveLimits())
 
 
@@ -373,6 +363,17 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         "; ".join([error.problem, *said]),
         hint=error.hint or "send them again: what is stored already is stored once",
         file=error.file,
+    )
+
+
+def matches(study: Dataset, match: dict[str, str]) -> bool:
+    """Tell whether a study's header is as wanted (``*`` and ``?``, in either case).
+
+    Archives differ in what they can be asked for, and some ignore what they do not know.
+    """
+    return all(
+        fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
+        for keyword, pattern in match.items()
     )
 
 

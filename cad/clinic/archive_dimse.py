@@ -1,14 +1,8 @@
-"""An archive by DICOM networking: C-FIND, C-GET and C-STORE through pynetdicom.
-
-C-MOVE, which needs a listening port that the archive knows, is not used.
-"""
+"""An archive by DICOM networking: C-FIND, C-GET or C-MOVE, and C-STORE through pynetdicom."""
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +11,23 @@ from pydicom.dataset import Dataset
 from pydicom.uid import (
     Comprehensive3DSRStorage,
     ComprehensiveSRStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    MRImageStorage,
-    ParametricMapStorage,
-    RTStructureSetStorage,
-    SegmentationStorage,
 )
-from pynetdicom import AE, build_role, evt
 from pynetdicom.association import Association
 
 from cad.clinic.archive import (
     IDENTITY,
     MODALITIES,
-    ArchiveLimits,
     FoundSeries,
     SamePatient,
     Step,
-    check_received,
     fetch_whole,
     file_under,
-    keep_instance,
+    matches,
     prove_stored,
-    understood,
 )
+from cad.clinic.archive_settings import ArchiveLimits, Move
+from cad.clinic.dimse_calls import PENDING, SUCCESS, Calls
+from cad.clinic.dimse_fetch import FETCHED, Kept, destination
 from cad.clinic.supersede import (
     ASKED,
     Earlier,
@@ -54,38 +41,42 @@ from cad.errors import CadError
 
 # Study Root Query/Retrieve Information Model.
 FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
-CALLING = "CAD"
-FETCHED = [
-    MRImageStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    ParametricMapStorage,
-    SegmentationStorage,
-    RTStructureSetStorage,
-]
+MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
 STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
-_PENDING, _SUCCESS = (0xFF00, 0xFF01), 0x0000
+# Storage Commitment Push Model, and the one well-known instance of it.
+COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
+_TRIES = 5  # of a query
 _WARNINGS = (0xB000, 0xB006, 0xB007)
-_TRANSIENT = 0x02
-_BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
-_OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
 
 class DimseArchive:
     """Speak DICOM networking with an archive."""
 
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
-        self.host, self.port, self.aet, self.limits = host, port, aet, limits
+        self.limits, self._calls = limits, Calls(host, port, aet, limits)
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest of a patient."""
         found = []
-        with self._associate([FIND]) as association:
+        with self._calls.open([FIND]) as association:
             query = _query("STUDY", PatientID=patient_id, StudyInstanceUID="")
             for study in self._ask(association, query):
                 owner = str(study.get("PatientID", patient_id))
                 if owner.strip() == patient_id.strip():
                     found += self._series(association, owner, str(study.StudyInstanceUID))
+        return found
+
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        found = []
+        keys = {**dict.fromkeys(match, ""), "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        with self._calls.open([FIND]) as association:
+            query = _query("STUDY", PatientID="", StudyInstanceUID="", **keys)
+            for study in self._ask(association, query):
+                owner = str(study.get("PatientID", ""))
+                if not matches(study, match):
+                    continue
+                found += self._series(association, owner, str(study.StudyInstanceUID))
         return found
 
     def _series(self, association: Association, owner: str, study_uid: str) -> list[FoundSeries]:
@@ -100,7 +91,7 @@ class DimseArchive:
         for series in self._ask(association, query):
             if str(series.get("StudyInstanceUID", study_uid)) != study_uid:
                 raise CadError(
-                    f"{self._name}: asked for series of {study_uid}, got another study's"
+                    f"{self._calls.name}: asked for series of {study_uid}, got another study's"
                 )
             modality = str(series.get("Modality", ""))
             if modality not in MODALITIES:
@@ -121,48 +112,45 @@ class DimseArchive:
         return {str(one.SOPInstanceUID) for one in self._ask(association, query)}
 
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
-        """Fetch a study's series into a folder by C-GET."""
+        """Fetch a study's series into a folder, by C-MOVE where `move` is set, else by C-GET."""
         fetch_whole(self._fetch, series, into)
 
     def _fetch(self, series: FoundSeries, into: Path) -> int:
-        arrived: set[str] = set()
-        refused: list[CadError] = []
-
-        def keep(event: evt.Event) -> int:
-            request: Any = event.request
-            uid = str(request.AffectedSOPInstanceUID)
-            try:
-                check_received(event.dataset, series)
-                if str(event.dataset.get("SOPInstanceUID", "")) != uid:
-                    raise CadError(f"the archive returned an instance that is not {uid}")
-                keep_instance(event.encoded_dataset(), uid, into)
-            except CadError as error:
-                refused.append(error)
-                return _DOES_NOT_MATCH
-            except OSError as error:  # a full disk must not look like a stored instance
-                refused.append(CadError(f"could not be written: {error.strerror}", file=into))
-                return _OUT_OF_RESOURCES
-            except Exception as error:  # a damaged dataset may break the reader anywhere
-                what = f"damaged ({type(error).__name__})"
-                refused.append(CadError(f"the archive returned an instance that is {what}"))
-                return _CANNOT_UNDERSTAND
-            arrived.add(uid)
-            return _SUCCESS
-
+        kept = Kept(series, into)
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
         )
-        with self._associate([GET], receive=FETCHED, handler=keep) as association:
-            for status, _ in association.send_c_get(query, GET):
-                if refused:  # the archive reports our refusal as its failure
-                    continue
-                self._check(status, "C-GET", allowed=(*_PENDING, _SUCCESS, *_WARNINGS))
-                failed = status.get("NumberOfFailedSuboperations") or 0
-                if failed:
-                    raise CadError(f"{self._name}: {failed} instances could not be sent")
-        if refused:
-            raise refused[0]
-        return len(arrived)
+        if self.limits.move is not None:
+            self._move(query, kept, self.limits.move)
+            return kept.count()
+        with self._calls.open([GET], receive=FETCHED, handler=kept.store) as association:
+            self._follow(association.send_c_get(query, GET), "C-GET", kept)
+        return kept.count()
+
+    def _move(self, query: Dataset, kept: Kept, move: Move) -> None:
+        """Let the archive send a series to us, at the place that it knows."""
+        with (
+            destination(move, self._calls.aet, self.limits, kept) as received,
+            self._calls.open([MOVE]) as association,
+        ):
+            try:
+                self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", kept)
+            finally:
+                self._calls.check_amount(received)
+
+    def _follow(self, answers: Iterator[Any], what: str, kept: Kept) -> None:
+        """Follow the archive's account of what it sends, to its end."""
+        for status, _ in answers:
+            if kept.refused:  # the archive reports our refusal as its failure
+                continue
+            self._calls.check(status, what, allowed=(*PENDING, SUCCESS, *_WARNINGS))
+            failed = status.get("NumberOfFailedSuboperations") or 0
+            if failed:
+                hint = "does it know `move`'s title, host and port, and is --aet its own title?"
+                raise CadError(
+                    f"{self._calls.name}: {failed} instances could not be sent",
+                    hint=hint if what == "C-MOVE" else "",
+                )
 
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
@@ -171,7 +159,7 @@ class DimseArchive:
         known: dict[str, list[Dataset]] = {}
         paths = list(paths)
         together = sent_together(paths)
-        with self._associate([*STORED, FIND]) as association:
+        with self._calls.open([*STORED, FIND]) as association:
             for path in paths:
                 dataset = pydicom.dcmread(path)
                 uid = str(dataset.StudyInstanceUID)
@@ -195,8 +183,21 @@ class DimseArchive:
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that a C-FIND does not list."""
-        with self._associate([FIND]) as association:
+        with self._calls.open([FIND]) as association:
             return [path for path in paths if not self._lists(association, path)]
+
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask for storage commitment (PS3.4 J.3.2); the archive reports it by N-EVENT-REPORT."""
+        asked = Dataset()
+        asked.TransactionUID, asked.ReferencedSOPSequence = number, []
+        for path in paths:
+            found, item = pydicom.dcmread(path, stop_before_pixels=True), Dataset()
+            item.ReferencedSOPClassUID = found.SOPClassUID
+            item.ReferencedSOPInstanceUID = found.SOPInstanceUID
+            asked.ReferencedSOPSequence.append(item)
+        with self._calls.open([COMMITMENT]) as association:
+            status, _ = association.send_n_action(asked, 1, COMMITMENT, _COMMITMENT_INSTANCE)
+            self._calls.check(status, "N-ACTION", allowed=(SUCCESS,))
 
     def _lists(self, association: Association, path: Path) -> bool:
         found = pydicom.dcmread(path, stop_before_pixels=True)
@@ -209,168 +210,51 @@ class DimseArchive:
             status = association.send_c_store(dataset)
         except (ValueError, RuntimeError) as error:
             raise CadError(f"the archive does not take it: {error}", file=path) from error
-        self._check(status, "C-STORE", allowed=(_SUCCESS, *_WARNINGS), path=path)
+        self._calls.check(status, "C-STORE", allowed=(SUCCESS, *_WARNINGS), path=path)
         uid = str(dataset.SOPInstanceUID)
         study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
         try:
             prove_stored(
                 lambda: self._instances(association, study, series, uid),
                 uid,
-                self._name,
+                self._calls.name,
                 self.limits.proof_seconds,
             )
         except CadError as error:
             raise error.at(file=path) from None
         code = int(status.Status)
-        return "" if code == _SUCCESS else f"stored with warning {code:#06x}"
+        return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 
     def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
-        answers = []
+        """Return every answer to a query; ask again where the library has lost one of them.
+
+        pynetdicom pauses its own reader by a flag that may be out of date: on a busy machine that
+        reader takes an answer away, and drops it. Answers that came and were not handed on tell.
+        """
+        for _ in range(_TRIES):
+            heard = self._calls.heard
+            answers, handed_on = self._answers(association, query)
+            if self._calls.heard - heard == handed_on:
+                return answers
+        raise CadError(f"{self._calls.name}: answers to C-FIND were lost", hint="try again")
+
+    def _answers(self, association: Association, query: Dataset) -> tuple[list[Dataset], int]:
+        """Return the answers to a query, and how many messages these were, the last one too."""
+        answers, count = [], 0
         for status, answer in association.send_c_find(query, FIND):
-            self._check(status, "C-FIND", allowed=(*_PENDING, _SUCCESS))
-            if status.Status not in _PENDING:
+            count += 1
+            self._calls.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
+            if status.Status not in PENDING:
                 break
             if answer is None:
-                raise CadError(f"{self._name}: an answer to C-FIND is damaged")
+                raise CadError(f"{self._calls.name}: an answer to C-FIND is damaged")
             answers.append(answer)
             if len(answers) > self.limits.answers:
                 raise CadError(
-                    f"{self._name}: more than {self.limits.answers} answers to one query",
+                    f"{self._calls.name}: more than {self.limits.answers} answers to one query",
                     hint="raise `answers` in the archive's limits if that is right",
                 )
-        return answers
-
-    def _check(
-        self, status: Dataset, what: str, allowed: tuple[int, ...], path: object = ""
-    ) -> None:
-        if not status or "Status" not in status:
-            raise CadError(
-                f"{self._name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
-                "the connection was lost",
-                file=path,
-                hint="try again, or raise `answer_seconds` in the archive's limits",
-            )
-        if status.Status not in allowed:
-            raise CadError(
-                f"{self._name}: {what} failed with status {status.Status:#06x}", file=path
-            )
-
-    @property
-    def _name(self) -> str:
-        return f"archive {self.aet} at {self.host}:{self.port}"
-
-    @contextmanager
-    def _associate(
-        self,
-        classes: list[Any],
-        receive: list[Any] | None = None,
-        handler: Any = None,
-    ) -> Iterator[Association]:
-        entity = AE(ae_title=CALLING)
-        entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
-        entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
-        for name in (*classes, *(receive or [])):
-            entity.add_requested_context(name)
-        received = _Received(self.limits)
-        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
-        handlers += [(evt.EVT_DATA_RECV, received.came)]
-        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
-        roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
-        for wait in (*_BUSY_SECONDS, None):
-            association = entity.associate(
-                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers
-            )
-            if wait is None or not _busy(association):
-                break
-            time.sleep(wait)
-        if not association.is_established:
-            raise self._refusal(association)
-        _keep_answers(association)
-        try:
-            with understood(self._name):
-                yield association
-        except BaseException as error:
-            received.cut()  # first: ending it politely would wait for an archive that is at fault
-            association.abort()
-            if received.too_much:
-                raise CadError(
-                    f"{self._name}: sends more than {self.limits.study_gigabytes:g} GB",
-                    hint="raise `study_gigabytes` in the archive's limits if that is right",
-                ) from error
-            raise
-        association.release() if association.is_established else association.abort()
-
-    def _refusal(self, association: Association) -> CadError:
-        if association.is_rejected:
-            return CadError(
-                f"{self._name} refuses the association",
-                hint=f"ask its administrator to admit {CALLING}, and check the title {self.aet!r}",
-            )
-        try:  # only a plain connection says why there is none
-            socket.create_connection((self.host, self.port), self.limits.answer_seconds).close()
-        except OSError as error:
-            return CadError(
-                f"{self._name} cannot be reached: {error.strerror or error}",
-                hint="check host, port and firewall",
-            )
-        return CadError(
-            f"{self._name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
-            "none of what is asked for",
-            hint="check host, port and firewall",
-        )
-
-
-class _Received:
-    """Count what comes over one connection, and cut it when it is too much."""
-
-    def __init__(self, limits: ArchiveLimits) -> None:
-        self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
-        self.too_much = False
-        self._socket: socket.socket | None = None
-
-    def opened(self, event: evt.Event) -> None:
-        """Let no single read wait longer than an answer may take."""
-        transport = event.assoc.dul.socket
-        self._socket = transport.socket if transport else None
-        if self._socket is not None:
-            self._socket.settimeout(self.seconds)
-            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def came(self, event: evt.Event) -> None:
-        """Count the bytes of one message."""
-        data: Any = event.data
-        self.left -= len(data)
-        if self.left < 0:
-            self.too_much = True
-            self.cut()
-
-    def cut(self) -> None:
-        """End the connection at once; a thread that reads from it wakes up."""
-        if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def _busy(association: Association) -> bool:
-    """Tell whether an archive refuses for the moment only (PS3.8 9.3.4: rejected-transient)."""
-    answer = association.acceptor.primitive
-    return association.is_rejected and answer is not None and answer.result == _TRANSIENT
-
-
-def _keep_answers(association: Association) -> None:
-    """Let nobody but whoever asked take an answer.
-
-    pynetdicom's reactor thread looks for requests of the peer without blocking, and is not always
-    at rest when an answer comes: of 600 queries on one association four lost one. Who asks blocks;
-    we serve no requests but those within C-GET, which whoever asked takes too.
-    """
-    take = association.dimse.get_msg
-
-    def get_msg(block: bool = False) -> Any:
-        return take(block=True) if block else (None, None)
-
-    association.dimse.get_msg = get_msg  # type: ignore[method-assign]
+        return answers, count
 
 
 def _query(level: str, **keys: Any) -> Dataset:

@@ -14,7 +14,6 @@ from pydicom.dataset import Dataset
 from cad.clinic.archive import (
     IDENTITY,
     MODALITIES,
-    ArchiveLimits,
     FoundSeries,
     SamePatient,
     Step,
@@ -22,9 +21,11 @@ from cad.clinic.archive import (
     fetch_whole,
     file_under,
     keep_instance,
+    matches,
     prove_stored,
     understood,
 )
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.supersede import (
     ASKED,
     Earlier,
@@ -43,52 +44,14 @@ class WebArchive:
     def __init__(self, url: str, limits: ArchiveLimits) -> None:
         try:
             from dicomweb_client.api import DICOMwebClient
-            from requests import RequestException, Session
-            from requests.adapters import HTTPAdapter
+            from requests import RequestException
         except ImportError as error:
             raise CadError(
                 f"DICOMweb needs a package that is not installed: {error.name}",
                 hint=install("dicomweb"),
             ) from error
 
-        left = limits.study_gigabytes * 1e9
-
-        def spend(count: float) -> None:
-            nonlocal left
-            left -= count
-            if left < 0:
-                raise CadError(
-                    f"{self._name}: sends more than {limits.study_gigabytes:g} GB",
-                    hint="raise `study_gigabytes` in the archive's limits if that is right",
-                )
-
-        class Limited(HTTPAdapter):
-            """Limit the time of every wait and the bytes of all answers, and follow no redirect."""
-
-            def send(self, *args: Any, **kwargs: Any) -> Any:
-                kwargs["timeout"] = limits.answer_seconds
-                answer = super().send(*args, **kwargs)
-                if 300 <= answer.status_code < 400:
-                    raise CadError(
-                        f"DICOMweb archive {url}: HTTP {answer.status_code}, it has moved",
-                        hint="give its new address; nothing was sent there",
-                    )
-                announced = answer.headers.get("Content-Length", "0")
-                if announced.isdigit() and float(announced) > left:
-                    spend(float(announced))
-                stream = answer.raw.stream
-
-                def counted(*args: Any, **kwargs: Any) -> Iterator[bytes]:
-                    for chunk in stream(*args, **kwargs):
-                        spend(len(chunk))
-                        yield chunk
-
-                answer.raw.stream = counted
-                return answer
-
-        session = Session()
-        session.mount("http://", Limited())
-        session.mount("https://", Limited())
+        session = _limited_session(f"DICOMweb archive {url}", limits)
         self.url, self.limits = url, limits
         self._client = DICOMwebClient(url=url, session=session)
         self._client.set_http_retry_params(retry=False)
@@ -104,6 +67,22 @@ class WebArchive:
                 if owner.strip() == patient_id.strip():
                     found += self._series(owner, str(study.StudyInstanceUID))
             return found
+
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+        with self._speaking():
+            studies = self._client.search_for_studies(
+                search_filters=wanted, fields=list(match) or None
+            )
+            return [
+                series
+                for study in self._datasets(studies)
+                if matches(study, match)
+                for series in self._series(
+                    str(study.get("PatientID", "")), str(study.StudyInstanceUID)
+                )
+            ]
 
     def _series(self, owner: str, study_uid: str) -> list[FoundSeries]:
         answers = self._client.search_for_series(
@@ -193,6 +172,13 @@ class WebArchive:
         with self._speaking():
             return [path for path, one in found if one.SOPInstanceUID not in self._listed(one)]
 
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Refuse: DICOMweb has no storage commitment."""
+        raise CadError(
+            f"{self._name}: DICOMweb cannot promise to keep objects",
+            hint="give HOST:PORT, or ask for no commitment",
+        )
+
     def _send(self, dataset: Dataset, path: Path) -> None:
         uid = str(dataset.SOPInstanceUID)
         check_stored(self._client.store_instances([dataset]), uid, self.url, path)
@@ -223,6 +209,61 @@ class WebArchive:
                 raise CadError(
                     f"{self._name}: {what}", hint="check address, rights and network"
                 ) from error
+
+
+def _limited_session(name: str, limits: ArchiveLimits) -> Any:
+    """Return a session of requests that keeps to the limits and shows the certificates."""
+    from requests import Session
+    from requests.adapters import HTTPAdapter
+
+    left = limits.study_gigabytes * 1e9
+
+    def spend(count: float) -> None:
+        nonlocal left
+        left -= count
+        if left < 0:
+            raise CadError(
+                f"{name}: sends more than {limits.study_gigabytes:g} GB",
+                hint="raise `study_gigabytes` in the archive's limits if that is right",
+            )
+
+    class Limited(HTTPAdapter):
+        """Limit the time of every wait and the bytes of all answers, and follow no redirect."""
+
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            if limits.tls is not None and limits.tls.name:
+                wanted = limits.tls.name
+                kwargs |= {"assert_hostname": wanted, "server_hostname": wanted}
+            super().init_poolmanager(*args, **kwargs)
+
+        def send(self, *args: Any, **kwargs: Any) -> Any:
+            kwargs["timeout"] = limits.answer_seconds
+            if limits.tls is not None:  # here: the environment's would win over the session's
+                kwargs["verify"] = str(limits.tls.authority)
+                kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
+            answer = super().send(*args, **kwargs)
+            if 300 <= answer.status_code < 400:
+                raise CadError(
+                    f"{name}: HTTP {answer.status_code}, it has moved",
+                    hint="give its new address; nothing was sent there",
+                )
+            announced = answer.headers.get("Content-Length", "0")
+            if announced.isdigit() and float(announced) > left:
+                spend(float(announced))
+            stream = answer.raw.stream
+
+            def counted(*args: Any, **kwargs: Any) -> Iterator[bytes]:
+                for chunk in stream(*args, **kwargs):
+                    spend(len(chunk))
+                    yield chunk
+
+            answer.raw.stream = counted
+            return answer
+
+    session = Session()
+    session.mount("http://", Limited())
+    session.mount("https://", Limited())
+    return session
 
 
 def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:

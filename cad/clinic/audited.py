@@ -22,7 +22,7 @@ def caller() -> str:
     return f"user {os.getuid()}"
 
 
-def audit_prediction(trail: Path, run: Path, who: str) -> str:
+def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None = None) -> str:
     """Write a line for every study of a run: its models, thresholds and what was predicted.
 
     Parameters
@@ -32,7 +32,9 @@ def audit_prediction(trail: Path, run: Path, who: str) -> str:
     run : Path
         A finished run folder.
     who : str
-        Who asked: :func:`caller`, or the AE title that sent the study.
+        Who asked: :func:`caller`, or the AE titles that sent the study.
+    more : dict, optional
+        What else a line says, without identities.
 
     Returns
     -------
@@ -52,13 +54,20 @@ def audit_prediction(trail: Path, run: Path, who: str) -> str:
                 "cad_version": record.get("cad_version"),
                 "regions": len(rows),
                 "returned": {"rows_sha256": _hash(rows.to_csv(index=False).encode())},
+                **(more or {}),
             },
         )
     return last
 
 
 def audit_delivery(
-    trail: Path, run: Path, files: Sequence[Path], who: str, to: str, outcome: str = "stored"
+    trail: Path,
+    run: Path,
+    files: Sequence[Path],
+    who: str,
+    to: str,
+    outcome: str = "stored",
+    more: JsonObject | None = None,
 ) -> str:
     """Write a line for every study whose DICOM objects were sent to an archive.
 
@@ -71,7 +80,10 @@ def audit_delivery(
     to : str
         The archive's address; what it holds of a user and password is left out.
     outcome : str
-        ``stored``, or ``not all stored``: some of the objects may be there.
+        ``stored``, or ``not all stored``: some of the objects may be there; ``committed``, where
+        the archive has promised to keep them.
+    more : dict, optional
+        What else a line says, without identities.
     """
     record, table, last = read_record(RunFolder(run)), read_probabilities(RunFolder(run)), ""
     for study, rows in table.groupby("study_id", sort=True):
@@ -88,6 +100,7 @@ def audit_delivery(
                     "models": _models(record, rows),
                     "cad_version": record.get("cad_version"),
                     "returned": [_object(path) for path in own],
+                    **(more or {}),
                 },
             )
     return last

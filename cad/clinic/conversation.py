@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from cad.clinic.archive import (
-    ArchiveLimits,
     FoundSeries,
     SamePatient,
     Step,
@@ -25,6 +24,7 @@ from cad.clinic.archive import (
     protocol,
     understood,
 )
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 from cad.processes import as_child, end_child, limit_memory, start_child
 
@@ -40,6 +40,11 @@ class Conversation:
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest of a patient."""
         found: list[FoundSeries] = self._ask([], "find", patient_id)
+        return found
+
+    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        found: list[FoundSeries] = self._ask([], "recent", since, match)
         return found
 
     def fetch(self, series: list[FoundSeries], into: Path) -> None:
@@ -65,6 +70,10 @@ class Conversation:
         """Return the objects that the archive does not list."""
         missing: list[Path] = self._ask([], "missing", paths)
         return missing
+
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask the archive to promise to keep objects; it answers later, by the number."""
+        self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cad.clinic.archive import ArchiveLimits, connect
+from cad.clinic.archive import connect
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.audited import audit_delivery, caller
 from cad.clinic.dicom_out import DicomOutput, write_sr_and_seg
 from cad.clinic.fhir_out import write_fhir

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cad.clinic.archive import ArchiveLimits, connect, fetch_patient
+from cad.clinic.archive import connect, fetch_patient
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.importer import ImportSummary, Watch, import_owned, unwatched
 from cad.clinic.sources import Call, here
 from cad.folders import owned, stage

@@ -64,10 +64,9 @@ def remove_patient(root: Path, patient: str) -> Removed:
         For a folder that is no cohort, a table that cannot be read, or a cohort that another
         process changes.
     """
-    if not (root / _PATIENTS).is_file():
-        raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
+    check_cohort(root)
     with owned(root):
-        names = Names.of(root, _participant(root, patient))
+        names = names_of(root, patient)
         places = named_places(root, names)
         kept = {place: _rows(root / place, names.participant) for place in _tables(root)}
         rows = {name: count for name, (_, count) in kept.items() if count}
@@ -79,6 +78,29 @@ def remove_patient(root: Path, patient: str) -> Removed:
                     write_atomic(scratch / str(number), kept[name][0].encode())
                 commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
         return Removed(names, rows, places, traces(root, names, below=False))
+
+
+def check_cohort(root: Path) -> None:
+    """Refuse a folder that is no cohort.
+
+    Raises
+    ------
+    CadError
+        Naming the folder.
+    """
+    if not (root / _PATIENTS).is_file():
+        raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
+
+
+def names_of(root: Path, patient: str) -> Names:
+    """Return what names a patient, as far as a cohort knows it.
+
+    Raises
+    ------
+    CadError
+        For an empty name.
+    """
+    return Names.of(root, _participant(root, patient))
 
 
 def _participant(root: Path, patient: str) -> str:

@@ -33,7 +33,7 @@ class Inbox:
         self.home, self._secret = settings.home, node_key(settings.home)
         self._lock = threading.Lock()
 
-    def keep(self, content: bytes, header: Dataset, sender: str) -> int:
+    def keep(self, content: bytes, header: Dataset, sender: str, peer: str = "") -> int:
         """Make an instance safe; return the bytes that are new.
 
         Returns only when the file is on the disk under its name, and its row in the queue. The
@@ -75,6 +75,7 @@ class Inbox:
                 now,
                 now + self.settings.studies.quiet_seconds,
                 asks=maker != OWN_MODEL_NAME,  # our own result, forwarded to us, asks for nothing
+                peer=peer,
             )
         if new:
             tell("study opened", study=study, sender=sender)
@@ -95,10 +96,15 @@ class Inbox:
 
     def sweep(self, study: str) -> None:
         """Remove everything of a study."""
-        for folder in (self.incoming(study), self.work(study)):
-            if folder.exists():
-                shutil.rmtree(folder)
-        self.queue.forget(study)
+        sweep_study(self.home, self.queue, study)
+
+
+def sweep_study(home: Path, queue: Queue, study: str) -> None:
+    """Remove a study's files and then its rows; what came goes last, for it says whose it was."""
+    for folder in (home / STUDIES / study, home / INCOMING / study):
+        if folder.exists():
+            shutil.rmtree(folder)
+    queue.forget(study)
 
 
 def _flush(folder: Path) -> None:

@@ -21,7 +21,7 @@ from cad.errors import CadError
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE study (
     key TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL,
@@ -33,11 +33,21 @@ CREATE TABLE study (
 CREATE INDEX study_due ON study (state, due);
 CREATE TABLE instance (
     key TEXT PRIMARY KEY, study TEXT NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL,
-    digest BLOB NOT NULL, came REAL NOT NULL
+    digest BLOB NOT NULL, came REAL NOT NULL,
+    sender TEXT NOT NULL DEFAULT '', peer TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX instance_study ON instance (study);
+CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE exported (name TEXT PRIMARY KEY, size INTEGER NOT NULL, time INTEGER NOT NULL);
 """
+# What a queue of an earlier version lacks, by its version.
+_LACKS = {
+    1: """
+ALTER TABLE instance ADD COLUMN sender TEXT NOT NULL DEFAULT '';
+ALTER TABLE instance ADD COLUMN peer TEXT NOT NULL DEFAULT '';
+CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
+""",
+}
 
 
 @dataclass(frozen=True)
@@ -91,8 +101,9 @@ class Queue:
                 file=path,
                 hint="install the version of cad that wrote it, or a later one",
             )
-        if version == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        change = _SCHEMA if version == 0 else _LACKS.get(version, "")
+        if change:
+            self._db.executescript(f"BEGIN; {change} PRAGMA user_version = {_VERSION}; COMMIT;")
 
     def close(self) -> None:
         """End the use of the database; what was said to be kept is."""
@@ -130,16 +141,18 @@ class Queue:
         due: float,
         *,
         asks: bool = True,
+        peer: str = "",
     ) -> None:
         """Write down an instance (key, modality, bytes, hash) that is on the disk.
 
-        ``asks`` says whether its study is to be computed (again) because of it.
+        ``asks`` says whether its study is to be computed (again) because of it; ``peer`` is where
+        the sender was.
         """
         key, kind, size, digest = instance
         with self._change() as db:
             db.execute(
-                "INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?)",
-                (key, study, kind, size, digest, now),
+                "INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (key, study, kind, size, digest, now, sender, peer),
             )
             db.execute(
                 "INSERT INTO study (key, state, generation, sender, opened, changed, due) "
@@ -178,6 +191,22 @@ class Queue:
             )
             return done.rowcount == 1
 
+    def ask(self, entry: Entry, number: str) -> None:
+        """Remember that the archive is asked, by a number, to promise to keep a study's result."""
+        with self._change() as db:
+            values = (number, entry.key, entry.generation)
+            db.execute("INSERT INTO asked VALUES (?, ?, ?)", values)
+
+    def promised(self, number: str) -> Entry | None:
+        """Return the study of a promise, while its result is still to be settled."""
+        rows = self._rows(
+            "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
+            "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?",
+            number,
+            SENDING,
+        )
+        return Entry(*rows[0]) if rows else None
+
     def recover(self, *, retry_failed: bool) -> int:
         """Put back what a killed node had begun; return how many studies that were."""
         with self._change() as db:
@@ -192,6 +221,15 @@ class Queue:
         """Return the number of safe instances of a modality."""
         query = "SELECT count(*) FROM instance WHERE study = ? AND kind = ?"
         return int(self._rows(query, study, kind)[0][0])
+
+    def senders(self, study: str) -> list[dict[str, Any]]:
+        """Return who has sent a study's instances: title, peer and how many."""
+        query = (
+            "SELECT sender, peer, count(*) FROM instance WHERE study = ? AND sender != '' "
+            "GROUP BY sender, peer ORDER BY sender, peer"
+        )
+        names = ("title", "peer", "instances")
+        return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def seen(self, name: str, size: int, time: int) -> bool:
         """Tell whether an exported file was taken as it is now."""
@@ -234,4 +272,5 @@ class Queue:
         """Remove a study and its instances, once their files are gone."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
+            db.execute("DELETE FROM asked WHERE study = ?", (study,))
             db.execute("DELETE FROM study WHERE key = ?", (study,))

@@ -10,11 +10,15 @@ import socket
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
-from cad.clinic.archive_dimse import FETCHED
+from cad.clinic.archive_dimse import COMMITMENT
+from cad.clinic.dimse_fetch import FETCHED
+from cad.clinic.dimse_server import listen, peer, silence
+from cad.clinic.tls import answering
 from cad.errors import CadError
 from cad.node.inbox import Inbox
 from cad.node.log import tell
@@ -22,14 +26,20 @@ from cad.reading import reading
 
 VERIFICATION = "1.2.840.10008.1.1"
 _SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
+_PROCESSING_FAILURE = 0x0110
 _PDU_BYTES = 2**18  # a slice in few pieces
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
+
+
+Promised = Callable[[str, dict[str, int]], None]
+"""Take an archive's answer: our number, and each object that it keeps (0) or does not (why)."""
 
 
 class Receiver:
     """Receive until :meth:`stop`."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
+        self._promised = promised
         self.settings, self.inbox = inbox.settings.receiver, inbox
         self.refused = 0
         self._busy, self._stopping = 0, False
@@ -45,21 +55,23 @@ class Receiver:
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # what is fetched elsewhere is taken here
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
-        server: Any = entity.start_server(
-            (self.settings.host, self.settings.port),
-            block=False,
-            ssl_context=None,  # TLS goes here
-            evt_handlers=[
-                (evt.EVT_CONN_OPEN, self._opened),
-                (evt.EVT_DATA_RECV, self._came),
-                (evt.EVT_CONN_CLOSE, self._closed),
-                (evt.EVT_REJECTED, self._rejected),
-                (evt.EVT_C_ECHO, lambda event: _SUCCESS),
-                (evt.EVT_C_STORE, self._store),
-            ],
-        )
+        if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
+            entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
+        handlers = [
+            (evt.EVT_CONN_OPEN, self._opened),
+            (evt.EVT_DATA_RECV, self._came),
+            (evt.EVT_CONN_CLOSE, self._closed),
+            (evt.EVT_REJECTED, self._rejected),
+            (evt.EVT_C_ECHO, lambda event: _SUCCESS),
+            (evt.EVT_C_STORE, self._store),
+            (evt.EVT_N_EVENT_REPORT, self._reported),
+        ]
+        files = self.settings.tls
+        encryption = answering(files) if files is not None else None
+        where = self.settings.host, self.settings.port
         self._entity = entity
-        self.address: tuple[str, int] = server.server_address[:2]
+        self._server = listen(entity, where, handlers, encryption, self._turned_away)
+        self.address = where[0], int(self._server.server_address[1])
 
     def stop(self) -> None:
         """Let what is being stored be acknowledged, refuse what follows, and end."""
@@ -67,7 +79,7 @@ class Receiver:
             self._stopping = True
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
-        self._entity.shutdown()
+        silence(self._entity, self._server)
 
     def _store(self, event: evt.Event) -> int:
         with self._change:
@@ -94,7 +106,7 @@ class Receiver:
         except CadError:
             return self._refuse(sender, "not readable as DICOM", _CANNOT_UNDERSTAND)
         try:
-            self.inbox.keep(content, header, sender)
+            self.inbox.keep(content, header, sender, peer(event.assoc))
         except CadError as error:
             return self._refuse(sender, error.problem, _DUPLICATE)
         except (
@@ -104,13 +116,40 @@ class Receiver:
             return self._refuse(sender, f"not stored: {error}", _OUT_OF_RESOURCES)
         return _SUCCESS
 
+    def _reported(self, event: evt.Event) -> tuple[int, None]:
+        """Take an archive's answer to our request for storage commitment (PS3.4 J.3.3)."""
+        sender = event.assoc.requestor.ae_title
+        try:
+            with reading(f"what {sender} reports", "not readable as DICOM"):
+                said = event.event_information
+                objects = {
+                    str(item.ReferencedSOPInstanceUID): 0
+                    for item in said.get("ReferencedSOPSequence") or []
+                }
+                for item in said.get("FailedSOPSequence") or []:
+                    reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
+                    objects[str(item.ReferencedSOPInstanceUID)] = reason
+                number = str(said.TransactionUID)
+        except CadError:
+            return self._refuse(sender, "not readable as DICOM", _PROCESSING_FAILURE), None
+        self._promised(number, objects)
+        return _SUCCESS, None
+
     def _refuse(self, sender: str, reason: str, status: int) -> int:
-        self.refused += 1
+        self._count()
         tell("instance refused", sender=sender, reason=reason, status=f"{status:#06x}")
         return status
 
+    def _count(self) -> None:
+        with self._change:
+            self.refused += 1
+
+    def _turned_away(self, address: str, reason: str) -> None:
+        self._count()
+        tell("association refused", address=address, reason=reason)
+
     def _rejected(self, event: evt.Event) -> None:
-        self.refused += 1
+        self._count()
         asked: Any = event.assoc.requestor
         tell("association refused", sender=asked.ae_title, address=asked.address,
              called=asked.primitive.called_ae_title)  # fmt: skip
@@ -121,6 +160,7 @@ class Receiver:
         if transport is not None and transport.socket is not None:
             # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
             transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport.socket.settimeout(self.settings.idle_seconds)  # also in the midst of one
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
 
     def _came(self, event: evt.Event) -> None:

@@ -38,6 +38,31 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
     return len(wanted)
 
 
+def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
+    """Ask the archive to promise to keep a study's objects.
+
+    Raises
+    ------
+    CadError
+        When it cannot be asked, or does not know what that is.
+    """
+    connect(settings.address, settings.aet, settings.limits).commit(objects(work), number)
+
+
+def broken(work: Path, answered: dict[str, int]) -> list[str]:
+    """Return why an archive does not promise to keep a study's objects: a reason for each.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder.
+    answered : dict of str to int
+        What it said: an object's UID, and 0 or the reason of its failure.
+    """
+    codes = [answered.get(str(header(path).SOPInstanceUID)) for path in objects(work)]
+    return ["not named" if code is None else f"{code:#06x}" for code in codes if code != 0]
+
+
 def images_in_archive(settings: ArchiveSettings, incoming: Path) -> int:
     """Return how many MR images of a study the archive has.
 

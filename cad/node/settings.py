@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
+from pydicom.datadict import tag_for_keyword
 
-from cad.clinic.archive import ArchiveLimits
+from cad.clinic.archive_settings import ArchiveLimits, Tls
 from cad.settings import Section
 
 
@@ -28,6 +29,9 @@ class ReceiverSettings(Section):
     idle_seconds: float = Field(60.0, gt=0, description="silence after which a caller is cut off")
     reserve_gigabytes: float = Field(
         2.0, ge=0, description="free disk below which nothing more is taken"
+    )
+    tls: Tls | None = Field(
+        None, description="certificates: who shows none of the authority's is refused"
     )
 
 
@@ -60,7 +64,34 @@ class ArchiveSettings(Section):
     aet: str = Field("ANY-SCP", description="its AE title")
     limits: ArchiveLimits = Field(ArchiveLimits(), description="what it may cost (docs/dicom.md)")
     retry_seconds: float = Field(10.0, gt=0, description="first wait after a failed sending")
+    commitment: bool = Field(
+        False, description="done only when the archive has promised to keep the result (DICOM only)"
+    )
+    commitment_seconds: float = Field(
+        300.0, gt=0, description="how long a promise is waited for before it is asked for again"
+    )
     retry_most: float = Field(900.0, gt=0, description="longest wait; each is twice the one before")
+
+
+class PollSettings(Section):
+    """Say which archive is asked for new studies, and how often."""
+
+    every_seconds: float = Field(60.0, gt=0, description="how often the archive is asked")
+    days: int = Field(1, ge=0, description="how far back a study's date may lie; 0 is today, UTC")
+    match: dict[str, str] = Field(
+        {}, description="what else a study must match: `{StudyDescription: '*prostate*'}`"
+    )
+    address: str = Field("", description="another archive than that of the results")
+    aet: str = Field("", description="its AE title, where it is another")
+    limits: ArchiveLimits | None = Field(None, description="what it may cost, where it is another")
+
+    @field_validator("match")
+    @classmethod
+    def _keywords(cls, match: dict[str, str]) -> dict[str, str]:
+        unknown = [keyword for keyword in match if tag_for_keyword(keyword) is None]
+        if unknown:
+            raise ValueError(f"not a DICOM keyword: {unknown[0]!r}")
+        return match
 
 
 class WatchSettings(Section):
@@ -93,4 +124,20 @@ class NodeSettings(Section):
     archive: ArchiveSettings
     studies: StudySettings = StudySettings()
     watch: WatchSettings | None = None
+    poll: PollSettings | None = None
     status: StatusSettings = StatusSettings()
+    audit: Path | None = Field(
+        None, description="audit trail; `audit.jsonl` in `home` where none is named"
+    )
+
+    @model_validator(mode="after")
+    def _can_be_promised(self) -> NodeSettings:
+        archive = self.archive
+        if archive.commitment and (
+            "://" in archive.address or archive.aet not in self.receiver.callers
+        ):
+            raise ValueError(
+                "archive.commitment: the archive calls back to promise: it needs HOST:PORT, and "
+                f"its title {archive.aet!r} in receiver.callers"
+            )
+        return self

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cad.clinic.archive import ArchiveLimits
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.explain import Explanation
 from cad.clinic.explain import explain_source as explain
 from cad.clinic.importer import ImportSummary, import_source

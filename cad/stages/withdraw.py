@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from cad.clinic.removal import Removed, remove_patient
+from cad.clinic.archive import SamePatient
+from cad.clinic.patients import patient_proof
+from cad.clinic.removal import Removed, check_cohort, names_of, remove_patient
 from cad.cohort.traces import Names, named_places, traces
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
@@ -30,18 +33,21 @@ class Withdrawn:
     holders : dict of str to list of str
         What still holds the patient: the cohort's other files, runs by file, models.
     clean : list of str
-        Runs and models that do not hold the patient (any more).
+        Runs, models and nodes that do not hold the patient (any more).
+    studies : dict of str to int
+        How many of the patient's studies went from each node.
     """
 
     removed: Removed
     swept: dict[str, list[str]] = field(default_factory=dict)
     holders: dict[str, list[str]] = field(default_factory=dict)
     clean: list[str] = field(default_factory=list)
+    studies: dict[str, int] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
-        """Tell whether the cohort held the patient and nothing that was named still does."""
-        found = self.removed.rows or self.removed.places
+        """Tell whether cohort or node held the patient and nothing that was named still does."""
+        found = self.removed.rows or self.removed.places or any(self.studies.values())
         return bool(found) and not self.holders
 
     def as_dict(self) -> JsonObject:
@@ -51,6 +57,7 @@ class Withdrawn:
             "rows": self.removed.rows,
             "places": self.removed.places,
             "swept": self.swept,
+            "studies": self.studies,
             "still_held": self.holders,
             "free": self.clean,
         }
@@ -63,6 +70,7 @@ class Withdrawn:
         if not lines:
             lines = [f"{patient} is not in the cohort: nothing was removed from it"]
         lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
+        lines += [f"swept {n} studies from the node {home}" for home, n in self.studies.items()]
         lines += [f"free of {patient}: {name}" for name in self.clean]
         lines += [f"still holds {patient}: {name} ({', '.join(h)})" for name, h in
                   self.holders.items()]  # fmt: skip
@@ -74,8 +82,30 @@ class Withdrawn:
         return "\n".join(lines)
 
 
+class Elsewhere(Protocol):
+    """State what a place must do that keeps studies by itself (:mod:`cad.node.withdrawal`)."""
+
+    name: str
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep others from bringing the patient back meanwhile."""
+        ...
+
+    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+        """Remove the patient's studies; return how many."""
+        ...
+
+    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+        """Return the patient's studies that are there."""
+        ...
+
+
 def withdraw(
-    root: Path, patient: str, runs: Sequence[Path] = (), models: Sequence[str] = ()
+    root: Path,
+    patient: str,
+    runs: Sequence[Path] = (),
+    models: Sequence[str] = (),
+    nodes: Sequence[Elsewhere] = (),
 ) -> Withdrawn:
     """Remove a patient from a cohort, sweep runs of them, and name what still holds them.
 
@@ -89,6 +119,8 @@ def withdraw(
         Run folders, or any folder that may name the patient.
     models : sequence of str
         Model folders, or names of released ones.
+    nodes : sequence of Elsewhere
+        Stopped nodes; they are swept first, while the cohort still says who the patient is.
 
     Raises
     ------
@@ -100,9 +132,15 @@ def withdraw(
     absent = next((run for run in runs if not run.is_dir()), None)
     if absent is not None:
         raise CadError("no such run folder", file=absent)
+    check_cohort(root)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
         for run in filter(_is_run, runs):
             held.enter_context(owned(run))
+        for node in nodes:
+            held.enter_context(node.held())
+        who = names_of(root, patient), patient, patient_proof(root)
+        studies = {node.name: node.sweep(*who) for node in nodes}
+        left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
         removed = remove_patient(root, patient)
         names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
         holders = {str(root): removed.left} if removed.left else {}
@@ -119,7 +157,8 @@ def withdraw(
             holders[name] = [f"trained with {rows} of the patient's regions"]
         else:
             clean.append(name)
-    return Withdrawn(removed, swept, holders, clean)
+    clean += [node.name for node in nodes if node.name not in left_there]
+    return Withdrawn(removed, swept, {**holders, **left_there}, clean, studies)
 
 
 def sweep_run(run: Path, names: Names) -> list[str]:

@@ -13,8 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from certificates import papers
+from pydicom.dataset import Dataset
+from pynetdicom import AE, evt
+from pynetdicom.dimse import DIMSEServiceProvider
+from pynetdicom.dimse_primitives import C_FIND
 
-from cad.clinic.archive import ArchiveLimits, connect
+from cad.clinic.archive import connect, protocol
+from cad.clinic.archive_dimse import FIND
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 
 HERE = Path(__file__).resolve().parent
@@ -30,14 +37,16 @@ def in_namespace() -> bool:
     return probe.returncode == 0
 
 
-def live(repository: Path, *, only: str = "", **environment: str) -> str:
-    """Run live_archive.py inside with_orthanc.sh; what it printed."""
+def live(
+    repository: Path, file: str = "live_archive.py", *more: str, only: str = "", **environment: str
+) -> str:
+    """Run a file of tests inside with_orthanc.sh; what it printed."""
     if not in_namespace():
         pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
     script = repository / "tests/support/with_orthanc.sh"
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [script, *command, "-k", only, HERE / "live_archive.py"],
+        [script, *command, *more, "-k", only, HERE / file],
         env={**os.environ, "CAD_ORTHANC_STRICT": "true", **environment},
         cwd=repository, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
@@ -49,6 +58,14 @@ def live(repository: Path, *, only: str = "", **environment: str) -> str:
 def test_against_a_real_archive(repository):
     """Query, retrieve, import, store, and what goes wrong, by DICOM networking and DICOMweb."""
     live(repository)
+
+
+def test_against_a_real_archive_over_tls(repository, tmp_path):
+    """DICOM over TLS and HTTPS, with certificates of both sides, the right ones and wrong ones."""
+    papers(tmp_path)
+    # The front's connections are open until the process ends.
+    front = ("-p", "no:unraisableexception")
+    live(repository, "live_tls.py", *front, CAD_ORTHANC_TLS=str(tmp_path))
 
 
 @pytest.mark.slow
@@ -139,3 +156,37 @@ def test_the_documented_round_trip(repository, tmp_path, capfd):
     assert "updated: sub-Sample0001" in done.stdout
     assert done.stdout.count("ROI 1: ") == 1
     assert "the archive lists 25 series MR, 2 series SEG, 1 series SR" in done.stdout
+
+
+def test_an_answer_that_the_library_drops_is_asked_for_again(monkeypatch):
+    """Every second message is taken away once, as pynetdicom's reader does on a busy machine."""
+    entity, held = AE(ae_title="PACS"), [f"1.2.3.{number}" for number in range(4)]
+    entity.add_supported_context(FIND)
+
+    def answer(event: evt.Event) -> Iterator[tuple[int, Dataset]]:
+        for number in held:
+            one = Dataset()
+            one.PatientID, one.StudyInstanceUID, one.SeriesInstanceUID = "P1", "1.2.3", number
+            one.Modality, one.NumberOfSeriesRelatedInstances = "MR", 1
+            if event.identifier.QueryRetrieveLevel == "SERIES" or number == held[0]:
+                yield 0xFF00, one
+
+    server = entity.start_server(
+        ("127.0.0.1", 0), block=False, evt_handlers=[(evt.EVT_C_FIND, answer)]
+    )
+    take, taken = DIMSEServiceProvider.get_msg, []
+
+    def lose(self: DIMSEServiceProvider, block: bool = False) -> object:
+        found = take(self, block)
+        if block and isinstance(found[1], C_FIND) and found[1].Status == 0xFF00 and len(taken) < 3:
+            taken.append(found)
+            found = take(self, block)
+        return found
+
+    monkeypatch.setattr(DIMSEServiceProvider, "get_msg", lose)
+    try:
+        archive = protocol(f"127.0.0.1:{server.server_address[1]}", "PACS", ArchiveLimits())
+        assert sorted(series.series_uid for series in archive.find("P1")) == held
+        assert len(taken) == 3
+    finally:
+        server.shutdown()

@@ -21,7 +21,6 @@ from import_cases import RULES, write_patient, write_rois
 from misbehaving import PATIENT, attempt, write_truth
 
 from cad.clinic.archive import (
-    ArchiveLimits,
     Step,
     check_address,
     connect,
@@ -29,6 +28,7 @@ from cad.clinic.archive import (
     not_all_stored,
     protocol,
 )
+from cad.clinic.archive_settings import ArchiveLimits
 from cad.clinic.delivery import deliver
 from cad.clinic.importer import import_source
 from cad.errors import CadError
@@ -99,7 +99,8 @@ def test_there_are_enough_of_them():
 def test_every_limit_stands_on_its_page_and_in_its_file(repository: Path):
     page = (repository / "docs/dicom.md").read_text(encoding="utf-8")
     for name, field in ArchiveLimits.model_fields.items():
-        assert f"| `{name}` | {field.default:g} |" in page
+        shown = f"{field.default:g}" if isinstance(field.default, int | float) else field.default
+        assert f"| `{name}` | {shown or '-'} |" in page
     assert read_settings(ArchiveLimits, repository / "configs/archive/default.yaml") == (
         ArchiveLimits()
     )

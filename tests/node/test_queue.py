@@ -136,6 +136,37 @@ def test_a_queue_of_a_later_version_is_refused(tmp_path):
     assert "later" in caught.value.hint
 
 
+def test_a_queue_of_an_earlier_version_is_taken_over(inbox, images, tmp_path):
+    """As version 1 left it, with studies in it."""
+    for path in images:
+        keep(inbox, path)
+    before, old = only(inbox), tmp_path / "old"
+    inbox.queue.close()
+    (inbox.home / "queue.sqlite").rename(old)
+    with sqlite3.connect(old) as database:
+        database.executescript(
+            "ALTER TABLE instance DROP COLUMN sender; ALTER TABLE instance DROP COLUMN peer;"
+            "DROP TABLE asked; PRAGMA user_version = 1;"
+        )
+    database.close()
+    queue = Queue(old)
+    assert queue.latest(states.STATES) == [before]
+    assert queue.senders(before.key) == []  # nobody wrote it down then
+    inbox.queue = queue
+    inbox.keep(b"x", other_instance(images[0]), "OTHER", "10.0.0.9")
+    assert queue.senders(before.key) == [{"title": "OTHER", "peer": "10.0.0.9", "instances": 1}]
+    queue.close()
+    again = Queue(old)
+    assert again.count_of(before.key, "MR") == 4
+    again.close()
+
+
+def other_instance(path: Path) -> pydicom.Dataset:
+    header = pydicom.dcmread(path)
+    header.SOPInstanceUID = "1.2.3.4.5"
+    return header
+
+
 def test_sweeping_leaves_nothing_of_a_study(inbox, images):
     keep(inbox, images[0])
     key = only(inbox).key

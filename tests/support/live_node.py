@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pydicom
-import yaml
 from dicom_files import uid, write_seg
 from pydicom.dataset import Dataset
 from pynetdicom import AE
@@ -134,7 +133,7 @@ def send(
 class Node:
     """`cad serve` in a process of its own, with its log."""
 
-    def __init__(self, folder: Path, archive: str, aet: str, **changes: Any) -> None:
+    def __init__(self, folder: Path, archive: str, aet: str, /, **changes: Any) -> None:
         self.folder, self.home, self.log = folder, folder / "home", folder / "log"
         folder.mkdir(parents=True, exist_ok=True)
         self.port, self.page = free_port(), free_port()
@@ -150,7 +149,7 @@ class Node:
         for name, part in changes.items():
             settings[name] = {**settings.get(name, {}), **part} if isinstance(part, dict) else part
         self.config = folder / "node.yaml"
-        self.config.write_text(yaml.safe_dump(settings))
+        self.config.write_text(json.dumps(settings))  # which is YAML, too
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
@@ -203,6 +202,12 @@ def rest(path: str, method: str = "GET", body: object = None) -> Any:
     request = urllib.request.Request(os.environ["CAD_ORTHANC"] + path, data, method=method)  # noqa: S310
     with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310
         return json.loads(answer.read() or b"null")
+
+
+def introduce(node: Node, **more: Any) -> None:
+    """Tell Orthanc where the node is, so that it can send, move and promise."""
+    place = {"AET": "CAD", "Host": "127.0.0.1", "Port": node.port, **more}
+    rest("/modalities/NODE", "PUT", place)
 
 
 def push(paths: Iterable[Path]) -> list[str]:

@@ -6,10 +6,11 @@
 # Orthanc (Debian packages orthanc and orthanc-dicomweb) starts in a network namespace and a folder
 # of its own, answers on 127.0.0.1 inside that namespace only, and stops with the command. The
 # command finds CAD_ARCHIVE (HOST:PORT), CAD_ARCHIVE_AET, CAD_DICOMWEB and CAD_ORTHANC (REST root).
+# With CAD_ORTHANC_TLS, a folder of tests/support/certificates.py, its DICOM is TLS and nothing else.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then
-    sed -n '2,9s/^# \{0,1\}//p' "$0"
+    sed -n '2,10s/^# \{0,1\}//p' "$0"
     exit 2
 fi
 for tool in Orthanc unshare ip; do
@@ -27,9 +28,18 @@ ip link set lo up
 # In memory where there is room: every stored instance is a transaction.
 home=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)
 mkdir "$home/storage" "$home/index"
+# Debian's Orthanc 1.10.1 crashes where HTTPS asks for certificates: tests/support/tls_front.py does that.
+encryption=
+if [ -n "${CAD_ORTHANC_TLS:-}" ]; then
+    encryption="\"DicomTlsEnabled\": true, \"DicomTlsRemoteCertificateRequired\": true,
+  \"DicomTlsCertificate\": \"$CAD_ORTHANC_TLS/orthanc.pem\",
+  \"DicomTlsPrivateKey\": \"$CAD_ORTHANC_TLS/orthanc.key\",
+  \"DicomTlsTrustedCertificates\": \"$CAD_ORTHANC_TLS/authority.pem\","
+fi
 cat > "$home/orthanc.json" <<JSON
 {
   "Name": "cad tests",
+  $encryption
   "StorageDirectory": "$home/storage",
   "IndexDirectory": "$home/index",
   "Plugins": ["/usr/share/orthanc/plugins/libOrthancDicomWeb.so"],
@@ -44,6 +54,7 @@ cat > "$home/orthanc.json" <<JSON
   "DicomAlwaysAllowStore": true,
   "DicomAlwaysAllowFind": true,
   "DicomAlwaysAllowGet": true,
+  "DicomAlwaysAllowMove": true,
   "DicomScuTimeout": 20,
   "DicomWeb": {"Enable": true, "Root": "/dicom-web/", "StudiesMetadata": "Full", "SeriesMetadata": "Full"}
 }

@@ -1,0 +1,94 @@
+"""Encrypted connections in which both sides prove who they are (DICOM PS3.15 B.12, BCP 195).
+
+TLS 1.2 or later; a certificate of the authority that the settings name is asked for on both sides,
+no other authority of the system is believed, and a caller checks the name in it, too.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from cad.clinic.archive_settings import ArchiveTls, Tls
+from cad.errors import CadError
+
+_ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not want our certificate
+
+
+def answering(tls: Tls) -> ssl.SSLContext:
+    """Return what encrypts the connections of those who call us.
+
+    Raises
+    ------
+    CadError
+        For a file that is missing or unusable.
+    """
+    context = _loaded(ssl.PROTOCOL_TLS_SERVER, tls)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def calling(tls: ArchiveTls) -> ssl.SSLContext:
+    """Return what encrypts our calls; names in certificates are checked.
+
+    Raises
+    ------
+    CadError
+        For a file that is missing or unusable.
+    """
+    return _loaded(ssl.PROTOCOL_TLS_CLIENT, tls)
+
+
+def _loaded(side: int, tls: Tls) -> ssl.SSLContext:
+    for path in (tls.certificate, tls.key, tls.authority):
+        if not path.is_file():
+            raise CadError("no such file: TLS needs certificate, key and authority", file=path)
+    context = ssl.SSLContext(side)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=_no_pass_phrase)
+    except (OSError, ValueError) as error:
+        raise CadError(
+            f"certificate and key cannot be used: {reason(error)}",
+            file=tls.key,
+            hint=f"PEM files, the key that of {tls.certificate.name}, without a pass phrase",
+        ) from error
+    try:
+        context.load_verify_locations(tls.authority)
+    except (OSError, ValueError) as error:
+        raise CadError(
+            f"no certificates of an authority: {reason(error)}", file=tls.authority, hint="PEM"
+        ) from error
+    return context
+
+
+def _no_pass_phrase() -> str:
+    """Refuse to ask at a terminal for what nobody is there to type."""
+    raise ValueError("the key has a pass phrase")
+
+
+def reason(error: BaseException) -> str:
+    """Return why a connection could not be encrypted, in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.lower().replace("_", " ")
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
+    """Open TLS over a new connection and read the other side's verdict on our certificate.
+
+    Raises
+    ------
+    OSError
+        When the other side speaks no TLS, or one of the two certificates is not accepted.
+    """
+    with calling(tls).wrap_socket(connection, server_hostname=tls.name or host) as encrypted:
+        encrypted.settimeout(_ALERT_SECONDS)
+        try:
+            encrypted.recv(1)
+        except TimeoutError:  # it waits for us to speak: nothing is wrong with the encryption
+            return

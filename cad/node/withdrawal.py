@@ -1,0 +1,101 @@
+"""Sweep a node of a patient who withdrew: what came, what was computed of it, and the queue."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from cad.clinic.archive import SamePatient
+from cad.clinic.audit import append
+from cad.cohort.traces import Names, named_places
+from cad.errors import CadError
+from cad.folders.lock import locked
+from cad.node.inbox import INCOMING, STUDIES, sweep_study
+from cad.node.names import header
+from cad.node.poll import FETCHING
+from cad.node.queue import Queue
+from cad.node.service import QUEUE
+from cad.node.trail import FILE
+
+
+class NodeHome:
+    """Be a node's folder, as :func:`cad.stages.withdraw.withdraw` sweeps it; the node is stopped.
+
+    Raises
+    ------
+    CadError
+        For a folder that is no node's.
+    """
+
+    def __init__(self, home: Path) -> None:
+        if not (home / QUEUE).is_file():
+            raise CadError(f"no node's folder: it has no {QUEUE}", file=home)
+        self.home, self.name = home, str(home)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the node from starting meanwhile."""
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(self.home))
+            except CadError as error:
+                raise CadError(
+                    "the node is running: what it holds of the patient would come back",
+                    file=self.home,
+                    hint="stop it first (systemctl stop cad-node), and start it afterwards",
+                ) from error
+            yield
+
+    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+        """Remove every study of a patient; return how many.
+
+        Parameters
+        ----------
+        names : Names
+            What the cohort says of the patient.
+        patient : str
+            As the user named them.
+        same : callable or None
+            Proof of the cohort's key that a PatientID is the participant's.
+        """
+        queue = Queue(self.home / QUEUE)
+        try:
+            shutil.rmtree(self.home / INCOMING / FETCHING, ignore_errors=True)
+            gone = self.studies(names, patient, same)
+            for study in gone:
+                sweep_study(self.home, queue, study)
+        finally:
+            queue.close()
+        if gone and (self.home / FILE).is_file():
+            append(self.home / FILE, {"event": "withdraw", "node_keys": gone})
+        return len(gone)
+
+    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+        """Return the keys of a patient's studies, by headers and by cohorts made of them."""
+        ids = {patient.strip(), *names.source_ids}
+
+        def is_theirs(path: Path) -> bool:
+            try:
+                found = header(path)
+            except (CadError, OSError):  # what cannot be read was never imported
+                return False
+            number = str(found.get("PatientID", "")).strip()
+            return (
+                number in ids
+                or "sub-" + re.sub("[^A-Za-z0-9]", "", number) == names.participant
+                or str(found.get("StudyInstanceUID", "")) in names.uids
+                or (same is not None and same(names.participant, number))
+            )
+
+        keys = {
+            path.parent.name for path in self.home.glob(f"{INCOMING}/*/*.dcm") if is_theirs(path)
+        }
+        keys |= {
+            work.name
+            for work in self.home.glob(f"{STUDIES}/*")
+            if work.is_dir() and named_places(work, names)
+        }
+        return sorted(keys)
