@@ -45,7 +45,6 @@ MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
 STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
 # Storage Commitment Push Model, and the one well-known instance of it.
 COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
-_TRIES = 5  # of a query
 _WARNINGS = (0xB000, 0xB006, 0xB007)
 
 
@@ -226,23 +225,9 @@ class DimseArchive:
         return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 
     def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
-        """Return every answer to a query; ask again where the library has lost one of them.
-
-        pynetdicom pauses its own reader by a flag that may be out of date: on a busy machine that
-        reader takes an answer away, and drops it. Answers that came and were not handed on tell.
-        """
-        for _ in range(_TRIES):
-            heard = self._calls.heard
-            answers, handed_on = self._answers(association, query)
-            if self._calls.heard - heard == handed_on:
-                return answers
-        raise CadError(f"{self._calls.name}: answers to C-FIND were lost", hint="try again")
-
-    def _answers(self, association: Association, query: Dataset) -> tuple[list[Dataset], int]:
-        """Return the answers to a query, and how many messages these were, the last one too."""
-        answers, count = [], 0
+        """Return every answer to a query."""
+        answers: list[Dataset] = []
         for status, answer in association.send_c_find(query, FIND):
-            count += 1
             self._calls.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
             if status.Status not in PENDING:
                 break
@@ -254,7 +239,7 @@ class DimseArchive:
                     f"{self._calls.name}: more than {self.limits.answers} answers to one query",
                     hint="raise `answers` in the archive's limits if that is right",
                 )
-        return answers, count
+        return answers
 
 
 def _query(level: str, **keys: Any) -> Dataset:

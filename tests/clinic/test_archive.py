@@ -14,13 +14,8 @@ from pathlib import Path
 
 import pytest
 from certificates import papers
-from pydicom.dataset import Dataset
-from pynetdicom import AE, evt
-from pynetdicom.dimse import DIMSEServiceProvider
-from pynetdicom.dimse_primitives import C_FIND
 
-from cad.clinic.archive import connect, protocol
-from cad.clinic.archive_dimse import FIND
+from cad.clinic.archive import connect
 from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 
@@ -156,37 +151,3 @@ def test_the_documented_round_trip(repository, tmp_path, capfd):
     assert "updated: sub-Sample0001" in done.stdout
     assert done.stdout.count("ROI 1: ") == 1
     assert "the archive lists 25 series MR, 2 series SEG, 1 series SR" in done.stdout
-
-
-def test_an_answer_that_the_library_drops_is_asked_for_again(monkeypatch):
-    """Every second message is taken away once, as pynetdicom's reader does on a busy machine."""
-    entity, held = AE(ae_title="PACS"), [f"1.2.3.{number}" for number in range(4)]
-    entity.add_supported_context(FIND)
-
-    def answer(event: evt.Event) -> Iterator[tuple[int, Dataset]]:
-        for number in held:
-            one = Dataset()
-            one.PatientID, one.StudyInstanceUID, one.SeriesInstanceUID = "P1", "1.2.3", number
-            one.Modality, one.NumberOfSeriesRelatedInstances = "MR", 1
-            if event.identifier.QueryRetrieveLevel == "SERIES" or number == held[0]:
-                yield 0xFF00, one
-
-    server = entity.start_server(
-        ("127.0.0.1", 0), block=False, evt_handlers=[(evt.EVT_C_FIND, answer)]
-    )
-    take, taken = DIMSEServiceProvider.get_msg, []
-
-    def lose(self: DIMSEServiceProvider, block: bool = False) -> object:
-        found = take(self, block)
-        if block and isinstance(found[1], C_FIND) and found[1].Status == 0xFF00 and len(taken) < 3:
-            taken.append(found)
-            found = take(self, block)
-        return found
-
-    monkeypatch.setattr(DIMSEServiceProvider, "get_msg", lose)
-    try:
-        archive = protocol(f"127.0.0.1:{server.server_address[1]}", "PACS", ArchiveLimits())
-        assert sorted(series.series_uid for series in archive.find("P1")) == held
-        assert len(taken) == 3
-    finally:
-        server.shutdown()

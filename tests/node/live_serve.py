@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pydicom
 import pytest
+from dicom_files import dcmtk
 from live_node import Node, free_port, renamed, rest, results, sample_study, send
 
 from cad.node import queue as states
@@ -62,8 +62,7 @@ def test_an_archive_that_is_down_for_a_while(tmp_path, study):
 
 def test_dcmtk_sends_and_a_folder_is_watched(tmp_path, study):
     """storescu brings one study, an export the other; both come back."""
-    if not shutil.which("storescu"):
-        pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
+    storescu, echoscu = dcmtk("storescu"), dcmtk("echoscu")
     exported = tmp_path / "exported" / "study"
     exported.mkdir(parents=True)
     node = Node(
@@ -76,8 +75,8 @@ def test_dcmtk_sends_and_a_folder_is_watched(tmp_path, study):
         files.append(tmp_path / f"{number}.dcm")
         two.save_as(exported / f"{number}.dcm")
     called = ["-aet", "SCANNER", "-aec", "CAD", "-xs", "127.0.0.1", str(node.port)]
-    subprocess.run(["echoscu", *called[:4], *called[5:]], check=True, timeout=60)
-    command = ["storescu", *called[:4], *called[5:], *map(str, files)]
+    subprocess.run([echoscu, *called[:4], *called[5:]], check=True, timeout=60)
+    command = [storescu, *called[:4], *called[5:], *map(str, files)]
     subprocess.run(command, check=True, timeout=120, env={**os.environ, "TCP_NODELAY": "1"})
     node.wait(lambda: node.counts()[states.DONE] == 2)
     for one in (study, other):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import socket
 import ssl
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from certificates import openssl, papers, scu
-from dicom_files import write_series
+from dicom_files import dcmtk, write_series
 from live_node import make_settings
 
 from cad.clinic import dimse_server
@@ -48,10 +47,9 @@ def images(tmp_path: Path) -> list[Path]:
     return write_series(tmp_path / "in", np.ones((3, 16, 16), np.uint16))
 
 
-def dcmtk(tool: str, options: list[str], port: int, *files: Path) -> int:
-    if not shutil.which(tool):
-        pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
-    command = [tool, "-to", "10", "-ta", "10", *options, *TITLES, "127.0.0.1", str(port), *files]
+def call(tool: str, options: list[str], port: int, *files: Path) -> int:
+    command = [dcmtk(tool), "-to", "10", "-ta", "10", *options, *TITLES]
+    command += ["127.0.0.1", str(port), *map(str, files)]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 
@@ -69,8 +67,8 @@ def wait_for(receiver: Receiver, refused: int) -> None:
 
 def test_dcmtk_echoes_and_stores_over_tls(receiver, papers, images):
     port = receiver.address[1]
-    assert dcmtk("echoscu", scu(papers["scanner"]), port) == 0
-    assert dcmtk("storescu", scu(papers["scanner"]), port, *images) == 0
+    assert call("echoscu", scu(papers["scanner"]), port) == 0
+    assert call("storescu", scu(papers["scanner"]), port, *images) == 0
     assert len(kept(receiver)) == 3
     assert receiver.refused == 0
 
@@ -79,7 +77,7 @@ def test_who_shows_no_certificate_of_ours_leaves_no_byte(receiver, papers, image
     """Plain, anonymous, certified by a stranger: refused, logged, 0 bytes kept."""
     port, before = receiver.address[1], sorted(receiver.inbox.home.rglob("*"))
     for number, options in enumerate(([], ["+tla", "-ic"], scu(papers["stranger"])), start=1):
-        assert dcmtk("storescu", options, port, *images) != 0
+        assert call("storescu", options, port, *images) != 0
         wait_for(receiver, number)
     assert sorted(receiver.inbox.home.rglob("*")) == before
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -113,7 +111,7 @@ def test_a_silent_caller_keeps_nobody_waiting_and_is_cut(
     monkeypatch.setattr(dimse_server, "_HANDSHAKE_SECONDS", 2.0)
     address = ("127.0.0.1", receiver.address[1])
     with socket.create_connection(address) as silent, socket.create_connection(address) as slow:
-        assert dcmtk("storescu", scu(papers["scanner"]), address[1], *images) == 0
+        assert call("storescu", scu(papers["scanner"]), address[1], *images) == 0
         assert len(kept(receiver)) == 3
         end = time.monotonic() + 20
         while receiver.refused < 2:
@@ -145,12 +143,12 @@ def test_callers_that_never_finish_do_not_use_up_threads(receiver, papers, monke
             one.close()
     while receiver._server._room._value < dimse_server._HANDSHAKES:
         time.sleep(0.05)
-    assert dcmtk("echoscu", scu(papers["scanner"]), address[1]) == 0
+    assert call("echoscu", scu(papers["scanner"]), address[1]) == 0
 
 
 def test_the_certificate_that_was_shown_is_remembered(receiver, papers, images):
     """For the audit trail: by the fingerprint that Python's own reading of the file gives."""
-    assert dcmtk("storescu", scu(papers["scanner"]), receiver.address[1], images[0]) == 0
+    assert call("storescu", scu(papers["scanner"]), receiver.address[1], images[0]) == 0
     (entry,) = receiver.inbox.queue.latest(("receiving",))
     shown = ssl.PEM_cert_to_DER_cert(Path(papers["scanner"]["certificate"]).read_text())
     peer = f"127.0.0.1 certificate {hashlib.sha256(shown).hexdigest()}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import struct
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -238,3 +240,13 @@ def deflate(path: Path, zeros: int) -> None:
     content = packer.compress(head) + packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(bytes(1 << 24)) + packer.flush(zlib.Z_FULL_FLUSH)
     path.write_bytes(raw[:start] + content + block * zeros + packer.flush())
+
+
+def dcmtk(tool: str) -> str:
+    """A program of dcmtk: pynetdicom puts scripts of the same names beside the interpreter."""
+    ours = Path(sys.executable).parent
+    others = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != ours]
+    found = shutil.which(tool, path=os.pathsep.join(others))
+    if found is None:
+        pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
+    return found
