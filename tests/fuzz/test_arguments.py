@@ -48,7 +48,9 @@ STARTS = {
 COMPUTING = ("demo", "run", "train", "predict", "suggest", "model compare")
 MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}
+# 1_000 is a thousand to Python: so many patients would be made.
 NAMES = {*ODD_TEXTS, ".", "cohort", "run", "model", "pipeline.yaml", "/dev/null", "-1.5", "--"}
+NAMES -= {"1_000"}
 
 
 def leaves(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
