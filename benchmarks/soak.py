@@ -31,7 +31,7 @@ from cad.folders import owned
 from cad.phantom import simulate
 from cad.run_folder.study_file import read_rows
 from cad.settings import PipelineSettings, parse_settings
-from cad.stages.extract import process_study
+from cad.stages.study import process_study
 
 DISTINCT = 16
 MOST_MB = 600

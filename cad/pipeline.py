@@ -19,9 +19,7 @@ from cad.execution.pool import workplace
 from cad.execution.task import StudyTask
 from cad.files import JsonObject
 from cad.folders import owned
-from cad.learners.warm import warm
 from cad.model.bundle import Bundle, load_bundle
-from cad.phantom import simulate
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
@@ -30,12 +28,13 @@ from cad.stages.aggregate import Aggregated, aggregate, extend
 from cad.stages.check import check
 from cad.stages.compare import compare, compare_validated
 from cad.stages.emit import Emitted, begin, emit, unchanged
-from cad.stages.extract import Extracted, Measured, extract, measure, process_study
+from cad.stages.extract import Extracted, Measured, extract, measure
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded, load
 from cad.stages.outline_spread import spread_outlines
 from cad.stages.predict import basis, first_scale, predict, shared_settings
 from cad.stages.probability_map import drop_maps, map_probability
+from cad.stages.study import process_study
 from cad.stages.suggest import suggest_readings
 from cad.stages.train import train
 from cad.stages.validate import validate
@@ -298,6 +297,9 @@ def _costs(decision: str | None) -> DecisionSettings | None:
 
 def warm_up() -> None:
     """Compile every kernel into numba's cache, by using each once on a simulated patient."""
+    from cad.learners.warm import warm
+    from cad.phantom import simulate
+
     warm()
     settings = PipelineSettings(name="warm")
     with TemporaryDirectory() as folder:

@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import clone
@@ -25,6 +24,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
+from cad.evaluation.loops import each_piece
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,11 @@ def out_of_fold(
     group, names = read_groups(groups, len(labels))
     patient = group if patients is None else np.asarray(patients).astype(str)
     work = (
-        delayed(fit_fold)(
-            estimator, X, labels, spread, relabel, group, patient, name, keep_estimators
-        )
+        (estimator, X, labels, spread, relabel, group, patient, name, keep_estimators)
         for name in names
     )
     folds: list[Fold] = []
-    for fold in Parallel(n_jobs=n_jobs, return_as="generator")(work):
+    for fold in each_piece(fit_fold, work, n_jobs):
         folds.append(fold)
         if progress is not None:
             progress(len(folds), len(names))

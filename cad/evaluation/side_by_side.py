@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
@@ -22,6 +21,7 @@ from cad.evaluation.crossval import (
     fit_keywords,
     read_groups,
 )
+from cad.evaluation.loops import each_piece
 
 
 def folds_side_by_side(
@@ -34,6 +34,7 @@ def folds_side_by_side(
     eta: ArrayLike | None = None,
     patients: ArrayLike | None = None,
     relabel: Relabel | None = None,
+    fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
     """Leave one group out, fit every estimator on the others, predict the one.
@@ -48,6 +49,9 @@ def folds_side_by_side(
         Unfitted.
     front : Pipeline, optional
         Unfitted steps before each of them. What it warns about is not repeated here.
+    fronts : mapping of str to Pipeline, optional
+        ``front`` as it was already fitted on the same rows and labels, by what is left out; it is
+        fitted here where there is none.
     X, y, groups, eta, patients, relabel, n_jobs
         As :func:`cad.evaluation.crossval.out_of_fold`.
 
@@ -66,16 +70,19 @@ def folds_side_by_side(
     group, names = read_groups(groups, len(labels))
     patient = group if patients is None else np.asarray(patients).astype(str)
     each = list(estimators.values())
-    found = Parallel(n_jobs=n_jobs)(
-        delayed(_fold_of_each)(each, front, X, labels, spread, relabel, group, patient, name)
+    made = fronts or {}
+    work = (
+        (each, front, made.get(str(name)), X, labels, spread, relabel, group, patient, name)
         for name in names
     )
+    found = list(each_piece(_fold_of_each, work, n_jobs))
     return {name: [folds[i] for folds in found] for i, name in enumerate(estimators)}
 
 
 def _fold_of_each(
     estimators: Sequence[Any],
     front: Pipeline | None,
+    made: Pipeline | None,
     X: Any,
     y: np.ndarray,
     eta: np.ndarray | None,
@@ -88,7 +95,9 @@ def _fold_of_each(
     labels = (y, eta) if relabel is None else relabel(train)
     try:
         table = X(train) if callable(X) else X
-        if front is not None:
+        if made is not None:
+            table = made.transform(table)
+        elif front is not None:
             table = _behind(front, table, labels, train, patient)
     except FIT_ERRORS as error:
         nothing = np.full(len(rows), np.nan)

@@ -14,7 +14,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import SimpleITK as sitk
 
@@ -27,8 +26,9 @@ RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 # Level 4 costs a third of the time of the default 9 for 3 % more bytes on MR images.
 COMPRESSION = 4
 _SCANNER = 1
-# Length of the header: nibabel's class, and where the header says where the voxels begin.
-_NIFTI = {348: (nibabel.Nifti1Image, 108, "f"), 540: (nibabel.Nifti2Image, 168, "q")}
+# Length of the header: nibabel's class, and where the header says where the voxels begin. nibabel
+# brings pydicom with all its decoders: it is loaded by the first image, not by a command's start.
+_NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
 _NIFTI_START, _LAST_START = 540, MIB
 _LARGEST = 1e30
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
@@ -218,6 +218,8 @@ def _image_class(path: Path) -> Any:
 
     nibabel reads everything before them at once.
     """
+    import nibabel
+
     open_ = gzip.open if path.name.endswith(".gz") else open
     with open_(path, "rb") as stream:
         start = stream.read(_NIFTI_START)
@@ -227,7 +229,7 @@ def _image_class(path: Path) -> Any:
                 (first,) = struct.unpack_from(order + form, start, place)
                 if not 0 <= first <= _LAST_START:
                     raise CadError(f"the voxels begin at byte {first:g}")
-                return kind
+                return getattr(nibabel, kind)
     raise CadError("expected NIfTI")
 
 
@@ -249,6 +251,8 @@ def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
 
 
 def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:
+    import nibabel
+
     image = nibabel.Nifti1Image(_storable(array_xyz), RAS_TO_LPS @ grid.affine)
     image.set_sform(image.affine, code=_SCANNER)
     image.set_qform(image.affine, code=_SCANNER)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from cad.errors import CadError
 
@@ -44,8 +44,8 @@ class PiradsTable:
     def interval(self, category: int, level: float = 0.95) -> tuple[float, float]:
         """Return the exact (Clopper and Pearson 1934) interval of a category's share."""
         k, n, tail = self.cancers[category], self.lesions[category], (1 - level) / 2
-        lower = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
-        return lower, 1.0 if k == n else float(beta.ppf(1 - tail, k + 1, n - k))
+        lower = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
+        return lower, 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
 
     @property
     def note(self) -> str:

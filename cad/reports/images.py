@@ -378,7 +378,8 @@ def data_url(grey: np.ndarray, quality: int | None = None) -> str:
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:
-        image.save(stream, "WEBP", lossless=True, method=2, quality=40)
+        # Of lossless pictures "quality" is effort: 40 takes a third longer for .02 % fewer bytes.
+        image.save(stream, "WEBP", lossless=True, method=2, quality=0)
     else:
         image.save(stream, "WEBP", quality=quality, method=4)
     return "data:image/webp;base64," + base64.b64encode(stream.getvalue()).decode("ascii")

@@ -13,7 +13,7 @@ WRITERS = {
     "lock": "cad.folders.lock",
     "memory": "cad.execution.resume",
     "log": "cad.execution.resume",
-    "study": "cad.stages.extract",
+    "study": "cad.stages.study",
     "features": "cad.stages.extract",
     "fold_features": "cad.model.fold_features",
     "labels": "cad.stages.aggregate",

@@ -1,19 +1,18 @@
-"""Load: a cohort's tables and one study's images, checked, nothing measured yet."""
+"""Load: a cohort's tables, checked, nothing measured yet."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from cad.cohort import Cohort, StudyRef, read_cohort
+from cad.cohort import Cohort, read_cohort
 from cad.cohort.without import labels_of
 from cad.cohort.without import without as leave_out
-from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.features.filters import check_filters
 from cad.features.provenance import CohortFacts, resolve_auto
@@ -21,9 +20,7 @@ from cad.model.estimator import make_estimator
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
-
-if TYPE_CHECKING:
-    from cad.imaging.study import Study
+from cad.stages.study import failure_of
 
 Kind = Literal["run", "train", "predict"]
 
@@ -101,66 +98,3 @@ def load(
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
     settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
     return Loaded(settings, cohort, folder, options, kind, basis, withdrawn)
-
-
-class AwaitingRoi(CadError):
-    """Say that a study has no region yet; nothing is wrong with it."""
-
-
-def read_study_of(ref: StudyRef) -> Study:
-    """Read one study's volumes and regions.
-
-    Raises
-    ------
-    AwaitingRoi
-        For a study without regions.
-    CadError
-        For images that cannot be read, or values that no patient has.
-    """
-    from cad.imaging.plausibility import require_plausible, site_ranges
-    from cad.imaging.study import Roi
-    from cad.imaging.study_files import read_study
-
-    rois = [
-        Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
-        for row in ref.rois.itertuples()
-    ]
-    if not rois:
-        raise AwaitingRoi(
-            "awaiting ROI: the study has no region to measure", patient=ref.participant_id
-        )
-    study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-    require_plausible(study, site_ranges(ref.folder))
-    return study
-
-
-def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
-    """Refuse a study whose field strength the assumed T1 does not hold at.
-
-    Raises
-    ------
-    CadError
-        Where the dynamic series is measured; see
-        :func:`cad.imaging.plausibility.t1_default_problem`.
-    """
-    from cad.imaging.plausibility import t1_default_problem
-
-    if "dce" in settings.features.modalities:
-        perfusion = settings.features.perfusion
-        problem = t1_default_problem(study, perfusion.t1_tissue, perfusion.t1_blood)
-        if problem is not None:
-            raise problem
-
-
-def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
-    """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
-    where = f"{Path(error.file).name}: " if error.file else ""
-    return Failure(
-        error.patient or patient,
-        study,
-        error.roi,
-        stage,
-        where + error.problem,
-        error.hint,
-        "awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
-    )

@@ -28,8 +28,9 @@ from cad.model.fold_features import Preparation
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
 from cad.stages.judge import Judged
-from cad.stages.load import Loaded, failure_of, read_study_of
+from cad.stages.load import Loaded
 from cad.stages.predict import missing_modalities
+from cad.stages.study import failure_of, read_study_of
 
 TAIL = 0.05
 """Share of redrawn copies that lie below the interval, and above it."""

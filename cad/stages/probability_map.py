@@ -23,7 +23,8 @@ from cad.run_folder.study_file import write_map_display
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
 from cad.stages.judge import Judged
-from cad.stages.load import Loaded, failure_of, read_study_of
+from cad.stages.load import Loaded
+from cad.stages.study import failure_of, read_study_of
 
 
 @dataclass(frozen=True)

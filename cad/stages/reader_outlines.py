@@ -18,8 +18,8 @@ from cad.imaging.reader_outlines import read_outline, reader_outline_path
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.reports.images import turn
-from cad.stages.load import read_study_of
 from cad.stages.reader_study import ALONE, image_hash
+from cad.stages.study import read_study_of
 
 _FIELDS = {"case", "roi", "image", "first", "shape", "runs"}
 _AGAIN = "export it again from the reader's page"

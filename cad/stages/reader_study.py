@@ -30,7 +30,7 @@ from cad.imaging.volume import Volume
 from cad.reports.images import oriented
 from cad.reports.reader_pages import write_case, write_reader_page
 from cad.run_folder.results import read_results
-from cad.stages.load import read_study_of
+from cad.stages.study import read_study_of
 
 SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
 from cad.evaluation.crossval import OutOfFold, out_of_fold
@@ -66,7 +67,7 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         folds=folds,
         null=_null(loaded, aggregated),
     )
-    metrics["rivals"] = _rivals(loaded, aggregated, folds.probability, groups)
+    metrics["rivals"] = _rivals(loaded, aggregated, folds, groups)
     metrics["reader_skill"] = _reader_skill(loaded, aggregated)
     return Judged(
         results,
@@ -124,21 +125,27 @@ def _operating_point(
 
 
 def _rivals(
-    loaded: Loaded, aggregated: Aggregated, probability: np.ndarray, groups: np.ndarray
+    loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
 ) -> JsonObject | None:
     """Validate what else learns from soft labels on the same folds; None without probabilities."""
     table, settings = aggregated.table, loaded.settings
-    if not np.isfinite(probability).any():
+    if not np.isfinite(folds.probability).any():
         return None
     found = compare_with_rivals(
         settings.learner.name,
-        probability,
+        folds.probability,
         rival_learners(),
         aggregated.source,
         table.y,
         groups,
         eta=table.eta,
         front=front_steps(settings),
+        # A search may have set the steps before the learner otherwise than the settings do.
+        fronts={
+            fold.name: fold.estimator[:-1]
+            for fold in folds.folds
+            if isinstance(fold.estimator, Pipeline)
+        },
         target=table.labels["p"].to_numpy(float),
         truth=table.labels["truth"].to_numpy(float),
         patients=table.groups,

@@ -32,7 +32,7 @@ from cad.execution.task import StudyOutcome, StudyTask
 from cad.files import write_atomic
 from cad.pipeline import run_pipeline
 from cad.settings import PipelineSettings, read_settings
-from cad.stages.extract import process_study
+from cad.stages.study import process_study
 
 pytestmark = pytest.mark.faults
 KILLS = 20

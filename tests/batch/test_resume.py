@@ -19,7 +19,7 @@ from cad.execution.task import StudyOutcome, StudyTask
 from cad.folders import owned
 from cad.run_folder import RunFolder
 from cad.settings import PipelineSettings, read_settings
-from cad.stages.extract import process_study
+from cad.stages.study import process_study
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cad.imaging.prepare import prepare_study
 from cad.imaging.study import Study
 from cad.phantom import simulate
 from cad.settings import ImageSettings, PipelineSettings, parse_settings
-from cad.stages.load import read_study_of
+from cad.stages.study import read_study_of
 
 
 @pytest.fixture(scope="module")

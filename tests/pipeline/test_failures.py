@@ -12,7 +12,7 @@ from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import read_failures, write_failures
-from cad.stages.load import AwaitingRoi, failure_of, read_study_of
+from cad.stages.study import AwaitingRoi, failure_of, read_study_of
 
 
 def test_awaiting_is_a_status_that_lasts(cohort: Path, tmp_path: Path) -> None:

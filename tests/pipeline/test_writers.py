@@ -103,7 +103,7 @@ def test_a_run_writes_nothing_beyond_the_table(
     from cad.execution.task import StudyTask
     from cad.pipeline import predict_cohort, run_pipeline, suggest_next
     from cad.settings import PipelineSettings, read_settings
-    from cad.stages.extract import process_study
+    from cad.stages.study import process_study
 
     runs, options = tmp_path / "runs", HERE
     seen: dict[str, set[str]] = {}

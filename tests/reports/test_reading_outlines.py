@@ -18,9 +18,9 @@ from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.reader_outlines import read_reader_outlines
 from cad.imaging.study_files import image_path
-from cad.stages.load import read_study_of
 from cad.stages.reader_exports import collect_reading
 from cad.stages.reader_study import ReadingSettings, drawn_on, write_reading
+from cad.stages.study import read_study_of
 from tests.reports.test_reading import export, make_cohort, run_of
 
 MASK = "sub-0001/masks/sub-0001_desc-r1_rois.nii.gz"

@@ -60,7 +60,7 @@ def run_and_leave(quick: str, cohort: Path, out: Path) -> None:
 
 def measure_or_hang(task: Any) -> Any:
     """Measure a study, but wait for ever at the one that the environment names."""
-    from cad.stages.extract import process_study
+    from cad.stages.study import process_study
 
     if task.ref.study_id == os.environ.get("HANGING_STUDY"):
         time.sleep(1000.0)

@@ -1,0 +1,226 @@
+"""One study: its images read, measured and written, or the reason why not.
+
+What a worker process does. It imports what measuring needs and no learner: a worker must be ready
+at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from cad.cohort import StudyRef
+from cad.errors import CadError
+from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, input_key
+from cad.run_folder.study_file import study_failures, study_key, write_measured
+from cad.run_folder.tables import Failure
+from cad.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from cad.features.table import StudyFeatures
+    from cad.imaging.study import Study
+
+
+def process_study(task: StudyTask) -> StudyOutcome:
+    """Measure one study and write its file; a problem becomes a failure, never an exception.
+
+    Running out of memory is left to the caller, who knows the limit.
+    """
+    start = time.perf_counter()
+    ref = task.ref
+    key, stage = "", "read"
+    try:
+        key = input_key(task)
+        kept = study_key(task.result) if task.resume else None
+        if kept == key:
+            failures = study_failures(task.result)
+            return _outcome(ref, "kept", "unchanged", failures, start, key)
+        if task.failed is not None and task.failed_key == key:
+            return _outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
+        why = "new" if not task.result.exists() else "input, settings or version changed"
+        if not task.resume:
+            why = "asked for"
+        study = read_study_of(ref)
+        require_t1_of_the_field(study, task.settings)
+        stage = "measure"
+        write, failures = _measure(task, study, key)
+        stage = "write"
+        write()
+        return _outcome(ref, "computed", why, failures, start, key)
+    except CadError as error:
+        failure = failure_of(error, ref.participant_id, ref.study_id, stage)
+    except MemoryError:
+        raise
+    except OSError as error:  # the disk's fault, not the input's: an earlier result stays
+        failure = _refused(ref, stage, error)
+        return _outcome(ref, "failed", failure.reason, [failure], start)
+    except Exception as error:  # an unforeseen fault of one study must not cost the others
+        failure = Failure(
+            ref.participant_id,
+            ref.study_id,
+            "",
+            stage,
+            f"unexpected {type(error).__name__}: {error}",
+            "please report this with the study's headers",
+        )
+    with suppress(OSError):
+        task.result.unlink(missing_ok=True)  # a result of earlier input is no result of this one
+    return _outcome(ref, "failed", failure.reason, [failure], start, key)
+
+
+def _outcome(
+    ref: StudyRef, status: str, why: str, failures: list[Failure], start: float, key: str = ""
+) -> StudyOutcome:
+    return StudyOutcome(ref.study_id, status, why, failures, time.perf_counter() - start, key)
+
+
+def _refused(ref: StudyRef, stage: str, error: OSError) -> Failure:
+    """Return the failure of a study whose files the system refused to read or write."""
+    name = f"{Path(str(error.filename)).name}: " if error.filename else ""
+    hints = {
+        errno.ENOSPC: "free space on the disk, then run again: what is done is kept",
+        errno.EDQUOT: "free some of your quota, then run again: what is done is kept",
+        errno.EACCES: "give the user of this run permission, then run again",
+        errno.EPERM: "give the user of this run permission, then run again",
+        errno.EROFS: "write to a file system that is not read-only",
+    }
+    reason = f"{name}{error.strerror or error}"
+    hint = hints.get(error.errno or 0, "look at the disk or the network share, then run again")
+    return Failure(ref.participant_id, ref.study_id, "", stage, reason, hint)
+
+
+def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None], list[Failure]]:
+    """Return what writes the study's file, and the regions that could not be measured."""
+    from cad.features.snapshot import snapshot
+    from cad.features.table import extract
+    from cad.imaging.prepare import prepare_study
+
+    ref = task.ref
+    study, registrations = prepare_study(
+        study, task.settings.images, task.settings.features.modalities
+    )
+    features = extract(study, task.settings)
+    copies = _copies(study, features, task.settings)
+    failures = [
+        failure_of(e, ref.participant_id, ref.study_id, "measure") for e in features.failures
+    ]
+    write = partial(
+        write_measured,
+        task.result,
+        key=key,
+        participant_id=ref.participant_id,
+        study_id=ref.study_id,
+        rows=features.rows,
+        provenance=features.provenance,
+        notes=[*study.notes, *features.notes],
+        failures=failures,
+        arrays={
+            **snapshot(study, features, registrations),
+            **copies,
+            **(features.unscaled.to_arrays() if features.unscaled is not None else {}),
+        },
+    )
+    return write, failures
+
+
+def _copies(
+    study: Study, features: StudyFeatures, settings: PipelineSettings
+) -> dict[str, np.ndarray]:
+    """Measure redrawn copies of the regions, where stability is asked for."""
+    if not settings.features.robustness.stable_only or features.rows.empty:
+        return {}
+    from cad.features.robustness import Perturbation, perturbed_features
+
+    good = set(features.rows["roi_id"])
+    study = replace(study, rois=[roi for roi in study.rois if roi.roi_id in good])
+    if settings.images.t2_standardisation == "nyul":
+        # No scale of other patients is known here; every patient's own z-score stands in.
+        images = settings.images.model_copy(update={"t2_standardisation": "zscore"})
+        settings = settings.model_copy(update={"images": images})
+    try:
+        table = perturbed_features(
+            study, settings, Perturbation(repeats=settings.features.robustness.repeats)
+        )
+    except CadError as error:
+        features.notes.append(f"not judged for stability: {error.problem}")
+        return {}
+    names = [c for c in table.columns if c not in ("participant_id", "roi_id", "repeat")]
+    return {
+        "participant_id": np.array(study.participant_id),
+        "copies": table[names].to_numpy(float),
+        "copy_names": np.array(names, dtype=str),
+        "copy_roi_id": np.array(table["roi_id"].astype(str).tolist(), dtype=str),
+        "copy_repeat": table["repeat"].to_numpy(int),
+    }
+
+
+class AwaitingRoi(CadError):
+    """Say that a study has no region yet; nothing is wrong with it."""
+
+
+def read_study_of(ref: StudyRef) -> Study:
+    """Read one study's volumes and regions.
+
+    Raises
+    ------
+    AwaitingRoi
+        For a study without regions.
+    CadError
+        For images that cannot be read, or values that no patient has.
+    """
+    from cad.imaging.plausibility import require_plausible, site_ranges
+    from cad.imaging.study import Roi
+    from cad.imaging.study_files import read_study
+
+    rois = [
+        Roi(str(row.roi_id), int(row.label), "n/a" if pd.isna(row.zone) else str(row.zone))
+        for row in ref.rois.itertuples()
+    ]
+    if not rois:
+        raise AwaitingRoi(
+            "awaiting ROI: the study has no region to measure", patient=ref.participant_id
+        )
+    study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
+    require_plausible(study, site_ranges(ref.folder))
+    return study
+
+
+def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
+    """Refuse a study whose field strength the assumed T1 does not hold at.
+
+    Raises
+    ------
+    CadError
+        Where the dynamic series is measured; see
+        :func:`cad.imaging.plausibility.t1_default_problem`.
+    """
+    from cad.imaging.plausibility import t1_default_problem
+
+    if "dce" in settings.features.modalities:
+        perfusion = settings.features.perfusion
+        problem = t1_default_problem(study, perfusion.t1_tissue, perfusion.t1_blood)
+        if problem is not None:
+            raise problem
+
+
+def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
+    """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
+    where = f"{Path(error.file).name}: " if error.file else ""
+    return Failure(
+        error.patient or patient,
+        study,
+        error.roi,
+        stage,
+        where + error.problem,
+        error.hint,
+        "awaiting ROI" if isinstance(error, AwaitingRoi) else "failed",
+    )
