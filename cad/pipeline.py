@@ -38,7 +38,6 @@ from cad.stages.study import process_study
 from cad.stages.suggest import suggest_readings
 from cad.stages.train import train
 from cad.stages.validate import validate
-from cad.stages.withdraw import sweep_run
 
 __all__ = [
     "aggregate_cohort",
@@ -104,6 +103,8 @@ def train_model(
         Patients who withdrew: the model is what it would be had neither table ever held them, and
         its card says how many they are.
     """
+    from cad.stages.withdraw import sweep_run
+
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
     validation = out.with_name(out.name + ".validation")
     for patient in labels_of(without):  # an earlier training may have left them there

@@ -38,6 +38,7 @@ from cad.cli.shared import (
     execution,
     finish,
     loudness,
+    measuring,
     say,
     show,
 )
@@ -82,11 +83,14 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
-    from cad.pipeline import run_pipeline
     from cad.share import shared
 
     options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    finish(run_pipeline("demo", shared("sample_data"), out, options), as_json)
+    with measuring(out, options):
+        from cad.pipeline import run_pipeline
+
+        summary = run_pipeline("demo", shared("sample_data"), out, options)
+    finish(summary, as_json)
     if not as_json:
         say(f"Open {out / 'report' / 'index.html'}")
 
@@ -146,10 +150,12 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a whole pipeline: features, labels, learner, validation, report."""
-    from cad.pipeline import run_pipeline
-
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    finish(run_pipeline(pipeline, cohort, out, options), as_json)
+    with measuring(out, options):
+        from cad.pipeline import run_pipeline
+
+        summary = run_pipeline(pipeline, cohort, out, options)
+    finish(summary, as_json)
 
 
 @app.command()
@@ -210,19 +216,20 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Write probabilities per region and reports per patient for new studies."""
-    from cad.pipeline import predict_cohort
-
     options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    summary = predict_cohort(
-        model,
-        cohort,
-        out,
-        options,
-        decision=decision,
-        probability_map=probability_map,
-        outlines=outlines,
-        readings=reader_score or (),
-    )
+    with measuring(out, options):
+        from cad.pipeline import predict_cohort
+
+        summary = predict_cohort(
+            model,
+            cohort,
+            out,
+            options,
+            decision=decision,
+            probability_map=probability_map,
+            outlines=outlines,
+            readings=reader_score or (),
+        )
     if audit is not None:
         from cad.clinic.audited import audit_prediction, caller
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -162,6 +163,20 @@ def execution(
     return ExecutionOptions(
         jobs, scheduler, not no_resume, retry_failed, time_limit, memory_limit, not asked.quiet
     )
+
+
+@contextmanager
+def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
+    """Have the workers of a new run load while this process does; a resumed one may need none."""
+    from cad.execution.ahead import workers_ahead
+    from cad.execution.worker import ByName
+    from cad.run_folder import RunFolder
+
+    if RunFolder(out).memory.exists():
+        yield
+        return
+    with workers_ahead(ByName("cad.stages.study", "process_study"), options):
+        yield
 
 
 def finish(summary: Emitted, as_json: bool) -> None:

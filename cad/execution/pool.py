@@ -11,6 +11,7 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar, cast
 
 from cad.errors import CadError
+from cad.execution.ahead import take_waiting
 from cad.execution.cluster import CONNECT_SECONDS, client_of, on_cluster
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import THREAD_VARIABLES, Done, Result, Task, Worker, attempt
@@ -128,7 +129,7 @@ def _here(
 ) -> Iterator[Done[Any, Any]]:
     waiting = iter(tasks)
     upcoming = next(waiting, _NO_MORE)
-    workers: list[Worker] = []
+    workers = take_waiting(function, options) if upcoming is not _NO_MORE else []
     try:
         while True:
             while upcoming is not _NO_MORE and len(workers) < options.jobs:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -73,6 +74,34 @@ class Done(Generic[Task, Result]):
     fault: Fault | None
     seconds: float
     peak_mb: float = 0.0
+
+
+@dataclass(frozen=True)
+class ByName:
+    """Name a function that only the worker imports.
+
+    Parameters
+    ----------
+    module, name : str
+        Where it is defined, and its name there.
+    """
+
+    module: str
+    name: str
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> ByName:
+        """Return the name of a function."""
+        return cls(function.__module__, getattr(function, "__qualname__", ""))
+
+    def __call__(self, task: Any) -> Any:
+        """Import the function and call it."""
+        return self.function()(task)
+
+    def function(self) -> Callable[[Any], Any]:
+        """Import the function."""
+        found: Callable[[Any], Any] = getattr(import_module(self.module), self.name)
+        return found
 
 
 class Worker:
@@ -213,6 +242,8 @@ def serve() -> None:
     connection = as_child()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
+    if isinstance(function, ByName):
+        function = function.function()
     limit_memory(options.memory_limit)
     connection.send("ready")
     while True:

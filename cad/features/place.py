@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import pdist
 from skimage.measure import find_contours
 
 from cad.cohort.sectors import SIDES, sector_at
 from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
+from cad.features.size import largest_distance
 from cad.imaging.drawn import fill
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -105,7 +105,7 @@ def axial_diameter(inside: np.ndarray, spacing: tuple[float, float]) -> float:
     for layer in inside[inside.any(axis=(1, 2))]:
         outlines = find_contours(np.pad(layer, 1).astype(float), 0.5)
         points = np.concatenate(outlines) * (spacing[1], spacing[0])
-        largest = max(largest, float(pdist(points).max()))
+        largest = max(largest, largest_distance(points))
     return largest
 
 

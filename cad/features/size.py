@@ -6,17 +6,19 @@ must not say it in disguise, see :data:`cad.features.registry.COUNTING`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
-from scipy.spatial.distance import pdist
 from skimage.measure import marching_cubes, mesh_surface_area
 
 from cad.imaging.drawn import fill
 from cad.imaging.study import Study
 
 SIZE = ("volume", "mesh_volume", "surface", "diameter", "slices")
+# Points whose distances to all others are held at once.
+_POINTS = 200
 POSITION = ("capsule_distance", "side", "back", "head")
 
 
@@ -101,4 +103,15 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
     volume = abs(float(np.einsum("ij,ij->i", a, np.cross(b, c)).sum()) / 6.0)
     # Only points that are extreme along a row of their slice can be the ends of a diameter.
     thinned = np.unique(np.round(points, 6), axis=0)
-    return volume, float(mesh_surface_area(points, faces)), float(pdist(thinned).max())
+    return volume, float(mesh_surface_area(points, faces)), largest_distance(thinned)
+
+
+def largest_distance(points: np.ndarray) -> float:
+    """Return the largest distance of two points, shape (n, k), at least two of them."""
+    largest = 0.0
+    for first in range(0, len(points), _POINTS):
+        squares = sum(
+            np.subtract.outer(p[first : first + _POINTS], p[first:]) ** 2 for p in points.T
+        )
+        largest = max(largest, float(np.max(squares)))
+    return math.sqrt(largest)
