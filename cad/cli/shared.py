@@ -167,7 +167,7 @@ def execution(
 
 @contextmanager
 def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
-    """Have the workers of a new run load while this process does; a resumed one may need none."""
+    """Start the workers of a new run while this process loads; a resumed one may need none."""
     from cad.execution.ahead import workers_ahead
     from cad.execution.worker import ByName
     from cad.run_folder import RunFolder

@@ -85,10 +85,8 @@ def compare_with_rivals(
         Unfitted; with ``cad.learners.rivals.rival_learners()`` those every validation shows.
     X, y, groups, eta, patients, relabel, n_jobs
         As :func:`cad.evaluation.crossval.out_of_fold`; the same that gave ``probability``.
-    front : Pipeline, optional
-        Unfitted steps before every rival (imputation, scaling, selection), fitted in the fold.
-    fronts : mapping of str to Pipeline, optional
-        The same steps where they are already fitted, by what is left out.
+    front, fronts
+        Steps before every rival, see :func:`cad.evaluation.side_by_side.folds_side_by_side`.
     target : array, shape (n,), optional
         What readers believed (their mean), NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional
@@ -107,9 +105,8 @@ def compare_with_rivals(
     """
     p = np.asarray(y, dtype=float)
     believed = p if target is None else np.asarray(target, dtype=float)
-    folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, eta=eta,
-                               patients=patients, relabel=relabel, fronts=fronts,
-                               n_jobs=n_jobs)  # fmt: skip
+    folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
+                               patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
     tried = {key: _predicted(own, len(p)) for key, own in folds.items()}
     found = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
     found[CONSTANT] = _constant(p, np.asarray(groups).astype(str))

@@ -21,7 +21,7 @@ _waiting: ContextVar[tuple[Worker, ...]] = ContextVar("waiting", default=())
 
 @contextmanager
 def workers_ahead(function: ByName, options: ExecutionOptions) -> Iterator[None]:
-    """Have workers load a function while the block comes to call it.
+    """Start workers that load a function while the block comes to call it.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from cad.features.regions import keep_finite
+from cad.features.sorting import ascending, taken
 
 STATISTICS = (
     "mean",
@@ -151,13 +152,20 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
         if start[r + 1] == start[r]:
             out[r] = np.nan
             continue
-        summarise(np.sort(values[start[r] : start[r + 1]]), out[r])
+        own = values[start[r] : start[r + 1]]
+        summarise(taken(own, ascending(own)), out[r])
 
 
 @njit(cache=True)
 def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) -> float:
     """Return a percentile of ascending values that lie at ``place`` (0 to 1), linear between."""
-    high = min(int(np.searchsorted(place, share)), len(place) - 1)
+    first, high = 0, len(place) - 1
+    while first < high:
+        middle = (first + high) // 2
+        if place[middle] < share:
+            first = middle + 1
+        else:
+            high = middle
     low = max(high - 1, 0)
     gap = place[high] - place[low]
     part = (share - place[low]) / gap if gap > 0 else 0.0
@@ -174,37 +182,54 @@ def _weighted_statistics(
         if a == b:
             out[r] = np.nan
             continue
-        order = np.argsort(values[a:b]) + a
-        v, w, inner = values[order], weights[order], core[order]
+        order = ascending(values[a:b])
+        v, w = taken(values[a:b], order), taken(weights[a:b], order)
         n = len(v)
-        total = w.sum()
+        total = weighted = squares = 0.0
+        for i in range(n):
+            total += w[i]
+            weighted += w[i] * v[i]
+            squares += w[i] * v[i] * v[i]
         if n == 1 or v[0] == v[n - 1]:
             summarise(v, out[r])
             out[r, 18] = total * v[0] * v[0]
             continue
         # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal
         # weights this is i / (n - 1), as for whole voxels.
-        place = (np.cumsum(w) - 0.5 * w - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
-        mean = (w * v).sum() / total
+        place = np.empty(n)
+        until = 0.0
+        for i in range(n):
+            until += w[i]
+            place[i] = (until - 0.5 * w[i] - 0.5 * w[0]) / (total - 0.5 * (w[0] + w[n - 1]))
+        mean = weighted / total
         median = weighted_percentile(v, place, 0.5)
         p10, p25 = weighted_percentile(v, place, 0.10), weighted_percentile(v, place, 0.25)
         p75, p90 = weighted_percentile(v, place, 0.75), weighted_percentile(v, place, 0.90)
-        d = v - mean
-        m2, m3, m4 = (w * d**2).sum() / total, (w * d**3).sum() / total, (w * d**4).sum() / total
-        robust = (v >= p10) & (v <= p90)
-        rw, rv = w[robust], v[robust]
-        rmad = 0.0
-        if len(rv) > 0:
-            centre = (rw * rv).sum() / rw.sum()
-            rmad = (rw * np.abs(rv - centre)).sum() / rw.sum()
+        m2 = m3 = m4 = mad = medad = robust = robust_weight = 0.0
         # A voxel that the region only grazes must not be its minimum: extremes are the core's.
         low, high = np.inf, -np.inf
         for i in range(n):
-            if inner[i]:
+            d = v[i] - mean
+            m2 += w[i] * d**2
+            m3 += w[i] * d**3
+            m4 += w[i] * d**4
+            mad += w[i] * abs(d)
+            medad += w[i] * abs(v[i] - median)
+            if p10 <= v[i] <= p90:
+                robust += w[i] * v[i]
+                robust_weight += w[i]
+            if core[a + order[i]]:
                 low, high = min(low, v[i]), max(high, v[i])
+        m2, m3, m4 = m2 / total, m3 / total, m4 / total
+        rmad = 0.0
+        if robust_weight > 0:
+            centre = robust / robust_weight
+            for i in range(n):
+                if p10 <= v[i] <= p90:
+                    rmad += w[i] * abs(v[i] - centre)
+            rmad /= robust_weight
         if low > high:
             low, high = v[0], v[n - 1]
-        squares = (w * v * v).sum()
         out[r, 0] = mean
         out[r, 1] = m2
         out[r, 2] = m3 / m2**1.5
@@ -215,9 +240,9 @@ def _weighted_statistics(
         out[r, 10] = high
         out[r, 11] = p75 - p25
         out[r, 12] = high - low
-        out[r, 13] = (w * np.abs(d)).sum() / total
+        out[r, 13] = mad / total
         out[r, 14] = rmad
-        out[r, 15] = (w * np.abs(v - median)).sum() / total
+        out[r, 15] = medad / total
         out[r, 16] = math.sqrt(m2) / mean if mean != 0 else 0.0
         out[r, 17] = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
         out[r, 18] = squares

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -53,14 +54,18 @@ def write_report(run: Path) -> Path:
     results = read_results(run)
     folder = results.folder
     patients = list_patients(results)
-    for k, patient in enumerate(patients):
-        around = (patients[k - 1] if k else None, patients[k + 1] if patients[k + 1 :] else None)
-        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
-            page = _patient_page(results, patient, around)
-            write_atomic(folder.page(patient.page), page.encode())
+    # Figures are drawn beside the pages: pictures are compressed without the interpreter's lock.
+    with ThreadPoolExecutor(1) as beside:
+        drawn = beside.submit(draw_figures, results.metrics, results.thresholds)
+        for k, patient in enumerate(patients):
+            next_one = patients[k + 1] if patients[k + 1 :] else None
+            around = (patients[k - 1] if k else None, next_one)
+            with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
+                page = _patient_page(results, patient, around)
+                write_atomic(folder.page(patient.page), page.encode())
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
-        figures = draw_figures(results.metrics, results.thresholds)
+        figures = drawn.result()
         for name, figure in figures.items():
             write_atomic(folder.figure(name), figure.svg.encode())
         write_atomic(index, _index_page(results, patients, figures).encode())

@@ -58,7 +58,9 @@ def linear_rows(
     n_fixed = design.shape[0]
     # Work arrays are made once for all voxels: allocation would cost more than the sums.
     rows = np.zeros((3, n_times))
-    rows[:n_fixed] = design
+    for i in range(n_fixed):  # as arrays it would take as long to compile as all else here
+        for t in range(n_times):
+            rows[i, t] = design[i, t]
     a = np.zeros((3, 3))
     b = np.zeros(3)
     x = np.zeros(3)
@@ -142,7 +144,7 @@ def refine_rows(
         damping = 1e-3  # nearly Gauss-Newton: the linear estimate is close already
         done = 0
         for _ in range(_MAX_STEPS):
-            n_free = 0
+            n_free = np.int64(0)  # a literal's type would have solve_small() compiled twice
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):

@@ -223,13 +223,15 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
     for v in range(len(curves)):
         y = curves[v]
         first_level = y[0]
-        top = y.max()
+        lowest = top = first_level
+        for i in range(1, n_times):
+            lowest, top = min(lowest, y[i]), max(top, y[i])
         # The plateau and the wash-out are no part of the rise: the fit ends at 60 % of the top.
         last = 0
         while last < n_times - 1 and y[last] < first_level + 0.6 * (top - first_level):
             last += 1
         if top <= first_level:
-            out[v] = times[n_times - 1] if top <= y.min() else times[0]
+            out[v] = times[n_times - 1] if top <= lowest else times[0]
             continue
         n = last + 1
         best = np.inf
