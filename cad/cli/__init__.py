@@ -44,6 +44,7 @@ from cad.cli.shared import (
 )
 from cad.cli.suggest import suggest
 from cad.errors import CadError
+from cad.processes.collection import collect_rarely, leave_at_once
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,6 +64,7 @@ app.callback()(loudness)
 
 def main() -> None:
     """Run one command; return 0 all done, 1 some studies failed, 2 bad arguments or settings."""
+    collect_rarely()
     try:
         app(standalone_mode=True)
     except (CadError, OSError) as error:
@@ -72,6 +74,8 @@ def main() -> None:
             traceback.print_exc()
         say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
+    finally:
+        leave_at_once()
 
 
 @app.command()

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.processes import as_child, end_child, limit_memory, start_child
+from cad.processes.collection import collect_rarely
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -240,6 +241,7 @@ def _death(code: int, time_limit: float) -> Fault:
 def serve() -> None:
     """Do tasks from the pipe until there are no more: the main function of a worker process."""
     connection = as_child()
+    collect_rarely()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
     if isinstance(function, ByName):

@@ -163,6 +163,33 @@ def test_learners_side_by_side_have_the_folds_that_each_has_alone() -> None:
         assert np.ptp(alone.probability) > 0
 
 
+def test_a_front_that_is_already_fitted_is_taken_as_it_is() -> None:
+    p, _, patients, _, _ = regions()
+    X = np.column_stack([p, np.random.default_rng(1).normal(size=(len(p), 3))])
+    rivals = {"ridge": rival_learners()["kernel ridge on p"]}
+    front = Pipeline([("impute", SimpleImputer()), ("scale", StandardScaler())])
+    learner = Pipeline([*front.steps, ("learner", Mean())])
+    ours = out_of_fold(learner, X, p, groups=patients, keep_estimators=True)
+    fronts = {fold.name: fold.estimator[:-1] for fold in ours.folds}
+    some = dict(list(fronts.items())[::2])  # what is missing is fitted
+    own, shared, half = (
+        folds_side_by_side(rivals, X, p, groups=patients, front=front, fronts=made)
+        for made in (None, fronts, some)
+    )
+    for name, folds in own.items():
+        for other in (shared[name], half[name]):
+            for a, b in zip(folds, other, strict=True):
+                np.testing.assert_array_equal(a.probability, b.probability)
+    # Not fitted here: steps of other rows would be taken too, and show.
+    wrong = dict(zip(fronts, [*fronts.values()][1:] + [*fronts.values()][:1], strict=True))
+    other = folds_side_by_side(rivals, X, p, groups=patients, front=front, fronts=wrong)
+    assert any(
+        not np.array_equal(a.probability, b.probability)
+        for name, folds in own.items()
+        for a, b in zip(folds, other[name], strict=True)
+    )
+
+
 def test_a_front_that_fails_fails_every_learner_and_says_why() -> None:
     p, _, patients, _, _ = regions(20)
     front = Pipeline([("impute", SimpleImputer())])
