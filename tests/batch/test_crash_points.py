@@ -31,6 +31,7 @@ RUNS = (
     "train --extend, over a model",
     "predict",
     "suggest",
+    "reading --collect",
     "cohort remove",
     "report --dicom",
 )
