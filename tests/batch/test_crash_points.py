@@ -38,6 +38,7 @@ ONE = (
     "import, zip",
     "import, archive",
     "simulate",
+    "reading",
     "reading --collect",
     "train --extend, over a model",
 )

@@ -24,6 +24,7 @@ learner: {name: ProbabilisticSVC}
 validate: {bootstraps: 0}
 """
 SCORES = "P-001,1,r1,likert5,4\nP-001,1,r2,likert5,2\n"
+READING = ("reading", "cohort", "-o", "study", "--readers", "r1,r2", "--outlines")
 COLLECT = ("reading", "cohort", "-o", "study", "--collect", "study/r1-session-1.jsonl")
 IMPORT = ("import", "source", "cohort", "--rules", "rules.yaml")
 
@@ -146,7 +147,7 @@ def exported() -> None:
     """A reader scored two patients and corrected an outline."""
     here = Path()
     make_cohort(here / "cohort", 2)
-    if cad("reading", "cohort", "-o", "study", "--readers", "r1,r2", "--outlines"):
+    if cad(*READING):
         raise RuntimeError("the reader study was not written")
     drawn = outline(here / "cohort", here / "study", square())
     export(here / "study", "r1", outlines=[drawn])
@@ -236,6 +237,7 @@ def cases(shared: Path) -> dict[str, Case]:
         ),
         Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
+        Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
         Case("reading --collect", lambda: cad(*COLLECT), exported),
         Case("cohort remove", withdrawn, partial(take, "cohort", "model.validation")),
         Case(
