@@ -74,9 +74,10 @@ def test_dcmtk_sends_and_a_folder_is_watched(tmp_path, study):
         one.save_as(tmp_path / f"{number}.dcm")
         files.append(tmp_path / f"{number}.dcm")
         two.save_as(exported / f"{number}.dcm")
-    called = ["-aet", "SCANNER", "-aec", "CAD", "-xs", "127.0.0.1", str(node.port)]
-    subprocess.run([echoscu, *called[:4], *called[5:]], check=True, timeout=60)
-    command = [storescu, *called[:4], *called[5:], *map(str, files)]
+    called = ["-aet", "SCANNER", "-aec", "CAD", "127.0.0.1", str(node.port)]
+    subprocess.run([echoscu, *called], check=True, timeout=60)
+    # storescu proposes no segmentation by itself; with -R it proposes what the files are.
+    command = [storescu, "-R", *called, *map(str, files)]
     subprocess.run(command, check=True, timeout=120, env={**os.environ, "TCP_NODELAY": "1"})
     node.wait(lambda: node.counts()[states.DONE] == 2)
     for one in (study, other):
