@@ -63,13 +63,16 @@ def fit_logistic(
 
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Return the solution; the shortest where the Hessian is singular."""
+    step: np.ndarray
     if len(gradient) == 1 and hessian[0, 0] > 0:
-        return gradient / hessian[0]
+        step = gradient / hessian[0]
+        return step
     if len(gradient) == 2:  # thousands of resamples ask for these: LAPACK takes four times as long
         (a, b), (_, d) = hessian.tolist()
         g, h = gradient.tolist()
         determinant = a * d - b * b
         if determinant > _SINGULAR * a * d:
-            return np.array([d * g - b * h, a * h - b * g]) / determinant
-    step: np.ndarray = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+            step = np.array([d * g - b * h, a * h - b * g]) / determinant
+            return step
+    step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
     return step

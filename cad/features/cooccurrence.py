@@ -178,7 +178,7 @@ def finish(
     # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
     joint, cells, single, difference, total = counts
     low, high = n_levels, 0
-    largest = pairs = np.int64(0)  # literals would have add_features() compiled twice
+    largest = pairs = 0 * occupied  # literals would have add_features() compiled twice
     squares = joint_log = 0.0
     for k in range(occupied):
         cell = cells[k]

@@ -145,7 +145,7 @@ def _regions(
     table: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    most = np.int64(1)  # a literal's type would have everything below compiled twice
+    most = 1 + 0 * distance  # a literal's type would have everything below compiled twice
     for n in n_levels:
         most = max(most, n)
     counts = new_counts(most)  # one set for all regions, emptied by finish()
@@ -216,7 +216,7 @@ def _group(
     joint, cells = counts[0], counts[1]
     bits = row_bits(n_levels)
     matrices = 0
-    occupied = np.int64(0)  # a literal's type would have finish() compiled twice
+    occupied = 0 * nx  # a literal's type would have finish() compiled twice
     for o in range(len(offsets)):
         step = (offsets[o, 0] * ny + offsets[o, 1]) * nx + offsets[o, 2]
         for at in place:

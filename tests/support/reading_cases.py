@@ -15,8 +15,8 @@ from cad.cohort.tables import write_tables
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
-from cad.stages.load import read_study_of
 from cad.stages.reader_study import drawn_on
+from cad.stages.study import read_study_of
 
 READERS = ("r1", "r2", "r3")
 COLUMNS = ["participant_id", "roi_id", "reader_id", "scale", "score"]

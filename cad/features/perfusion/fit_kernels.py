@@ -144,7 +144,7 @@ def refine_rows(
         damping = 1e-3  # nearly Gauss-Newton: the linear estimate is close already
         done = 0
         for _ in range(_MAX_STEPS):
-            n_free = np.int64(0)  # a literal's type would have solve_small() compiled twice
+            n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
