@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
+from joblib.parallel import get_active_backend
 
 Result = TypeVar("Result")
 
@@ -35,6 +36,8 @@ def each_piece(
         Processes, as joblib counts them.
     """
     waiting = list(pieces)
+    # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
+    most = get_active_backend()[0].effective_n_jobs(n_jobs)
     allowed = FIRST_USE_SECONDS
     while waiting:
         left = len(waiting) - 1
@@ -43,9 +46,7 @@ def each_piece(
         each = time.perf_counter() - start - allowed
         yield result
         allowed = 0.0
-        if n_jobs == 1:
-            continue
-        shared = min(n_jobs, left) if n_jobs > 0 else left
+        shared = min(most, left)
         if shared > 1 and each * left * (1 - 1 / shared) > START_SECONDS:
             rest = (delayed(function)(*piece) for piece in waiting)
             yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)

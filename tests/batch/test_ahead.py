@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from batch_tasks import act
+from loop_pieces import where
 
 from cad.errors import CadError
+from cad.evaluation import loops
 from cad.execution import ahead
 from cad.execution.ahead import take_waiting, workers_ahead
 from cad.execution.options import HERE, ExecutionOptions
-from cad.execution.pool import each
+from cad.execution.pool import each, workplace
 from cad.execution.worker import ByName, Worker
 
 OPTIONS = ExecutionOptions(jobs=2, time_limit=30.0)
@@ -68,6 +71,29 @@ def test_a_worker_that_is_lost_before_its_work_is_replaced() -> None:
         os.kill(ahead._waiting.get()[0].process.pid, 9)
         done = list(each(act, [("square", float(i)) for i in range(4)], OPTIONS))
     assert sorted(d.result for d in done) == [0.0, 1.0, 4.0, 9.0]
+
+
+@pytest.mark.filterwarnings("ignore")  # Dask's own, at its end
+def test_a_long_loop_uses_the_cluster_whatever_jobs_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(loops, "START_SECONDS", 0.0)
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        workplace(ExecutionOptions(scheduler=cluster.scheduler_address)),
+    ):
+        found = list(loops.each_piece(where, [(k, 0.01) for k in range(6)], n_jobs=1))
+    assert [k for k, _ in found] == list(range(6))
+    assert [pid == os.getpid() for _, pid in found] == [True] * 2 + [False] * 4
 
 
 def test_a_worker_imports_no_learner() -> None:
