@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from cad.phantom import simulate
 
 _SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
 if _SUPPORT not in sys.path:
@@ -22,11 +21,14 @@ validate: {bootstraps: 0}
 
 
 @pytest.fixture(scope="session")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def simulated(
+    light_cohort: Path,
+    part_of: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
     """Six light simulated patients; read only."""
-    root = tmp_path_factory.mktemp("batch") / "cohort"
-    simulate(root, 6, 3, light=True)
-    return root
+    six = [f"sub-{k:04d}" for k in range(1, 7)]
+    return part_of(light_cohort, tmp_path_factory.mktemp("batch") / "cohort", six)
 
 
 @pytest.fixture(scope="session")
