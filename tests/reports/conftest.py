@@ -65,10 +65,12 @@ def driver(chromium: str) -> Iterator[Any]:
         yield playwright
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(chromium: str, driver: Any) -> Iterator[Any]:
     """The system's Chromium."""
-    started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    started = driver.chromium.launch(
+        executable_path=chromium, args=["--no-sandbox", *os.environ.get("XARGS", "").split()]
+    )
     yield started
     started.close()
 
