@@ -2,8 +2,10 @@
 
 A few statistics of each image are held against ranges that no patient leaves. They are measured
 over the prostate where it is drawn, else over the middle of the image (half its width and height,
-the middle half of its slices), where a prostate examination has the prostate. Nothing is corrected:
-a value outside is named with its range, the likely cause and the way out.
+the middle half of its slices), where a prostate examination has the prostate. T1 depends on the
+tissue more than they do: without a prostate it is measured over the regions, and in the middle of
+an image, where much may be fat, the range is that of any tissue. Nothing is corrected: a value
+outside is named with its range, the likely cause and the way out.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "vfa_repetition_time": (0.001, 0.1),
     # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
     "vfa_t1": (0.8, 5.0),
+    "vfa_t1_any_tissue": (0.25, 5.0),  # fat has .3 to .4 s
     "vfa_misfit": (0.0, 0.2),
     "field_strength": (0.5, 7.1),
     "mask_offset": (0.0, 1.0),
@@ -52,6 +55,7 @@ _UNITS = {
     "dce_interval": "s",
     "vfa_repetition_time": "s",
     "vfa_t1": "s",
+    "vfa_t1_any_tissue": "s",
     "field_strength": "T",
     "mask_offset": "mm",
 }
@@ -67,10 +71,15 @@ _SAID = {
     "dce_first_frame": "share of the enhancement that the first DCE frame already shows",
     "vfa_repetition_time": "repetition time of the flip-angle images",
     "vfa_t1": "T1 by the flip-angle images",
+    "vfa_t1_any_tissue": "T1 by the flip-angle images",
     "vfa_misfit": "misfit of the flip-angle images to any T1 (of their mean signal)",
     "field_strength": "field strength",
     "mask_offset": "distance between the corners of the label map and of the nearest image",
 }
+_WRONG_ANGLES = (
+    "flip angles swapped, repetition time in another unit, or images of different gain",
+    "check FlipAngle and RepetitionTime, or leave the flip-angle images out",
+)
 _CAUSES = {
     "dce_snr": ("noise only, or a wrong series", "check the dce rule"),
     "dce_enhancement": ("no contrast agent, or not the dynamic series", "check the dce rule"),
@@ -82,10 +91,8 @@ _CAUSES = {
         "flip angles swapped, or images of different gain",
         "check FlipAngle, or leave the flip-angle images out",
     ),
-    "vfa_t1": (
-        "flip angles swapped, repetition time in another unit, or images of different gain",
-        "check FlipAngle and RepetitionTime, or leave the flip-angle images out",
-    ),
+    "vfa_t1": _WRONG_ANGLES,
+    "vfa_t1_any_tissue": _WRONG_ANGLES,
     "mask_offset": (
         "a label map of another study",
         "draw it on this study's images, or widen mask_offset for maps on a grid of their own",
@@ -96,6 +103,7 @@ _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 m
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
+_PROSTATE = " in the prostate"
 RANGES_FILE = "plausible.json"
 
 
@@ -279,13 +287,13 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     yield Statistic("vfa_repetition_time", repetition)
     if len({angle for angle, _ in study.vfa}) < 2:
         return
-    inside, where = _inside(study, study.vfa[0][1])
+    inside, where, name = _tissue(study, study.vfa[0][1])
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
     # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
-    yield Statistic("vfa_t1", t1, where)
+    yield Statistic(name, t1, where)
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
     misfit = float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean())
     yield Statistic("vfa_misfit", misfit, where)
@@ -313,11 +321,23 @@ def _inside(study: Study, grid: Volume) -> tuple[np.ndarray, str]:
     if study.gland is not None:
         inside = resample_mask(study.gland, grid).array
         if inside.any():
-            return inside, " in the prostate"
+            return inside, _PROSTATE
     inside = np.zeros(grid.shape, bool)
     cut = [slice(int(_MIDDLE[0] * n), max(math.ceil(_MIDDLE[1] * n), 1)) for n in grid.shape]
     inside[tuple(cut)] = True
     return inside, " in the middle of the image"
+
+
+def _tissue(study: Study, grid: Volume) -> tuple[np.ndarray, str, str]:
+    """Return where to measure T1, and the statistic that its range is known for."""
+    inside, where = _inside(study, grid)
+    if where == _PROSTATE:
+        return inside, where, "vfa_t1"
+    if study.roi_map is not None:
+        regions = resample_mask(study.roi_map, grid).array
+        if regions.any():
+            return regions, " in the regions", "vfa_t1"
+    return inside, where, "vfa_t1_any_tissue"
 
 
 def _cause(found: Statistic, allowed: tuple[float, float]) -> tuple[str, str]:

@@ -63,7 +63,17 @@ def solve_low_rank(
     Z = np.asfortranarray(
         np.column_stack([problem.A.data[:, None] * factor[problem.A.indices], problem.B])
     )
+    L, point = np.asfortranarray(factor), problem.A.indices
     state = _start(Z, problem)
+
+    def system(give: Array) -> Array:
+        """Return the lower triangle of Z' diag(give) Z; rows of one point share a product."""
+        size = L.shape[1]
+        made = np.empty((Z.shape[1], Z.shape[1]), order="F")
+        shares = np.sqrt(np.bincount(point, give, len(L)))
+        made[:size, :size] = dsyrk(1.0, L * shares[:, None], trans=1, lower=1)
+        made[size:] = (give[:, None] * problem.B).T @ Z
+        return made
 
     def verdict(gamma: Array, u: Array) -> Solution:
         return judge(
@@ -73,7 +83,7 @@ def solve_low_rank(
 
     for enough in _ENOUGH:
         while state.left > enough and state.steps < _STEPS:
-            _step(Z, problem.t, problem.c, state)
+            _step(Z, system, problem, state)
         exact = verdict(*_vertex(Z, problem, state))
         if exact.converged and exact.gap <= _EXACT:
             return exact
@@ -107,7 +117,8 @@ def _start(Z: Array, problem: Problem) -> _State:
     quadratic = np.ones(Z.shape[1])
     quadratic[-k:] = 0.0
     x = np.zeros(Z.shape[1])
-    x[-1] = 0.5 if k == 2 else 0.0
+    # From below, s is found in fewer steps: a large one leaves every row short at first.
+    x[-1] = 0.05 if k == 2 else 0.0
     short = problem.t - Z @ x
     return _State(
         x, quadratic, 0.5 * c, 0.5 * c, np.maximum(-short, 0.0) + 1.0,
@@ -154,8 +165,9 @@ class _Change:
             state.price += length * self.price
 
 
-def _step(Z: Array, t: Array, c: Array, state: _State) -> None:
+def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state: _State) -> None:
     """Move the state by one predictor and corrector step."""
+    t, c = problem.t, problem.c
     gamma, back, v, xi = state.gamma, state.back, state.v, state.xi
     s, price = (1.0, 0.0) if state.price is None else (float(state.x[-1]), state.price)
     count = 2 * len(c) + (state.price is not None)
@@ -166,9 +178,9 @@ def _step(Z: Array, t: Array, c: Array, state: _State) -> None:
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price
-    # The rows' equations, eliminated: (I + Z' give Z) dx = right. dsyrk makes one triangle only.
+    # The rows' equations, eliminated: (I + Z' give Z) dx = right.
     give = 1.0 / (xi / back + v / gamma)
-    system = dsyrk(1.0, Z * np.sqrt(give)[:, None], trans=1, lower=1)
+    system = system_of(give)
     system.flat[:: len(system) + 1] += state.quadratic
     system[-1, -1] += price / s
     chol, info = dpotrf(system, lower=1, overwrite_a=1)

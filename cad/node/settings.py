@@ -127,7 +127,7 @@ class NodeSettings(Section):
     poll: PollSettings | None = None
     status: StatusSettings = StatusSettings()
     audit: Path | None = Field(
-        None, description="audit trail; `audit.jsonl` in `home` where none is named"
+        None, description="audit trail; `audit.jsonl` in `home` leads there, or is it"
     )
 
     @model_validator(mode="after")

@@ -26,11 +26,35 @@ class DamagedTrail(Exception):
     """Say that the trail was changed by somebody else: no study is at fault, the node must end."""
 
 
+def _place(settings: NodeSettings) -> Path:
+    """Return where the trail is; ``HOME/audit.jsonl`` leads to one that is elsewhere.
+
+    So a withdrawal finds it by the folder alone.
+
+    Raises
+    ------
+    CadError
+        When the node has a trail in its folder already: one trail would become two.
+    """
+    inside = settings.home / FILE
+    if settings.audit is None or settings.audit.resolve() == inside.resolve():
+        return inside
+    if inside.is_file() and not inside.is_symlink():
+        raise CadError(
+            f"the node's audit trail is here, and `audit` names {settings.audit}",
+            file=inside,
+            hint=f"move it (mv {inside} {settings.audit}): the chain of its lines goes on there",
+        )
+    inside.unlink(missing_ok=True)
+    inside.symlink_to(settings.audit.resolve())
+    return settings.audit
+
+
 class Trail:
     """Add lines to a node's audit trail; each is on the disk before its method returns."""
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
-        self.path, self._to = settings.audit or settings.home / FILE, settings.archive.address
+        self.path, self._to = _place(settings), settings.archive.address
         self._queue = queue
         self.note("start")  # a trail that is damaged is better found now
 

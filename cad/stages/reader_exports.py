@@ -76,7 +76,8 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     key = _key(folder / KEY)
     exports = _one_each([read_export(path, key) for path in paths])
     readings = pd.DataFrame([row for e in exports for row in _rows(e, key)], columns=COLUMNS)
-    with owned(root):  # between reading the scores and writing them nobody else does
+    # Between reading the scores and writing them nobody else does.
+    with owned(root), owned(folder):
         cohort = read_cohort(root)
         pair = ["participant_id", "roi_id"]
         rows = cohort.rois[pair].itertuples(index=False, name=None)

@@ -24,6 +24,7 @@ from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.snapshot import ENHANCEMENT, anatomical, display_grid, snapshot
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject, write_json
+from cad.folders import owned
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -114,15 +115,16 @@ def write_reading(
     key: JsonObject = {"format": FORMAT, **_asked(settings), "readers": list(readers),
                        "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
     key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    _refuse_another(out / KEY, key["study"])
-    lost = _write_cases(out, refs, codes, outlines=settings.outlines)
-    if len(lost) == len(refs):
-        raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
-    readable = set(cases) - set(lost)
-    for session in sessions:
-        name = f"{session['reader']}-session-{session['session']}.html"
-        write_reader_page(out / name, _plan(key, session, readable, told))
-    write_json(out / KEY, key)
+    with owned(out):
+        _refuse_another(out / KEY, key["study"])
+        lost = _write_cases(out, refs, codes, outlines=settings.outlines)
+        if len(lost) == len(refs):
+            raise CadError("no case could be written", file=root, hint="; ".join(lost.values()))
+        readable = set(cases) - set(lost)
+        for session in sessions:
+            name = f"{session['reader']}-session-{session['session']}.html"
+            write_reader_page(out / name, _plan(key, session, readable, told))
+        write_json(out / KEY, key)
     n = f"{len(readable)} cases, {len(readers)} readers, {len(sessions)} pages in {out}"
     return [n, *(f"left out: {text}" for text in lost.values())]
 

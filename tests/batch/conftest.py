@@ -1,16 +1,11 @@
-"""A small simulated cohort, a pipeline that is quick on it, and the helpers in tests/support."""
+"""A small simulated cohort, and a pipeline that is quick on it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-_SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
 
 QUICK = """
 name: quick

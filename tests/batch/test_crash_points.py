@@ -6,6 +6,10 @@ Here every k-th point, with a few pairs of commands at once; all of them with ``
 from __future__ import annotations
 
 import json
+import os
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -13,10 +17,20 @@ from pathlib import Path
 
 import crash_points
 import pytest
-from crash_points import Case, enumerate_points
+from crash_points import (
+    Case,
+    Copies,
+    Watch,
+    child,
+    enumerate_points,
+    prepared,
+    recorded,
+)
+from folder_trees import differences, tree
 
 PROGRAM = Path(crash_points.__file__)
-IMPORTS = (
+# Two processes share the work: each case once, in halves of about the same time.
+ONE = (
     "import, new patients",
     "import, pseudonyms",
     "import, second study",
@@ -24,16 +38,12 @@ IMPORTS = (
     "import, zip",
     "import, archive",
     "simulate",
-    "experiment",
-)
-RUNS = (
-    "train",
+    "reading",
+    "reading --collect",
     "train --extend, over a model",
-    "predict",
-    "suggest",
-    "cohort remove",
-    "report --dicom",
 )
+OTHER = ("train", "predict", "suggest", "cohort remove", "report --dicom", "experiment")
+TWO_SOURCES = "import, two sources at once"
 
 
 def started(*arguments: str) -> subprocess.Popen[str]:
@@ -62,31 +72,33 @@ def require_whole(found: dict[str, dict]) -> None:
 
 def test_every_so_often_a_kill_costs_nothing():
     found = results(started("--every", "149", "--offset", "11"))
-    assert set(found) == {*IMPORTS, *RUNS}
+    assert set(found) == {*ONE, *OTHER}
     assert sum(line["tried"] for line in found.values()) > 20
     require_whole(found)
 
 
 def test_two_commands_at_once_lose_nothing():
-    found = results(started("import, two sources at once", "--pairs", "6"))
-    assert found["import, two sources at once"]["tried"] == 6
+    found = results(started(TWO_SOURCES, "--pairs", "6"))
+    assert found[TWO_SOURCES]["tried"] == 6
     require_whole(found)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(7200)
 def test_a_kill_at_any_point_costs_nothing():
-    found = results(started(*IMPORTS), started(*RUNS))
-    assert set(found) == {*IMPORTS, *RUNS}
+    found = results(started(*ONE), started(*OTHER))
+    assert set(found) == {*ONE, *OTHER}
     for name, line in found.items():
-        assert line["tried"] == line["points"] > 50, name
+        assert line["tried"] == line["points"] > 30, name
     require_whole(found)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 def test_two_of_any_command_at_once_lose_nothing():
-    found = results(started("--pairs", "50"))
+    more = ("--pairs", "50")
+    found = results(started(*ONE, TWO_SOURCES, *more), started(*OTHER, *more))
+    assert set(found) == {*ONE, *OTHER, TWO_SOURCES}
     assert {line["tried"] for line in found.values()} == {50}
     assert all(line["points"] for line in found.values()), "no try met the other command"
     require_whole(found)
@@ -100,18 +112,75 @@ def _in_two_steps() -> None:
 
 
 def _and_a_leftover() -> None:
-    Path(".temporary").write_text("x" * 99)
-    Path(".temporary").rename("whole")
+    """Another name each time: the next run does not take the file away."""
+    name = Path(f".temporary-{os.getpid()}")
+    name.write_text("x" * 99)
+    name.rename("whole")
 
 
 @pytest.mark.parametrize(
-    ("command", "kind", "number"), [(_in_two_steps, "lost", 3), (_and_a_leftover, "leftovers", 0)]
+    ("command", "kind", "points", "number"),
+    [(_in_two_steps, "lost", 4, 3), (_and_a_leftover, "leftovers", 3, 2)],
 )
-def test_a_command_that_a_kill_breaks_is_found(command, kind, number, tmp_path, monkeypatch):
+def test_a_command_that_a_kill_breaks_is_found(
+    command, kind, points, number, tmp_path, monkeypatch
+):
     """Killed within or before the second file, or within the first, it never heals."""
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # forking where threads may be
         found = enumerate_points(Case("broken", command, lambda: None), tmp_path / "work", 1, 0)
-    assert found.points == found.tried == (4 if kind == "lost" else 3)
+    assert found.points == found.tried == points
     assert len(getattr(found, kind)) == number
+    assert len(found.lost) + len(found.leftovers) == number
+
+
+def _of_every_kind() -> None:
+    """Calls of every kind, into files that are new, that are and that have two names."""
+    Path("folder").mkdir()
+    with Path("old").open("a") as stream:
+        stream.write("more" * 9)
+    Path("folder/new").write_text("n" * 99)
+    os.link("folder/new", "folder/twin")
+    Path("old").chmod(0o600)
+    with Path("folder/twin").open("r+") as stream:
+        stream.truncate(70)
+    Path("few").write_text("f")
+    os.symlink("few", "link")
+    Path("few").rename("old")
+    shutil.rmtree("folder")
+
+
+class _Death:
+    """Die before a call, or in the middle of the content of what it opens."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, number: int, event: str, path: str, flags: int) -> None:
+        if self.name == f"before call {number} ({event})":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.name == f"in the middle of call {number} ({event})":
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            anew = flags & (os.O_TRUNC | os.O_EXCL) or not os.path.exists(path)
+            limit = 16 + (0 if anew else os.path.getsize(path))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
+def test_a_copy_is_what_a_kill_leaves(tmp_path, monkeypatch):
+    """At every point of calls of all kinds a real death leaves the same names and bytes."""
+    monkeypatch.chdir(tmp_path)
+    case = Case("kinds", _of_every_kind, lambda: Path("old").write_text("o" * 99) and None)
+    work = tmp_path / "work"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fresh = prepared(case, work)
+        copies = Copies(work / "here", work / "states", 1, 0)
+        recorded(case, work, fresh, copies)
+        for name in copies.points:
+            fresh()
+            code = child(case.command, work / "output", Watch(work / "here", _Death(name)))
+            assert code == -(signal.SIGKILL if name.startswith("before") else signal.SIGXFSZ), name
+            assert differences(tree(work / "states" / name), tree(work / "here")) == [], name
+    assert len(copies.points) >= 12
+    assert sum(name.startswith("in the middle") for name in copies.points) == 2

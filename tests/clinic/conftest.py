@@ -1,15 +1,10 @@
-"""The helpers in tests/support are importable; the rules that imports here follow."""
+"""The rules that imports here follow."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-_SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
 
 
 @pytest.fixture

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PipelineSettings
-
-_SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
 
 
 def make_volume(array: np.ndarray, spacing: tuple[float, float, float]) -> Volume:

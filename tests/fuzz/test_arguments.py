@@ -48,7 +48,8 @@ STARTS = {
 COMPUTING = ("demo", "run", "train", "predict", "suggest", "model compare")
 MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}
-# 1_000 is a thousand to Python: so many patients would be made.
+# 1_000 is a thousand to Python: so many patients would be made. Nor is "/" drawn: `cad import /`
+# reads the whole disk, as asked.
 NAMES = {*ODD_TEXTS, ".", "cohort", "run", "model", "pipeline.yaml", "/dev/null", "-1.5", "--"}
 NAMES -= {"1_000"}
 

@@ -52,7 +52,7 @@ def test_statistics_by_hand():
     found = {s.name: s.value for s in statistics(study())}
     assert set(found) <= set(RANGES)
     assert found["adc_median"] == 1300
-    assert found["vfa_t1"] == pytest.approx(1.5, rel=1e-6)
+    assert found["vfa_t1_any_tissue"] == pytest.approx(1.5, rel=1e-6)
     assert found["vfa_misfit"] == pytest.approx(0, abs=1e-9)
     assert found["dce_interval"] == 8
     assert found["dce_enhancement"] == pytest.approx(0.8, abs=0.02)
@@ -80,6 +80,34 @@ def test_the_prostate_is_measured_where_it_is_drawn():
     with pytest.raises(CadError, match="median ADC in the prostate"):
         require_plausible(one)
     require_plausible(one, {"adc_median": (10, 3000)})
+
+
+def test_fat_in_the_middle_of_an_image_is_no_error_until_a_region_is_judged():
+    """Most of the image has .35 s; with swapped angles the region itself is refused."""
+    one = study()
+    region = np.zeros(SHAPE, bool)
+    region[1, :3, :3] = True
+
+    def images(*angles: float) -> list[tuple[float, Volume]]:
+        found = []
+        for said, true in zip((2.0, 8.0, 15.0), angles, strict=True):
+            image = volume(1000 * spoiled(true, 0.35, 0.004))
+            image.array[region] = 1000 * spoiled(true, 1.5, 0.004)
+            found.append((said, image))
+        return found
+
+    one.vfa = images(2.0, 8.0, 15.0)
+    found = {s.name: s.value for s in statistics(one)}
+    assert found["vfa_t1_any_tissue"] == pytest.approx(0.35, rel=1e-6)
+    assert implausible(one) == []
+    assert one.adc is not None
+    one.roi_map = one.adc.with_array(2 * region.astype(np.uint8))
+    found = {s.name: s.value for s in statistics(one)}
+    assert found["vfa_t1"] == pytest.approx(1.5, rel=1e-6)
+    assert implausible(one) == []
+    one.vfa = images(15.0, 8.0, 2.0)
+    said = [problem.problem for problem in implausible(one)]
+    assert any("T1 by the flip-angle images in the regions" in one for one in said)
 
 
 def test_a_cohort_carries_its_own_ranges(tmp_path: Path):

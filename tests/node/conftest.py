@@ -1,22 +1,16 @@
-"""The helpers in tests/support are importable; a node's inbox without its processes."""
+"""A node's inbox without its processes."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from live_node import make_settings
 
-_SUPPORT = str(Path(__file__).resolve().parents[1] / "support")
-if _SUPPORT not in sys.path:
-    sys.path.insert(0, _SUPPORT)
-
-from live_node import make_settings  # noqa: E402
-
-from cad.node.inbox import Inbox  # noqa: E402
-from cad.node.queue import Queue  # noqa: E402
-from cad.node.settings import NodeSettings  # noqa: E402
+from cad.node.inbox import Inbox
+from cad.node.queue import Queue
+from cad.node.settings import NodeSettings
 
 
 @pytest.fixture

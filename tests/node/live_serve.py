@@ -9,7 +9,7 @@ from pathlib import Path
 import pydicom
 import pytest
 from dicom_files import dcmtk
-from live_node import Node, free_port, renamed, rest, results, sample_study, send
+from live_node import Node, free_port, introduce, push, renamed, rest, results, sample_study, send
 
 from cad.node import queue as states
 
@@ -74,15 +74,37 @@ def test_dcmtk_sends_and_a_folder_is_watched(tmp_path, study):
         one.save_as(tmp_path / f"{number}.dcm")
         files.append(tmp_path / f"{number}.dcm")
         two.save_as(exported / f"{number}.dcm")
-    called = ["-aet", "SCANNER", "-aec", "CAD", "-xs", "127.0.0.1", str(node.port)]
-    subprocess.run([echoscu, *called[:4], *called[5:]], check=True, timeout=60)
-    command = [storescu, *called[:4], *called[5:], *map(str, files)]
+    called = ["-aet", "SCANNER", "-aec", "CAD", "127.0.0.1", str(node.port)]
+    subprocess.run([echoscu, *called], check=True, timeout=60)
+    # storescu proposes no segmentation by itself; with -R it proposes what the files are.
+    command = [storescu, "-R", *called, *map(str, files)]
     subprocess.run(command, check=True, timeout=120, env={**os.environ, "TCP_NODELAY": "1"})
     node.wait(lambda: node.counts()[states.DONE] == 2)
     for one in (study, other):
         assert results(str(one[0].StudyInstanceUID)) == ["SEG", "SR"]
     senders = {line["sender"] for line in node.lines("study opened")}
     assert senders == {"SCANNER", "folder"}
+    assert node.stop() == 0
+
+
+def test_an_archive_moves_a_study_here_when_a_workstation_asks(tmp_path, study):
+    """dcmtk's movescu names the node as destination; Orthanc sends."""
+    node = Node(tmp_path / "node", ARCHIVE, AET, receiver={"callers": [AET]})
+    node.start()
+    introduce(node)
+    stranger = renamed(study, 21)  # nothing of ours is in the archive, which would be sent along
+    files = [tmp_path / f"{number}.dcm" for number in range(len(stranger))]
+    for one, path in zip(stranger, files, strict=True):
+        one.save_as(path)
+    push(files)
+    uid = stranger[0].StudyInstanceUID
+    asked = ["-k", "QueryRetrieveLevel=STUDY", "-k", f"StudyInstanceUID={uid}"]
+    titles = ["-S", "-aet", "STATION", "-aec", AET, "-aem", "CAD"]
+    command = [dcmtk("movescu"), *titles, *asked, *ARCHIVE.split(":")]
+    subprocess.run(command, check=True, timeout=120)
+    node.wait(lambda: node.counts()[states.DONE] == 1)
+    assert results(str(uid)) == ["SEG", "SR"]
+    assert {line["sender"] for line in node.lines("study opened")} == {AET}
     assert node.stop() == 0
 
 

@@ -10,19 +10,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from certificates import papers
 from live_node import count_arrivals
 
 HERE = Path(__file__).resolve().parent
 
 
-def beside_orthanc(repository: Path, folder: Path, *command: object, seconds: int = 280) -> str:
+def beside_orthanc(
+    repository: Path, folder: Path, *command: object, seconds: int = 280, **more: str
+) -> str:
     """Run a command beside an archive that counts what it is sent; what it printed."""
     if not shutil.which("Orthanc", path=os.environ.get("PATH", "") + ":/usr/sbin"):
         pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
     arrived, script = count_arrivals(folder)
     done = subprocess.run(
         [repository / "tests/support/with_orthanc.sh", sys.executable, *map(str, command)],
-        env={**os.environ, "CAD_ARRIVED": str(arrived), "CAD_ORTHANC_LUA": script},
+        env={**os.environ, "CAD_ARRIVED": str(arrived), "CAD_ORTHANC_LUA": script, **more},
         cwd=repository, capture_output=True, text=True, timeout=seconds, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
@@ -43,6 +46,15 @@ def test_the_node_beside_a_real_archive(repository, tmp_path):
     """Kills at every step, an archive that is down, dcmtk, a watched folder, failures."""
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "live_serve.py"]
     assert " passed" in beside_orthanc(repository, tmp_path, *tests, seconds=1400)
+
+
+@pytest.mark.slow
+def test_scanner_node_and_archive_on_three_machines(repository, tmp_path):
+    """Each in a network namespace of its own, certificates on every cable."""
+    papers(tmp_path / "papers")
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / "live_apart.py"]
+    tls = {"CAD_ORTHANC_TLS": str(tmp_path / "papers")}
+    assert " passed" in beside_orthanc(repository, tmp_path, *tests, **tls)
 
 
 @pytest.mark.slow

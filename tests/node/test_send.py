@@ -182,6 +182,23 @@ def test_a_trail_that_somebody_changed_stops_the_node(node, archive, tmp_path):
         Trail(node.settings, node.queue)
 
 
+def test_a_trail_elsewhere_is_found_by_the_nodes_folder(node, tmp_path):
+    """A node with a trail in its folder goes on with it elsewhere only once it was moved."""
+    inside, other = node.settings.home / "audit.jsonl", tmp_path / "log" / "audit.jsonl"
+    moved = node.settings.model_copy(update={"audit": other})
+    with pytest.raises(CadError, match="trail is here") as refused:
+        Trail(moved, node.queue)
+    assert f"mv {inside} {other}" in (refused.value.hint or "")
+    other.parent.mkdir()
+    inside.rename(other)
+    for _ in range(2):
+        Trail(moved, node.queue).note("again")
+    assert inside.is_symlink()
+    lines = [json.loads(line)["entry"]["event"] for line in inside.read_text().splitlines()]
+    assert lines[-4:] == ["start", "again"] * 2
+    assert verify(other).problems == []
+
+
 def test_slow_beyond_the_limit_and_what_it_has_meanwhile_is_not_sent_again(node, archive):
     """The first object arrives, unanswered in time: asked again, the archive lists it."""
     archive.behaviour = "slow"

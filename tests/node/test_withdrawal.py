@@ -90,6 +90,15 @@ def test_no_byte_of_the_node_names_a_patient_who_left(inbox, tmp_path, labels, n
     assert last == {"event": "withdraw", "node_keys": sorted(set(whose) - {staying})}
 
 
+def test_a_trail_elsewhere_gets_the_line_too(inbox, tmp_path):
+    cohort, other = cohort_of(tmp_path, "id"), tmp_path / "audit.jsonl"
+    (inbox.home / "audit.jsonl").symlink_to(other)  # as a node with `audit` leaves it
+    fill(inbox, tmp_path / "came")
+    assert command(cohort, LEAVING, inbox.home)[0] == 0
+    assert (inbox.home / "audit.jsonl").is_symlink()
+    assert json.loads(other.read_text().splitlines()[-1])["entry"]["event"] == "withdraw"
+
+
 def test_after_a_kill_the_same_command_finds_the_rest(inbox, tmp_path, monkeypatch):
     """Ended while files go: the cohort still knows whom it was about."""
     cohort, whose = cohort_of(tmp_path, "pseudonym"), fill(inbox, tmp_path / "came")

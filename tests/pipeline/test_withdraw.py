@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
 from cad.stages.withdraw import withdraw
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 GONE, OPTIONS = "sub-0003", HERE
 

@@ -15,44 +15,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reading_cases import COLUMNS, READERS, export, make_cohort
 
 from cad.cohort import read_cohort
-from cad.cohort.tables import write_tables
 from cad.errors import CadError
 from cad.evaluation.mrmc import obuchowski_rockette
-from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import write_study
-from cad.imaging.volume import Volume
 from cad.stages.reader_exports import collect_reading, merged
 from cad.stages.reader_study import ReadingSettings, write_reading
-
-READERS = ("r1", "r2", "r3")
-COLUMNS = ["participant_id", "roi_id", "reader_id", "scale", "score"]
-
-
-def make_cohort(root: Path, patients: int) -> Path:
-    """A cohort of T2 images of two regions each; the last region lies on the last slice."""
-    rng = np.random.default_rng(3)
-    ids = [f"sub-{k:04d}" for k in range(1, patients + 1)]
-    for name in ids:
-        array = rng.integers(50, 400, (6, 40, 40)).astype(np.float32)
-        labels = np.zeros(array.shape, np.uint8)
-        labels[2, 8:14, 8:14], labels[5, 20:26, 22:28] = 1, 2
-        image = Volume(array, (0.5, 0.5, 3.0), (0.0, 0.0, 0.0), np.eye(3))
-        study = Study(name, name, t2w=image, roi_map=image.with_array(labels),
-                      rois=[Roi("a", 1), Roi("b", 2)])  # fmt: skip
-        write_study(root / name, study)
-    rois = [(name, roi, k, "n/a", ("malignant", "benign")[(i + k) % 2], "n/a")
-            for i, name in enumerate(ids) for k, roi in enumerate("ab", start=1)]  # fmt: skip
-    columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
-    write_tables(
-        root,
-        participants=pd.DataFrame({"participant_id": ids}),
-        readers=pd.DataFrame({"reader_id": READERS, "expert": 0}),
-        rois=pd.DataFrame(rois, columns=columns),
-        scores=pd.DataFrame(columns=COLUMNS),
-    )
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +39,6 @@ def run_of(cohort: Path, folder: Path) -> Path:
     table.to_csv(folder / "probabilities.csv", index=False)
     (folder / "run.json").write_text("{}")
     return folder
-
-
-def export(folder: Path, reader: str, session: int = 1, **changed: Any) -> Path:
-    """Write what the page writes, every score by a rule that the tests know."""
-    key = json.loads((folder / "reading.json").read_text())
-    plan = next(s for s in key["sessions"] if (s["reader"], s["session"]) == (reader, session))
-    readings = [
-        {"case": code, "roi": roi, "score": 1 + zlib.crc32(f"{code}{roi}{reader}".encode()) % 5,
-         "condition": condition, "milliseconds": 900, "note": "é \u2028 \"q\"\ttab"}
-        for code, condition in plan["cases"] for roi in key["cases"][code]["rois"]
-    ]  # fmt: skip
-    content = {"format": key["format"], "study": key["study"], "reader": reader,
-               "session": session, "scale": key["scale"], "finished": None,
-               "readings": readings} | changed  # fmt: skip
-    line = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
-    path = folder / f"{reader}-session-{session}.jsonl"
-    path.write_bytes(line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line))
-    return path
 
 
 def test_orders_differ_by_reader_and_repeat_by_seed(cohort: Path, tmp_path: Path) -> None:

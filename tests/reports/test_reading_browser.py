@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from reading_cases import make_cohort
 
 from cad.stages.reader_exports import collect_reading
 from cad.stages.reader_study import ReadingSettings, write_reading
-from tests.reports.test_reading import make_cohort
 
 pytestmark = [
     pytest.mark.browser,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reading_cases import code_of, export, make_cohort, outline, square
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
@@ -18,10 +19,9 @@ from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.reader_outlines import read_reader_outlines
 from cad.imaging.study_files import image_path
-from cad.stages.load import read_study_of
 from cad.stages.reader_exports import collect_reading
-from cad.stages.reader_study import ReadingSettings, drawn_on, write_reading
-from tests.reports.test_reading import export, make_cohort, run_of
+from cad.stages.reader_study import ReadingSettings, write_reading
+from tests.reports.test_reading import run_of
 
 MASK = "sub-0001/masks/sub-0001_desc-r1_rois.nii.gz"
 
@@ -41,34 +41,6 @@ def cohort(original: Path, tmp_path: Path) -> Path:
 def study(cohort: Path, tmp_path: Path) -> Path:
     write_reading(cohort, tmp_path / "study", ReadingSettings(("r1", "r2"), outlines=True))
     return tmp_path / "study"
-
-
-def code_of(study: Path, patient: str) -> str:
-    cases = json.loads((study / "reading.json").read_text())["cases"]
-    return next(code for code, case in cases.items() if case["participant_id"] == patient)
-
-
-def outline(cohort: Path, study: Path, inside: np.ndarray, roi: str = "a") -> dict[str, Any]:
-    """What the page says of voxels (z, y, x of the image) of the first patient."""
-    ref = next(r for r in read_cohort(cohort).studies() if r.study_id == "sub-0001")
-    place = drawn_on(read_study_of(ref))
-    part = tuple(slice(a, a + n) for a, n in zip(place["first"], place["shape"], strict=True))
-    flat = np.flatnonzero(inside[part])  # the made images are not turned
-    assert len(flat) == inside.sum(), "the page does not show this"
-    runs: list[int] = []
-    for k in flat.tolist():
-        if runs and runs[-2] + runs[-1] == k:
-            runs[-1] += 1
-        else:
-            runs += [k, 1]
-    return {"case": code_of(study, "sub-0001"), "roi": roi, **place, "runs": runs}
-
-
-def square(low: int = 9, high: int = 16, z: int = 2) -> np.ndarray:
-    """The image's voxels of a square; region ``a`` is 8 to 14 on slice 2."""
-    inside = np.zeros((6, 40, 40), bool)
-    inside[z, low:high, low:high] = True
-    return inside
 
 
 def test_outlines_become_the_readers_label_map(cohort: Path, study: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+# The two addresses are those of tests/support/machines.py.
+NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.9.0.1,IP:10.9.0.2"
 
 
 def openssl(*arguments: object) -> None:

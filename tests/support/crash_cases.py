@@ -12,6 +12,7 @@ from typing import Any
 
 from crash_points import Case
 from import_cases import RULES, write_patient, write_rois
+from reading_cases import export, make_cohort, outline, square
 
 QUICK = """
 name: quick
@@ -23,6 +24,8 @@ learner: {name: ProbabilisticSVC}
 validate: {bootstraps: 0}
 """
 SCORES = "P-001,1,r1,likert5,4\nP-001,1,r2,likert5,2\n"
+READING = ("reading", "cohort", "-o", "study", "--readers", "r1,r2", "--outlines")
+COLLECT = ("reading", "cohort", "-o", "study", "--collect", "study/r1-session-1.jsonl")
 IMPORT = ("import", "source", "cohort", "--rules", "rules.yaml")
 
 
@@ -140,6 +143,16 @@ def pseudonymous() -> int:
     return cad(*IMPORT)
 
 
+def exported() -> None:
+    """A reader scored two patients and corrected an outline."""
+    here = Path()
+    make_cohort(here / "cohort", 2)
+    if cad(*READING):
+        raise RuntimeError("the reader study was not written")
+    drawn = outline(here / "cohort", here / "study", square())
+    export(here / "study", "r1", outlines=[drawn])
+
+
 def simulated() -> int:
     """A cohort that was finished before the kill is refused as any cohort is, and left as it is."""
     from cad.errors import CadError
@@ -224,6 +237,8 @@ def cases(shared: Path) -> dict[str, Case]:
         ),
         Case("predict", lambda: cad("predict", *on, "out"), partial(take, "cohort", "model")),
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
+        Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
+        Case("reading --collect", lambda: cad(*COLLECT), exported),
         Case("cohort remove", withdrawn, partial(take, "cohort", "model.validation")),
         Case(
             "report --dicom",

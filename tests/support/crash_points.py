@@ -1,17 +1,18 @@
-"""Kill a command before every call that changes a file, run it again, compare the trees.
+"""Cut a command off before every call that changes a file, run it again, compare the trees.
 
 ``python tests/support/crash_points.py [CASE ...] [--every K] [--offset J]`` prints one JSON line a
 case; with ``--pairs N`` it starts two of each command at once instead.
 
-A case is run once undisturbed; then, for every n, a child forked from this warm process runs it and
-kills itself (SIGKILL) before the n-th call, and another child runs it to its end. What lies in the
-folder then, names, modes and bytes, hidden files too, must be what the undisturbed run left.
+A case is run undisturbed, in a child forked from this warm process, which copies the folder before
+every such call: this is what SIGKILL would leave there, to the byte (``test_crash_points.py`` kills
+and compares). From every copy another child runs the command to its end. What lies in the folder
+then, names, modes and bytes, hidden files too, must be what the undisturbed run left.
 
 Calls are seen by the interpreter's audit events: opening for writing, rename, mkdir, unlink, rmdir,
-link, symlink, truncate, chmod, chown, utime. At every opening for writing a second child dies in
-the middle of the content instead, by a limit of a few bytes on the size of files. Studies are
-measured in the same process, so that their files are seen too; the deaths of real workers and of
-drivers with workers are in ``tests/batch/test_faults.py``.
+link, symlink, truncate, chmod, chown, utime. Every opening for writing is a second point, where a
+few bytes of the content have arrived. Studies are measured in the same process, so that their files
+are seen too; the deaths of real workers and of drivers with workers are in
+``tests/batch/test_faults.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,7 @@ import argparse
 import json
 import os
 import random
-import re
-import resource
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -33,7 +31,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-Tree = dict[str, tuple[int, bytes]]
+from folder_trees import Tree, copy, differences, tree
+
 # Where an event's arguments hold the paths, and where the folders that these are relative to.
 CHANGES = {
     "os.rename": ((0, 2), (1, 3)),
@@ -48,7 +47,7 @@ CHANGES = {
     "os.utime": ((0, 3),),
 }
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_TORN = 16  # bytes of a file that arrive before the process dies
+_TORN = 16  # bytes that have arrived when the process dies in the middle of a file
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,17 @@ class Found:
 
 
 class Watch:
-    """Count the calls that change something under a folder, and die before one of them."""
+    """Call ``before`` with number, event, path and flags of every call that changes something."""
 
-    def __init__(self, root: Path, die_at: int = -1, torn: bool = False) -> None:
-        self.root, self.die_at, self.torn = os.path.realpath(root), die_at, torn
+    def __init__(
+        self, root: Path, before: Callable[[int, str, str, int], None] | None = None
+    ) -> None:
+        self.root, self.before = os.path.realpath(root), before
         self.seen: list[str] = []
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Take an audit event."""
+        flags = 0
         if event == "open":
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & _WRITES:
@@ -94,49 +96,88 @@ class Watch:
             ]
         else:
             return
-        if any(self._inside(*place) for place in places):
-            self._count(event)
+        paths = [place for place in (_absolute(*one) for one in places) if self._inside(place)]
+        if paths:
+            self.seen.append(event)
+            if self.before:
+                self.before(len(self.seen) - 1, event, paths[0], flags)
 
-    def _inside(self, path: object, folder: int) -> bool:
-        if isinstance(path, int):
-            path, folder = os.readlink(f"/proc/self/fd/{path}"), -1
-        if not isinstance(path, (str, bytes, os.PathLike)):
-            return False
-        text = os.fsdecode(path)
-        if folder >= 0 and not os.path.isabs(text):
-            text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
-        return os.path.abspath(text).startswith(self.root + os.sep)
-
-    def _count(self, event: str) -> None:
-        self.seen.append(event)
-        if len(self.seen) - 1 != self.die_at:
-            return
-        if self.torn:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (_TORN, _TORN))
-        else:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def _inside(self, path: str) -> bool:
+        return path.startswith(self.root + os.sep)
 
 
-def child(command: Callable[[], object], watch: Watch, seen: Path | None = None) -> int:
-    """Run a command in a fork; return its wait status."""
-    return os.waitpid(start(command, watch, seen), 0)[1]
+def _absolute(path: object, folder: int) -> str:
+    if isinstance(path, int):
+        return os.readlink(f"/proc/self/fd/{path}")
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        return ""
+    text = os.fsdecode(path)
+    if folder >= 0 and not os.path.isabs(text):
+        text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
+    return os.path.abspath(text)
 
 
-def start(command: Callable[[], object], watch: Watch, seen: Path | None = None) -> int:
-    """Start a command in a fork; its output goes to a file beside the folder."""
+class Copies:
+    """Keep what lies in a folder at every k-th point: a folder each in ``states``."""
+
+    def __init__(self, root: Path, states: Path, every: int, offset: int) -> None:
+        self.root, self.states, self.every, self.offset = root, states, every, offset
+        self.points: list[str] = []
+        self.growing: dict[str, tuple[str, int]] = {}
+
+    def __call__(self, number: int, event: str, path: str, flags: int) -> None:
+        """Be called before a call."""
+        self.look()
+        self._point(f"before call {number} ({event})")
+        if event == "open" and (torn := self._point(f"in the middle of call {number} ({event})")):
+            self.growing[torn] = path, 0 if flags & (os.O_TRUNC | os.O_EXCL) else _size(path)
+
+    def _point(self, name: str) -> str | None:
+        self.points.append(name)
+        if (len(self.points) - 1 - self.offset) % self.every:
+            return None
+        copy(self.root, self.states / name)
+        return name
+
+    def look(self) -> None:
+        """Cut a file in the copy that was made when it was opened, once it has grown."""
+        for name, (path, kept) in list(self.growing.items()):
+            if _size(path) > kept + _TORN:
+                target = self.states / name / os.path.relpath(path, self.root)
+                shutil.copy2(path, target)
+                os.truncate(target, kept + _TORN)
+                del self.growing[name]
+
+    def end(self) -> None:
+        """Forget the points where too little was written to be cut."""
+        self.look()
+        for name in self.growing:
+            shutil.rmtree(self.states / name)
+            self.points.remove(name)
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.isfile(path) else 0
+
+
+def child(command: Callable[[], object], output: Path, watch: Watch | None = None) -> int:
+    """Run a command in a fork; return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(start(command, output, watch), 0)[1])
+
+
+def start(command: Callable[[], object], output: Path, watch: Watch | None = None) -> int:
+    """Start a command in a fork; what it prints goes to a file."""
     pid = os.fork()
     if pid:
         return pid
     code = 99
     try:
-        quiet = os.open(watch.root + ".output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        quiet = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        sys.addaudithook(watch)
+        if watch is not None:
+            sys.addaudithook(watch)
         code = int(command() or 0)  # type: ignore[call-overload]
-        if seen is not None:
-            seen.write_text(json.dumps(watch.seen))
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -144,75 +185,18 @@ def start(command: Callable[[], object], watch: Watch, seen: Path | None = None)
         os._exit(code)
 
 
-_MOMENT = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\+00:00| UTC)?")
-_TIMINGS = re.compile(rb"(&#34;|\")timings(&#34;|\"): \{[^}]*\}|<summary>timings.*?</pre>", re.S)
-
-
-def tree(root: Path) -> Tree:
-    """Return name, mode and content of everything in a folder; what tells the time is taken out."""
-    found: Tree = {}
-    for path in sorted(root.rglob("*")):
-        name, mode = str(path.relative_to(root)), path.lstat().st_mode
-        content = b"" if path.is_dir() else _timeless(path)
-        found[name] = (mode, content)
-    return found
-
-
-def _timeless(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.name == "log.jsonl":  # what was done and when: it differs as the runs do
-        return b""
-    if path.name == "resume.jsonl":  # one line a study; sizes and times of files are in it
-        lines = [json.loads(line) for line in content.splitlines()]
-        kept = {n["study"]: [n["status"], n["key"], n["failures"]] for n in lines}
-        return json.dumps(kept, sort_keys=True).encode()
-    if path.name == "run.json":
-        record = json.loads(content)
-        for key in ("created", "timings"):
-            record.pop(key)
-        record["studies"] = [[s["study_id"], s["status"] == "failed"] for s in record["studies"]]
-        return json.dumps(record, sort_keys=True).encode()
-    if path.suffix in (".html", ".md"):
-        return _TIMINGS.sub(b"", _MOMENT.sub(b"", content))
-    if path.suffix == ".dcm":
-        return _objects(content)
-    return content
-
-
-def _objects(content: bytes) -> bytes:
-    """Return a DICOM object as text without its own time, and the UID that highdicom draws anew."""
-    from io import BytesIO
-
-    import pydicom
-
-    try:
-        dataset = pydicom.dcmread(BytesIO(content))
-    except pydicom.errors.InvalidDicomError:  # torn
-        return content
-    text = str(dataset) + str(dataset.file_meta)
-    return re.sub(r"\n[^\n]*( (DA|TM|DT): |\(0020,9164\))[^\n]*", "", text).encode()
-
-
-def differences(one: Tree, other: Tree) -> list[str]:
-    """Say in what two trees differ."""
-    said = [f"missing {name}" for name in one if name not in other]
-    said += [f"left over {name}" for name in other if name not in one]
-    said += [f"changed {n}" for n in one if n in other and one[n] != other[n]]
-    return said
-
-
-def prepared(case: Case, work: Path) -> Callable[[], None]:
-    """Go to a new folder ``here``; return what makes it again as the case starts from it."""
+def prepared(case: Case, work: Path) -> Callable[[Path], None]:
+    """Go to a new folder ``here``; return what fills it anew, by default as the case starts."""
     before, here = work / "before", work / "here"
     here.mkdir(parents=True)
     os.chdir(here)
     case.prepare()
-    shutil.copytree(here, before, symlinks=True)
+    copy(here, before)
 
-    def fresh() -> None:
+    def fresh(state: Path = before) -> None:
         os.chdir(work)
         shutil.rmtree(here)
-        shutil.copytree(before, here, symlinks=True)
+        copy(state, here)
         os.chdir(here)
 
     return fresh
@@ -225,15 +209,15 @@ def two_at_once(case: Case, work: Path, tries: int) -> Found:
     """
     begin = os.times()
     found = Found(case.name)
-    here = work / "here"
+    here, output = work / "here", work / "output"
     fresh = prepared(case, work)
     pair = (case.command, case.other or case.command)
     expected = []
-    for order in (pair, pair[::-1]):
+    for order in (pair, pair[::-1])[: 1 if case.other is None else 2]:
         fresh()
         clock = time.monotonic()
-        if any(child(command, Watch(here)) for command in order):
-            raise RuntimeError(f"{case.name}: {Path(str(here) + '.output').read_text()}")
+        if any(child(command, output) for command in order):
+            raise RuntimeError(f"{case.name}: {output.read_text()}")
         whole = (time.monotonic() - clock) / 2
         expected.append(tree(here))
     moments = random.Random(5)
@@ -241,12 +225,12 @@ def two_at_once(case: Case, work: Path, tries: int) -> Found:
         fresh()
         running = []
         for command in pair:
-            running.append((start(command, Watch(here)), command))
+            running.append((start(command, output), command))
             time.sleep(moments.uniform(0, 0.7 * whole) if len(running) == 1 else 0)
         ends = [(os.waitpid(pid, 0)[1] >> 8, command) for pid, command in running]
         found.tried += 1
         found.points += any(code == 2 for code, _ in ends)
-        again = [child(command, Watch(here)) for code, command in ends if code]
+        again = [child(command, output) for code, command in ends if code]
         codes = [code for code, _ in ends]
         said = min((differences(one, tree(here)) for one in expected), key=len)
         if said or any(again) or set(codes) - {0, 2} or 0 not in codes:
@@ -256,43 +240,50 @@ def two_at_once(case: Case, work: Path, tries: int) -> Found:
     return found
 
 
-def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
-    """Kill a case at every k-th point, run it again and compare."""
-    begin = os.times()
-    found = Found(case.name)
-    here = work / "here"
-    fresh = prepared(case, work)
+def recorded(case: Case, work: Path, fresh: Callable[..., None], copies: Copies) -> Tree:
+    """Run a case undisturbed, three times; return what it leaves; ``copies`` has the points."""
+    here, output = work / "here", work / "output"
+
+    def command() -> object:
+        code = case.command()
+        copies.end()
+        (work / "points.json").write_text(json.dumps(copies.points))
+        return code
+
     if case.command():  # what is imported and compiled on first use is so in every child
         raise RuntimeError(f"{case.name} failed")
-    fresh()
-    report = work / "seen.json"
-    status = child(case.command, Watch(here), report)
-    if status:
-        raise RuntimeError(f"{case.name}: {status}: {Path(str(here) + '.output').read_text()}")
-    expected = tree(here)
-    fresh()
-    child(case.command, Watch(here))
-    if said := differences(expected, tree(here)):
-        raise RuntimeError(f"{case.name}: two undisturbed runs differ: {said}")
-    seen = json.loads(report.read_text())
-    points = [(n, torn) for n, e in enumerate(seen) for torn in (False, True)[: 1 + (e == "open")]]
-    found.points = len(points)
-    for n, torn in points[offset % every :: every]:
+    left = []
+    for run, watch in ((case.command, None), (command, Watch(here, copies))):
         fresh()
-        status = child(case.command, Watch(here, n, torn))
-        if not os.WIFSIGNALED(status):
-            if torn:  # nothing was written to that file beyond the limit
-                found.points -= 1
-                continue
-            raise RuntimeError(f"{case.name}: not killed at {n} ({seen[n]}): {status}")
+        if code := child(run, output, watch):
+            raise RuntimeError(f"{case.name}: {code}: {output.read_text()}")
+        left.append(tree(here))
+    if said := differences(*left):
+        raise RuntimeError(f"{case.name}: two undisturbed runs differ: {said}")
+    copies.points = json.loads((work / "points.json").read_text())
+    return left[0]
+
+
+def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
+    """Run a case to its end from what lay in the folder at every k-th point, and compare."""
+    begin = os.times()
+    here, states = work / "here", work / "states"
+    fresh = prepared(case, work)
+    copies = Copies(here, states, every, offset)
+    expected = recorded(case, work, fresh, copies)
+    found = Found(case.name, len(copies.points))
+    for name in copies.points:
+        if not (states / name).exists():  # not one of every k
+            continue
+        fresh(states / name)
+        shutil.rmtree(states / name)
         found.tried += 1
-        status = child(case.command, Watch(here))
+        code = child(case.command, work / "output")
         said = differences(expected, tree(here))
-        if status or said:
-            word = "in the middle of" if torn else "before"
-            only = not status and all(one.startswith("left over") for one in said)
+        if code or said:
+            only = not code and all(one.startswith("left over") for one in said)
             kind = found.leftovers if only else found.lost
-            kind.append(f"{word} call {n} ({seen[n]}): exit {status >> 8}, {said[:6]}")
+            kind.append(f"{name}: exit {code}, {said[:6]}")
     end = os.times()
     found.seconds = round(sum(end[:4]) - sum(begin[:4]), 1)
     return found

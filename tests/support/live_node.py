@@ -151,12 +151,13 @@ class Node:
         self.config = folder / "node.yaml"
         self.config.write_text(json.dumps(settings))  # which is YAML, too
         self.process: subprocess.Popen[bytes] | None = None
+        self.on: list[str] = []  # what runs a command on the node's machine, if not on this one
 
     def start(self, *more: str) -> None:
         before = len(self.lines("started"))
-        command = [sys.executable, "-m", "cad.cli", "serve", "--config", str(self.config), *more]
+        serve = [sys.executable, "-m", "cad.cli", "serve", "--config", str(self.config), *more]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*self.on, *serve], stdout=log, stderr=log)
         self.wait(lambda: len(self.lines("started")) > before)
 
     def lines(self, event: str = "") -> list[dict[str, Any]]:

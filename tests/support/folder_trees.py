@@ -1,0 +1,86 @@
+"""What lies in a folder, without what tells the time: copied, read, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from io import BytesIO
+from pathlib import Path
+
+Tree = dict[str, tuple[int, bytes]]
+
+
+def copy(root: Path, into: Path) -> None:
+    """Copy a folder; files that are one under several names stay one."""
+    known: dict[int, str] = {}
+
+    def one(source: str, target: str) -> str:
+        number = os.lstat(source).st_ino
+        if number in known:
+            os.link(known[number], target, follow_symlinks=False)
+        else:
+            known[number] = target
+            shutil.copy2(source, target, follow_symlinks=False)
+        return target
+
+    shutil.copytree(root, into, symlinks=True, copy_function=one)
+
+
+_MOMENT = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\+00:00| UTC)?")
+_TIMINGS = re.compile(rb"(&#34;|\")timings(&#34;|\"): \{[^}]*\}|<summary>timings.*?</pre>", re.S)
+
+
+def tree(root: Path) -> Tree:
+    """Return name, mode and content of everything in a folder; what tells the time is taken out."""
+    found: Tree = {}
+    for path in sorted(root.rglob("*")):
+        name, mode = str(path.relative_to(root)), path.lstat().st_mode
+        if path.is_symlink():
+            content = os.readlink(path).encode()
+        else:
+            content = b"" if path.is_dir() else _timeless(path)
+        found[name] = (mode, content)
+    return found
+
+
+def _timeless(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.name == "log.jsonl":  # what was done and when: it differs as the runs do
+        return b""
+    if path.name == "resume.jsonl":  # one line a study; sizes and times of files are in it
+        lines = [json.loads(line) for line in content.splitlines()]
+        kept = {n["study"]: [n["status"], n["key"], n["failures"]] for n in lines}
+        return json.dumps(kept, sort_keys=True).encode()
+    if path.name == "run.json":
+        record = json.loads(content)
+        for key in ("created", "timings"):
+            record.pop(key)
+        record["studies"] = [[s["study_id"], s["status"] == "failed"] for s in record["studies"]]
+        return json.dumps(record, sort_keys=True).encode()
+    if path.suffix in (".html", ".md"):
+        return _TIMINGS.sub(b"", _MOMENT.sub(b"", content))
+    if path.suffix == ".dcm":
+        return _objects(content)
+    return content
+
+
+def _objects(content: bytes) -> bytes:
+    """Return a DICOM object as text without its own time, and the UID that highdicom draws anew."""
+    import pydicom
+
+    try:
+        dataset = pydicom.dcmread(BytesIO(content))
+    except pydicom.errors.InvalidDicomError:  # torn
+        return content
+    text = str(dataset) + str(dataset.file_meta)
+    return re.sub(r"\n[^\n]*( (DA|TM|DT): |\(0020,9164\))[^\n]*", "", text).encode()
+
+
+def differences(one: Tree, other: Tree) -> list[str]:
+    """Say in what two trees differ."""
+    said = [f"missing {name}" for name in one if name not in other]
+    said += [f"left over {name}" for name in other if name not in one]
+    said += [f"changed {n}" for n in one if n in other and one[n] != other[n]]
+    return said
