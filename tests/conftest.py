@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,9 @@ import pytest
 # Children that a test starts see one numerical thread each, as the test itself does.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+# Where an environment forbids bytecode, each of them would compile the whole package again.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+sys.dont_write_bytecode = False
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARED_DATA = Path(os.environ.get("CAD_REFERENCE_DATA", REPOSITORY.parent / "shared" / "data"))
@@ -36,6 +43,36 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, as `subprocess.run` tells it of a process."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def main_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Ended]:
+    """Run the whole of ``cad`` in this process: the libraries are loaded already."""
+    from cad.cli import main
+    from cad.cli.shared import asked
+
+    monkeypatch.setattr(asked, "quiet", asked.quiet)
+    monkeypatch.setattr(asked, "verbose", asked.verbose)
+
+    def run(*words: object) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["cad", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def counted() -> Callable[[int, str], None]:
     """Call with the number of reference values that a test compared, and their source."""
@@ -44,6 +81,53 @@ def counted() -> Callable[[int, str], None]:
         _checked[source] += number
 
     return count
+
+
+@pytest.fixture(scope="session")
+def real_import(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, list[str]]]:
+    """The cohort that ``cad import`` makes of PROSTATEx, and what it said; read only."""
+    from typer.testing import CliRunner
+
+    from cad.cli import app
+
+    out = tmp_path_factory.mktemp("prostatex") / "cohort"
+    command = ["import", str(shared_data / "prostatex"), str(out), "--rules", "prostatex"]
+    made = CliRunner().invoke(app, [*command, "--json"])
+    assert made.exit_code == 0, made.output
+    return out, json.loads(made.stdout)
+
+
+@pytest.fixture(scope="session")
+def light_cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight simulated patients with small images; read it, change nothing."""
+    from cad.phantom import simulate
+
+    root = tmp_path_factory.mktemp("light") / "cohort"
+    simulate(root, patients=8, seed=3, light=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def part_of() -> Callable[[Path, Path, Collection[str]], Path]:
+    """Copy a cohort with these patients only, into a folder that is not there yet."""
+
+    def copy(cohort: Path, root: Path, patients: Collection[str]) -> Path:
+        root.mkdir()
+        for path in cohort.iterdir():
+            if path.is_file():
+                shutil.copy(path, root)
+        for patient in patients:
+            shutil.copytree(cohort / patient, root / patient)
+        for path in root.glob("*.tsv"):
+            head, *lines = path.read_text().splitlines(keepends=True)
+            if head.startswith("participant_id"):
+                kept = [line for line in lines if line.split("\t")[0].strip() in patients]
+                path.write_text("".join([head, *kept]))
+        return root
+
+    return copy
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

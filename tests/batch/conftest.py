@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from cad.phantom import simulate
 
 QUICK = """
 name: quick
@@ -17,11 +16,14 @@ validate: {bootstraps: 0}
 
 
 @pytest.fixture(scope="session")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def simulated(
+    light_cohort: Path,
+    part_of: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
     """Six light simulated patients; read only."""
-    root = tmp_path_factory.mktemp("batch") / "cohort"
-    simulate(root, 6, 3, light=True)
-    return root
+    six = [f"sub-{k:04d}" for k in range(1, 7)]
+    return part_of(light_cohort, tmp_path_factory.mktemp("batch") / "cohort", six)
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import cad.folders.change
 import cad.pipeline
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.execution.options import ExecutionOptions
+from cad.execution.options import HERE
 from cad.folders import commit, owned, pending, settle, stage
 from cad.folders.change import COMMIT
 from cad.folders.lock import LOCK
@@ -102,11 +102,15 @@ def test_a_change_that_its_owner_does_not_end_is_refused(
 
 
 def test_tables_that_change_under_a_run_are_not_taken_for_its_own(
-    simulated: Path, quick: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulated: Path,
+    quick: str,
+    part_of: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What changes after the tables were read is in the next run, as if it came later."""
     root, out = tmp_path / "cohort", tmp_path / "out"
-    shutil.copytree(simulated, root)
+    part_of(simulated, root, ["sub-0001", "sub-0002", "sub-0003"])
     scores = root / "scores.tsv"
     real = cad.pipeline.measure
 
@@ -116,9 +120,9 @@ def test_tables_that_change_under_a_run_are_not_taken_for_its_own(
 
     with monkeypatch.context() as patch:
         patch.setattr(cad.pipeline, "measure", measure)
-        run_pipeline(quick, root, out, ExecutionOptions())
+        run_pipeline(quick, root, out, HERE)
     before = (out / "probabilities.csv").read_bytes()
-    run_pipeline(quick, root, out, ExecutionOptions())
+    run_pipeline(quick, root, out, HERE)
     assert (out / "probabilities.csv").read_bytes() != before
 
 

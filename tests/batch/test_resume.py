@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,15 +23,9 @@ from cad.stages.study import process_study
 
 
 @pytest.fixture
-def cohort(simulated: Path, tmp_path: Path) -> Path:
+def cohort(simulated: Path, part_of: Callable[..., Path], tmp_path: Path) -> Path:
     """Three of the patients, to be damaged."""
-    root = tmp_path / "cohort"
-    shutil.copytree(simulated, root)
-    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
-        lines = (root / name).read_text().splitlines(keepends=True)
-        kept = [line for line in lines if line.split("\t")[0] < "sub-0004"]
-        (root / name).write_text("".join(kept))
-    return root
+    return part_of(simulated, tmp_path / "cohort", ["sub-0001", "sub-0002", "sub-0003"])
 
 
 def measure(root: Path, quick: str, out: Path, **how) -> dict[str, StudyOutcome]:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ESCAPES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 HOSTILE = "\x1b]0;owned\x07\x1b[2J"
 
 
-def cad(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cad.cli", *map(str, words)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-
-
-def test_errors_that_quote_a_file_are_plain(tmp_path: Path):
+def test_errors_that_quote_a_file_are_plain(tmp_path: Path, main_here: Callable[..., Any]):
     """A settings file, a folder's name, a cohort's name: quoted, spelt out, and nothing else."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(
@@ -28,10 +21,10 @@ def test_errors_that_quote_a_file_are_plain(tmp_path: Path):
     folder = tmp_path / f"in{HOSTILE}"
     folder.mkdir()
     for done in (
-        cad("import", folder, tmp_path / "out", "--rules", rules),
-        cad("check", folder),
-        cad("report", folder),
-        cad("import", folder, "--explain"),
+        main_here("import", folder, tmp_path / "out", "--rules", rules),
+        main_here("check", folder),
+        main_here("report", folder),
+        main_here("import", folder, "--explain"),
     ):
         said = done.stdout + done.stderr
         assert done.returncode in (1, 2)

@@ -154,13 +154,11 @@ def test_a_cut_off_file_fails_its_own_study(tmp_path, rules):
 
 
 @pytest.mark.reference
-def test_the_real_studies(shared_data, repository, tmp_path, counted):
+def test_the_real_studies(real_import, counted):
     """PROSTATEx by its own rules: what its README says is what the cohort holds."""
-    out = tmp_path / "out"
-    rules = repository / "configs/import/prostatex.yaml"
-    summary = import_source(shared_data / "prostatex", out, rules)
-    assert summary.failures == []
-    assert summary.added == ["sub-ProstateX0000", "sub-ProstateX0218"]
+    out, summary = real_import
+    assert summary["failures"] == []
+    assert summary["added"] == ["sub-ProstateX0000", "sub-ProstateX0218"]
     cohort = read_cohort(out)
     assert cohort.problems == []
     rois = table(out, "rois").to_dict("split")["data"]

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
 from cad.features.haralick import HARALICK, haralick_features
 from cad.features.haralick_map import haralick_windows
@@ -117,14 +116,10 @@ def test_simulated_regions(
 
 
 @pytest.fixture(scope="module")
-def real_study(
-    shared_data: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Study:
-    out = tmp_path_factory.mktemp("prostatex")
-    import_source(
-        shared_data / "prostatex", out, repository / "configs" / "import" / "prostatex.yaml"
+def real_study(real_import: tuple[Path, dict[str, list[str]]]) -> Study:
+    ref = next(
+        r for r in read_cohort(real_import[0]).studies() if r.participant_id.endswith("0218")
     )
-    ref = next(r for r in read_cohort(out).studies() if r.participant_id.endswith("0218"))
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
 

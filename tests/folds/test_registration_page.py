@@ -29,18 +29,21 @@ def test_the_whole_way_to_the_page(
     own_cohort: Path,
     pipeline: Callable[..., PipelineSettings],
     measured: Callable[..., Any],
+    part_of: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     for folder in own_cohort.glob("sub-*/perf"):
         shutil.rmtree(folder)  # one image to align is enough
     settings = pipeline(images={"registration": "rigid"})
-    still = measured(settings, own_cohort, tmp_path / "still")
+    undisplaced = part_of(own_cohort, tmp_path / "undisplaced", ["sub-0001"])
+    still = measured(settings, undisplaced, tmp_path / "still")
     path = own_cohort / "sub-0001" / "dwi" / "sub-0001_ADC.nii.gz"
     image = read_volume(path)
     moved = tuple((np.array(image.origin) + SHIFT).tolist())
     write_volume(path, replace(image, origin=moved))
     run = measured(settings, own_cohort, tmp_path / "run")
-    plain = measured(pipeline(), own_cohort, tmp_path / "plain")
+    displaced = part_of(own_cohort, tmp_path / "displaced", ["sub-0001"])
+    plain = measured(pipeline(), displaced, tmp_path / "plain")
 
     def adc(a_run: Any) -> np.ndarray:
         rows = a_run.features[a_run.features["participant_id"] == "sub-0001"]

@@ -1,13 +1,13 @@
-"""A small simulated cohort, and one run and one model made on it."""
+"""A small simulated cohort, its first patient, and one run and one model made on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cad.execution.options import HERE
-from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
 
 QUICK = """
@@ -27,11 +27,19 @@ def quick_pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight simulated patients with small images."""
-    root = tmp_path_factory.mktemp("cohort") / "cohort"
-    simulate(root, patients=8, seed=3, light=True)
-    return root
+def cohort(light_cohort: Path) -> Path:
+    """Eight simulated patients with small images; read only."""
+    return light_cohort
+
+
+@pytest.fixture(scope="session")
+def first_patient(
+    cohort: Path,
+    part_of: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The cohort's first patient alone; read only."""
+    return part_of(cohort, tmp_path_factory.mktemp("first") / "cohort", ["sub-0001"])
 
 
 @pytest.fixture(scope="session")

@@ -164,7 +164,7 @@ def test_training_rows_are_dropped_or_the_learner_refused(
     from cad.execution.options import HERE
     from cad.pipeline import train_model
 
-    text = quick_pipeline.read_text()
+    text = quick_pipeline.read_text().replace("validate: {", "validate: {scheme: none, ")
     kernel = tmp_path / "kernel.yaml"
     kernel.write_text(text.replace("learner: {", "learner: {training_rows: drop, "))
     with pytest.raises(CadError, match="support vectors"):
@@ -173,7 +173,7 @@ def test_training_rows_are_dropped_or_the_learner_refused(
 
     stumps = tmp_path / "stumps.yaml"
     learner = "learner: {training_rows: drop, name: RankBoost}"
-    stumps.write_text("\n".join([*text.splitlines()[:3], learner, "validate: {bootstraps: 20}"]))
+    stumps.write_text("\n".join([*text.splitlines()[:3], learner, "validate: {scheme: none}"]))
     train_model(str(stumps), cohort, tmp_path / "stumps", HERE)
     bundle = load_bundle(tmp_path / "stumps")
     assert bundle.metadata["carries_training_rows"] is False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -14,10 +15,10 @@ from cad.pipeline import check
 
 
 def test_a_lost_image_is_a_problem_and_what_stands_in_for_it_a_note(
-    cohort: Path, tmp_path: Path
+    cohort: Path, part_of: Callable[..., Path], tmp_path: Path
 ) -> None:
-    root = Path(shutil.copytree(cohort, tmp_path / "cohort"))
-    first, second = sorted(p.name for p in root.glob("sub-*"))[:2]
+    first, second = "sub-0001", "sub-0002"
+    root = part_of(cohort, tmp_path / "cohort", [first, second])
     image_path(root / first, first, "adc").unlink()
     shutil.rmtree(root / second / "perf")
     problems, notes = check(root)

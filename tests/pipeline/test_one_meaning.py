@@ -18,14 +18,16 @@ from cad.pipeline import predict_cohort, train_model
 from cad.settings import PipelineSettings, parse_settings
 
 
-def test_a_page_shows_no_map_of_another_model(cohort: Path, model: Path, tmp_path: Path) -> None:
+def test_a_page_shows_no_map_of_another_model(
+    first_patient: Path, model: Path, tmp_path: Path
+) -> None:
     other = Path(shutil.copytree(model, tmp_path / "other-model"))
     out, options = tmp_path / "out", HERE
-    predict_cohort([str(model)], cohort, out, options, probability_map=True)
+    predict_cohort([str(model)], first_patient, out, options, probability_map=True)
     first = next((out / "report").glob("sub-*.html"))
     assert list((out / "maps").glob("*_probability.nii.gz"))
     assert "Probability map" in first.read_text()
-    predict_cohort([str(other)], cohort, out, options)
+    predict_cohort([str(other)], first_patient, out, options)
     assert not list((out / "maps").glob("*"))
     assert "scored by other-model" in first.read_text()
     assert "Probability map" not in first.read_text()

@@ -26,17 +26,10 @@ from cad.stages.outline_spread import Spread, SpreadTask, spread_of, spread_stud
 COLUMNS = ["outline_low", "outline_median", "outline_high", "outlines"]
 
 
-def one_patient(cohort: Path, root: Path, readers: tuple[str, ...] = ()) -> Path:
-    """A copy of the cohort's first patient, with the outlines of these readers only."""
-    root.mkdir()
-    first = pd.read_csv(cohort / "participants.tsv", sep="\t")["participant_id"].iloc[0]
-    for path in cohort.glob("*.*"):
-        shutil.copy(path, root)
-    for name in ("participants.tsv", "rois.tsv", "scores.tsv"):
-        table = pd.read_csv(root / name, sep="\t", dtype=str, keep_default_na=False)
-        table[table["participant_id"] == first].to_csv(root / name, sep="\t", index=False)
-    shutil.copytree(cohort / first, root / first)
-    for path in (root / first).rglob("*_desc-*"):
+def one_patient(first_patient: Path, root: Path, readers: tuple[str, ...] = ()) -> Path:
+    """A copy of the cohort of one patient, with the outlines of these readers only."""
+    shutil.copytree(first_patient, root)
+    for path in root.rglob("*_desc-*"):
         if path.name.split("_desc-")[1].split("_")[0] not in readers:
             path.unlink()
     return root
@@ -63,10 +56,10 @@ def test_by_hand() -> None:
 
 
 def test_the_interval_of_readers_is_that_of_predictions_with_each_readers_map(
-    cohort: Path, model: Path, tmp_path: Path
+    first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
     """Independent: every reader's label map in the place of the cohort's, predicted plainly."""
-    root = one_patient(cohort, tmp_path / "c", ("r2", "r3"))
+    root = one_patient(first_patient, tmp_path / "c", ("r2", "r3"))
     (ref,) = read_cohort(root).studies()
     found = predicted(model, root, tmp_path / "all", outlines=3)
     values = [found["probability"]]
@@ -83,9 +76,9 @@ def test_the_interval_of_readers_is_that_of_predictions_with_each_readers_map(
 
 
 def test_redrawn_outlines_repeat_hold_the_probability_and_are_said_on_the_page(
-    cohort: Path, model: Path, tmp_path: Path
+    first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
-    root = one_patient(cohort, tmp_path / "c", ("r2",))  # one reader's are not several
+    root = one_patient(first_patient, tmp_path / "c", ("r2",))  # one reader's are not several
     plain = predicted(model, root, tmp_path / "out")
     assert not set(COLUMNS) & set(plain.columns)
     page = next((tmp_path / "out" / "report").glob("sub-*.html"))
@@ -106,9 +99,9 @@ def test_redrawn_outlines_repeat_hold_the_probability_and_are_said_on_the_page(
 
 
 def test_outlines_that_do_not_move_give_the_probability_itself(
-    cohort: Path, model: Path, tmp_path: Path
+    first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
-    root = one_patient(cohort, tmp_path / "c")
+    root = one_patient(first_patient, tmp_path / "c")
     (ref,) = read_cohort(root).studies()
     plain = predicted(model, root, tmp_path / "out")["probability"]
     bundle = load_bundle(model)
@@ -125,10 +118,10 @@ def test_outlines_that_do_not_move_give_the_probability_itself(
 
 
 def test_a_region_in_a_constant_surrounding_has_no_spread(
-    cohort: Path, model: Path, tmp_path: Path
+    first_patient: Path, model: Path, tmp_path: Path
 ) -> None:
     """By hand: where every voxel that a copy can reach is the same, no outline says otherwise."""
-    root = one_patient(cohort, tmp_path / "c")
+    root = one_patient(first_patient, tmp_path / "c")
     (ref,) = read_cohort(root).studies()
     labels = read_volume(image_path(ref.folder, ref.study_id, "rois"))
     number = int(ref.rois["label"].iloc[0])

@@ -95,7 +95,7 @@ def test_no_other_module_spells_a_file_of_a_run() -> None:
 
 
 def test_a_run_writes_nothing_beyond_the_table(
-    cohort: Path, quick_pipeline: Path, model: Path, tmp_path: Path
+    cohort: Path, first_patient: Path, quick_pipeline: Path, model: Path, tmp_path: Path
 ) -> None:
     """Every file of real runs, and the module that put it there, seen by the interpreter."""
     from cad.cohort import read_cohort
@@ -125,8 +125,8 @@ def test_a_run_writes_nothing_beyond_the_table(
     sys.addaudithook(watch)
     try:
         run_pipeline(str(quick_pipeline), cohort, runs / "run", options)
-        predict_cohort([str(model)], cohort, runs / "new", options, probability_map=True)
-        suggest_next(str(model), cohort, runs / "next", options, 3)
+        predict_cohort([str(model)], first_patient, runs / "new", options, probability_map=True)
+        suggest_next(str(model), first_patient, runs / "next", options, 3)
         settings = read_settings(PipelineSettings, quick_pipeline)
         # Workers are other processes; one study is measured here.
         process_study(StudyTask(read_cohort(cohort).studies()[0], settings, runs / "one"))

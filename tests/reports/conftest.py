@@ -65,10 +65,12 @@ def driver(chromium: str) -> Iterator[Any]:
         yield playwright
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(chromium: str, driver: Any) -> Iterator[Any]:
     """The system's Chromium."""
-    started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    started = driver.chromium.launch(
+        executable_path=chromium, args=["--no-sandbox", *os.environ.get("XARGS", "").split()]
+    )
     yield started
     started.close()
 
@@ -85,6 +87,7 @@ class Opened:
         self.page.on("pageerror", lambda e: self.said.append(f"error: {e}"))
         self.page.on("request", lambda r: self.asked.append(r.url))
         self.page.goto(path.as_uri())
+        self.path = path
 
     def ready(self) -> Any:
         """The page once its viewers have drawn."""
@@ -92,6 +95,22 @@ class Opened:
             "Array.from(document.querySelectorAll('.viewer')).every(v => v.dataset.ready)"
         )
         return self.page
+
+
+@pytest.fixture(scope="module")
+def standing(browser: Any, finished_run: Path) -> Iterator[Callable[[str], Opened]]:
+    """Pages of the finished run that stay open for every test that changes nothing on them."""
+    made: dict[str, Opened] = {}
+
+    def show(name: str) -> Opened:
+        if name not in made:
+            made[name] = Opened(browser, finished_run / "report" / f"{name}.html")
+            made[name].ready()
+        return made[name]
+
+    yield show
+    for item in made.values():
+        item.context.close()
 
 
 @pytest.fixture

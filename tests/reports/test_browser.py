@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 MEBI = 1024 * 1024
+WIDE = {"width": 1440, "height": 900}  # what pages are opened with
 
 
 def _shown(page: Any) -> list[str]:
@@ -36,15 +37,12 @@ def _probabilities(page: Any) -> list[float]:
     )
 
 
-def test_pages_are_silent_and_ask_for_nothing(
-    finished_run: Path, opened: Callable[[Path], Any]
-) -> None:
+def test_pages_are_silent_and_ask_for_nothing(standing: Callable[[str], Any]) -> None:
     for name in ("index", "sub-P001", "sub-P002", "sub-P003", "sub-P900"):
-        seen = opened(finished_run / "report" / f"{name}.html")
-        seen.ready()
+        seen = standing(name)
         assert seen.said == []
         files = [u for u in seen.asked if not u.startswith("data:")]
-        assert files == [(finished_run / "report" / f"{name}.html").as_uri()]
+        assert files == [seen.path.as_uri()]
         assert seen.page.evaluate("window.stolen") is None
 
 
@@ -96,38 +94,36 @@ def test_index_filters_by_decision_status_probability_and_text(
     assert page.inner_text("#shown") == f"1 of {everyone} patients"
 
 
-@pytest.mark.parametrize("width", [360, 400, 800])
 @pytest.mark.parametrize("name", ["index", "sub-P002", "sub-P003", "sub-P900"])
 def test_a_narrow_screen_scrolls_tables_in_their_box_and_nothing_else(
-    finished_run: Path, opened: Callable[[Path], Any], name: str, width: int
+    standing: Callable[[str], Any], name: str
 ) -> None:
-    page = opened(finished_run / "report" / f"{name}.html").ready()
-    page.set_viewport_size({"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-    beyond = page.evaluate(
-        """() => Array.from(document.querySelectorAll("main *, header *"))
-          .filter((e) => e.getBoundingClientRect().right > innerWidth && !e.closest("table"))
-          .map((e) => e.outerHTML.slice(0, 80))"""
-    )
-    assert beyond == []
-    boxes = page.evaluate(
-        """() => Array.from(document.querySelectorAll("table"), (t) => t.parentElement)
-          .filter((box) => box.scrollWidth > box.clientWidth)
-          .map((box) => [getComputedStyle(box).overflowX, box.tabIndex])"""
-    )
-    assert all(box == ["auto", 0] for box in boxes)
-    if name == "sub-P002" and width == 400:
-        assert boxes
+    page = standing(name).page
+    for width in (360, 400, 800):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        beyond = page.evaluate(
+            """() => Array.from(document.querySelectorAll("main *, header *"))
+              .filter((e) => e.getBoundingClientRect().right > innerWidth && !e.closest("table"))
+              .map((e) => e.outerHTML.slice(0, 80))"""
+        )
+        assert beyond == [], width
+        boxes = page.evaluate(
+            """() => Array.from(document.querySelectorAll("table"), (t) => t.parentElement)
+              .filter((box) => box.scrollWidth > box.clientWidth)
+              .map((box) => [getComputedStyle(box).overflowX, box.tabIndex])"""
+        )
+        assert all(box == ["auto", 0] for box in boxes), width
+        if name == "sub-P002" and width == 400:
+            assert boxes
+    page.set_viewport_size(WIDE)
 
 
-def test_no_serious_accessibility_finding(
-    finished_run: Path, opened: Callable[[Path], Any]
-) -> None:
+def test_no_serious_accessibility_finding(standing: Callable[[str], Any]) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     for name in ("index", "sub-P001", "sub-P003", "sub-P900"):
-        page = opened(finished_run / "report" / f"{name}.html").ready()
-        found = Axe().run(page).response["violations"]
+        found = Axe().run(standing(name).page).response["violations"]
         serious = [v for v in found if v["impact"] in ("serious", "critical")]
         assert serious == [], json.dumps(serious, indent=1)[:3000]
 

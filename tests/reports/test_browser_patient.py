@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -177,16 +176,31 @@ def test_ten_regions_fit_on_one_sheet_and_forty_on_a_page(
     assert many.locator(".goto button").count() > 5
 
 
+@pytest.fixture(scope="module")
+def unscored(
+    run_maker: Callable[..., Path], patient_kind: type, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run with its pages in which nobody scored two of the patients."""
+    patients = (
+        patient_kind("sub-P001", 4),
+        patient_kind("sub-P002", 3, missing=("dce",)),
+        patient_kind("sub-P005", 1, missing=("adc",)),
+        *(patient_kind(f"sub-P{k:03d}", 5, images=False) for k in range(6, 9)),
+    )
+    run = run_maker(tmp_path_factory.mktemp("unscored") / "run", patients)
+    table = pd.read_csv(run / "probabilities.csv")
+    table.loc[table["participant_id"].isin(["sub-P002", "sub-P005"]), "scores"] = np.nan
+    table.to_csv(run / "probabilities.csv", index=False)
+    write_report(run)
+    return run
+
+
 def test_a_page_nobody_scored_is_blind_until_a_score_is_given(
-    finished_run: Path, opened: Callable[[Path], Any], tmp_path: Path
+    unscored: Path, opened: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished_run, run)
+    run, index = unscored, unscored / "report" / "index.html"
     table = pd.read_csv(run / "probabilities.csv")
     own = table["participant_id"] == "sub-P002"
-    table.loc[own, "scores"] = np.nan
-    table.to_csv(run / "probabilities.csv", index=False)
-    index = write_report(run)
     seen = opened(run / "report" / "sub-P002.html")
     page = seen.ready()
     probabilities = [f"{p:.2f}".removeprefix("0") for p in table.loc[own, "probability"]]
@@ -223,14 +237,9 @@ def test_a_page_nobody_scored_is_blind_until_a_score_is_given(
 
 
 def test_a_browser_that_keeps_nothing_still_shows_the_page(
-    finished_run: Path, opened: Callable[[Path], Any], tmp_path: Path
+    unscored: Path, opened: Callable[[Path], Any]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(finished_run, run)
-    table = pd.read_csv(run / "probabilities.csv").assign(scores=np.nan)
-    table.to_csv(run / "probabilities.csv", index=False)
-    write_report(run)
-    seen = opened(run / "report" / "sub-P005.html")
+    seen = opened(unscored / "report" / "sub-P005.html")
     seen.page.add_init_script(
         "Object.defineProperty(window, 'localStorage', { get() { throw new Error('refused'); } })"
     )
