@@ -25,6 +25,7 @@ from cad.reports.tables import metric_tables
 from cad.reports.views import PatientView, list_patients, study_views
 from cad.run_folder.results import RegionResult, Results, read_results
 
+_THREADS = 2
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -54,15 +55,20 @@ def write_report(run: Path) -> Path:
     results = read_results(run)
     folder = results.folder
     patients = list_patients(results)
-    # Figures are drawn beside the pages: pictures are compressed without the interpreter's lock.
-    with ThreadPoolExecutor(1) as beside:
+    neighbours = zip([None, *patients], patients, [*patients[1:], None], strict=False)
+
+    def write_page(
+        before: PatientView | None, patient: PatientView, after: PatientView | None
+    ) -> None:
+        with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
+            page = _patient_page(results, patient, (before, after))
+            write_atomic(folder.page(patient.page), page.encode())
+
+    # Beside each other: pictures are compressed without the interpreter's lock.
+    with ThreadPoolExecutor(_THREADS) as beside:
         drawn = beside.submit(draw_figures, results.metrics, results.thresholds)
-        for k, patient in enumerate(patients):
-            next_one = patients[k + 1] if patients[k + 1 :] else None
-            around = (patients[k - 1] if k else None, next_one)
-            with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
-                page = _patient_page(results, patient, around)
-                write_atomic(folder.page(patient.page), page.encode())
+        for page in [beside.submit(write_page, *three) for three in neighbours]:
+            page.result()
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
