@@ -34,8 +34,11 @@ def cad(*words: str) -> int:
     import typer
 
     from cad.cli import main
-    from cad.execution import pool, resume
+    from cad.execution import ahead, pool, resume
+    from cad.reports import pages
 
+    pages._THREADS = 1  # a copy of the folder is of one moment
+    ahead._MOST = 0  # no worker is started that has nothing to do
     resume.each = _here
     pool.Caller.__call__ = lambda self, function, *arguments: function(*arguments)
     sys.argv = ["cad", *words]
@@ -247,7 +250,7 @@ def cases(shared: Path) -> dict[str, Case]:
         ),
         Case(
             "experiment",
-            lambda: cad("experiment", "niaf2014-noise", "-o", "out", "--repeats", "1"),
+            lambda: cad("experiment", "niaf2014-outlier", "-o", "out", "--repeats", "1"),
             lambda: None,
         ),
     ]

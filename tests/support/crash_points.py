@@ -297,6 +297,8 @@ def main() -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--pairs", type=int, help="so often start two of each at once instead")
     arguments = parser.parse_args()
+    # Before numpy is imported: a second thread of linear algebra spins and has nothing to do.
+    os.environ["OMP_NUM_THREADS"] = "1"
     import crash_cases
 
     results = os.fdopen(os.dup(1), "w")  # what commands print is not for here
