@@ -209,6 +209,9 @@ def _compact(path: Path, wanted: set[str]) -> None:
     write_atomic(path, b"".join(line for study, line in last.items() if study in wanted))
 
 
+_LONGEST = 2**20  # bytes of a line
+
+
 class _Lines:
     """Append JSON lines to a file; every line is handed to the system at once.
 
@@ -218,11 +221,10 @@ class _Lines:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._stream = path.open("ab+", buffering=0)
-        size = self._stream.seek(0, os.SEEK_END)
-        if size:
-            self._stream.seek(size - 1)
-            if self._stream.read(1) != b"\n":
-                self._stream.write(b"\n")  # the line before was torn
+        begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
+        self._stream.seek(begin)
+        # What follows the last line break was torn by a kill: it goes.
+        self._stream.truncate(begin + self._stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> _Lines:
         return self

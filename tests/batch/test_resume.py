@@ -83,6 +83,7 @@ def test_a_damaged_result_or_memory_is_done_again(cohort: Path, quick: str, tmp_
     statuses = [o.status for o in measure(cohort, quick, out).values()]
     assert statuses == ["computed", "kept", "kept"]
     assert result.read_bytes() == whole
+    assert all(json.loads(line) for line in RunFolder(out).memory.read_text().splitlines())
     RunFolder(out).memory.unlink()
     assert [o.status for o in measure(cohort, quick, out).values()] == ["kept"] * 3
     assert all(json.loads(line) for line in RunFolder(out).memory.read_text().splitlines())

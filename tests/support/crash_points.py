@@ -123,37 +123,36 @@ class Copies:
     def __init__(self, root: Path, states: Path, every: int, offset: int) -> None:
         self.root, self.states, self.every, self.offset = root, states, every, offset
         self.points: list[str] = []
-        self.growing: dict[str, tuple[str, int]] = {}
+        self.growing: dict[str, tuple[str, int, bool]] = {}
 
     def __call__(self, number: int, event: str, path: str, flags: int) -> None:
         """Be called before a call."""
         self.look()
-        self._point(f"before call {number} ({event})")
-        if event == "open" and (torn := self._point(f"in the middle of call {number} ({event})")):
-            self.growing[torn] = path, 0 if flags & (os.O_TRUNC | os.O_EXCL) else _size(path)
+        if self._chosen(f"before call {number} ({event})"):
+            copy(self.root, self.states / self.points[-1])
+        if event == "open":
+            torn = self._chosen(f"in the middle of call {number} ({event})")
+            before = 0 if flags & (os.O_TRUNC | os.O_EXCL) else _size(path)
+            self.growing[self.points[-1]] = path, before, torn
 
-    def _point(self, name: str) -> str | None:
+    def _chosen(self, name: str) -> bool:
         self.points.append(name)
-        if (len(self.points) - 1 - self.offset) % self.every:
-            return None
-        copy(self.root, self.states / name)
-        return name
+        return (len(self.points) - 1 - self.offset) % self.every == 0
 
     def look(self) -> None:
-        """Cut a file in the copy that was made when it was opened, once it has grown."""
-        for name, (path, kept) in list(self.growing.items()):
-            if _size(path) > kept + _TORN:
-                target = self.states / name / os.path.relpath(path, self.root)
-                shutil.copy2(path, target)
-                os.truncate(target, kept + _TORN)
+        """Keep the folder with a file cut that has grown since the last call."""
+        for name, (path, before, torn) in list(self.growing.items()):
+            if _size(path) > before + _TORN:
                 del self.growing[name]
+                if torn:
+                    copy(self.root, self.states / name)
+                    cut = self.states / name / os.path.relpath(path, self.root)
+                    os.truncate(cut, before + _TORN)
 
     def end(self) -> None:
         """Forget the points where too little was written to be cut."""
         self.look()
-        for name in self.growing:
-            shutil.rmtree(self.states / name)
-            self.points.remove(name)
+        self.points = [name for name in self.points if name not in self.growing]
 
 
 def _size(path: str) -> int:

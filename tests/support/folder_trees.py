@@ -51,7 +51,8 @@ def _timeless(path: Path) -> bytes:
         return b""
     if path.name == "resume.jsonl":  # one line a study; sizes and times of files are in it
         lines = [json.loads(line) for line in content.splitlines()]
-        kept = {n["study"]: [n["status"], n["key"], n["failures"]] for n in lines}
+        # Whether this run measured a study or found it differs, as in run.json.
+        kept = {n["study"]: [n["status"] == "failed", n["key"], n["failures"]] for n in lines}
         return json.dumps(kept, sort_keys=True).encode()
     if path.name == "run.json":
         record = json.loads(content)
