@@ -95,10 +95,6 @@ class ByName:
         """Return the name of a function."""
         return cls(function.__module__, getattr(function, "__qualname__", ""))
 
-    def __call__(self, task: Any) -> Any:
-        """Import the function and call it."""
-        return self.function()(task)
-
     def function(self) -> Callable[[Any], Any]:
         """Import the function."""
         found: Callable[[Any], Any] = getattr(import_module(self.module), self.name)
@@ -108,7 +104,7 @@ class ByName:
 class Worker:
     """Keep a process that does one task at a time, and see its end."""
 
-    def __init__(self, function: Callable[[Any], Any], options: ExecutionOptions) -> None:
+    def __init__(self, function: Callable[[Any], Any] | ByName, options: ExecutionOptions) -> None:
         self.function, self.time_limit = function, options.time_limit
         self.options, self.starts = options, 0
         self._start()

@@ -55,7 +55,6 @@ def write_report(run: Path) -> Path:
     results = read_results(run)
     folder = results.folder
     patients = list_patients(results)
-    neighbours = zip([None, *patients], patients, [*patients[1:], None], strict=False)
 
     def write_page(
         before: PatientView | None, patient: PatientView, after: PatientView | None
@@ -64,11 +63,11 @@ def write_report(run: Path) -> Path:
             page = _patient_page(results, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
-    # Beside each other: pictures are compressed without the interpreter's lock.
+    # Beside each other: pictures are compressed without the interpreter's lock. The first page that
+    # cannot be written, or an interruption, ends the others.
     with ThreadPoolExecutor(_THREADS) as beside:
         drawn = beside.submit(draw_figures, results.metrics, results.thresholds)
-        for page in [beside.submit(write_page, *three) for three in neighbours]:
-            page.result()
+        list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()

@@ -321,3 +321,23 @@ def test_a_hostile_patient_name_stays_in_the_report_folder(
     written = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.html")}
     assert "run/report/sub-______x.html" in written
     assert all(name.startswith("run/report/") for name in written)
+
+
+def test_a_page_that_cannot_be_written_ends_the_others(
+    run_maker: Callable[..., Path],
+    patient_kind: Callable[..., object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a full disk nobody waits for ten thousand pages that will not be written either."""
+    run = run_maker(tmp_path / "run", tuple(patient_kind(f"sub-{k:04d}") for k in range(40)))
+    tried: list[Path] = []
+
+    def full(path: Path, _: bytes) -> None:
+        tried.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("cad.reports.pages.write_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(run)
+    assert 1 <= len(tried) < 20
