@@ -90,7 +90,7 @@ def made_run(root: Path) -> Path:
     sys.modules[spec.name] = made
     spec.loader.exec_module(made)
     made.SHAPE = (3, 40, 44)
-    others = [made.Patient(f"sub-P{k:03d}", 5, images=False) for k in range(6, 12)]
+    others = [made.Patient(f"sub-P{k:03d}", 5, images=False) for k in range(6, 9)]
     return made.make_run(root / "run", (made.Patient("sub-P001", 2), *others))
 
 
