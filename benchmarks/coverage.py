@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from cad.evaluation import metrics
+from cad.evaluation import metrics, weighted
 from cad.evaluation.conformal import leave_patient_out_p_values
 from cad.evaluation.intervals import auc_covariance, clustered_auc, delong_auc, patient_resamples
 from cad.evaluation.tables import to_markdown
@@ -72,7 +72,9 @@ def _intervals(
     with np.errstate(divide="ignore", invalid="ignore"):
         half = norm.ppf(0.975) * np.sqrt(covariance) / (theta * (1 - theta))
         obuchowski = expit(logit(theta) - half), expit(logit(theta) + half)
-    draws = np.array([metrics.auc(y[r], s[r]) for r in patient_resamples(g, resamples, seed)])
+    draws = np.concatenate(
+        [weighted.auc(y == 1, s, weight) for weight in patient_resamples(g, resamples, seed)]
+    )
     draws = draws[np.isfinite(draws)]
     return {
         "patients jackknifed, logit, t (ours)": (clustered.lower, clustered.upper),

@@ -126,13 +126,15 @@ def readers_ceiling(
     scatter = squares / (counted[use] - 1) / counted[use]
     distance = (classifier[use] - mean[use]) ** 2
 
-    def share(rows: np.ndarray) -> np.ndarray:
-        total = distance[rows].sum()
-        return np.array([scatter[rows].sum() / total if total > 0 else np.nan])
+    def share(weight: np.ndarray) -> np.ndarray:
+        total = (weight * distance).sum(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            own = (weight * scatter).sum(axis=1, keepdims=True) / total
+        return np.where(total > 0, own, np.nan)
 
-    everything = np.arange(int(use.sum()))
+    everything = np.ones((1, int(use.sum())))
     lower, upper = bootstrap(share, group[use], bootstraps, seed)[0]
-    value, method = float(share(everything)[0]), f"{bootstraps} patient resamples"
+    value, method = float(share(everything)[0, 0]), f"{bootstraps} patient resamples"
     return Ceiling(
         auc=clustered_auc(truth[seen], mean[seen], group[seen]),
         brier=metrics.brier(truth[seen], mean[seen]),

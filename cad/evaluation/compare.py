@@ -184,18 +184,19 @@ def _compare(
 ) -> PairedDifference:
     first, second = (table[name] for name in names)
 
-    def difference(rows: np.ndarray) -> float:
-        return measure(first.take(rows)) - measure(second.take(rows))
-
-    group, everything = first.patients, np.arange(len(first.truth))
-    draws = np.array([difference(rows) for rows in patient_resamples(group, resamples, seed)])
+    group = first.patients
+    values = [
+        measure.draws(first, weight) - measure.draws(second, weight)
+        for weight in patient_resamples(group, resamples, seed)
+    ]
+    draws = np.concatenate([*values, np.empty(0)])
     draws = draws[np.isfinite(draws)]
     enough = len(draws) and len(np.unique(group)) > 1
     lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
     delong = clustered = float("nan")
     if measure.name == "auc":
         both = np.stack([first.score, second.score])
-        delong = _auc_p(first.truth, both, everything)
+        delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
         clustered = _auc_p(first.truth, both, group)
     return PairedDifference(
         measure=measure.name,
@@ -203,7 +204,7 @@ def _compare(
         b=names[1],
         value_a=measure(first),
         value_b=measure(second),
-        difference=difference(everything),
+        difference=measure(first) - measure(second),
         lower=float(lower),
         upper=float(upper),
         p_bootstrap=_two_sided(draws),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cad.evaluation import metrics
+from cad.evaluation import metrics, weighted
 from cad.evaluation.intervals import Interval, bootstrap, clustered_auc, delong_auc
 from cad.evaluation.measures import MEASURES, Cases, measure_values
 
@@ -171,28 +171,31 @@ def _intervals(
 ) -> dict[str, Interval]:
     """Return every measure and every rate by name, with intervals from resampled patients."""
 
-    def values(of: Cases) -> dict[str, float]:
-        return {**measure_values(of), **_rates(of, thresholds)}
+    def values(weight: np.ndarray) -> dict[str, np.ndarray]:
+        return {**measure_values(cases, weight), **_rates(cases, thresholds, weight)}
 
-    point = values(cases)
+    point = values(np.ones((1, len(cases.truth))))
     ends = bootstrap(
-        lambda rows: np.array([*values(cases.take(rows)).values()]),
+        lambda weight: np.stack([*values(weight).values()], axis=1),
         cases.patients,
         bootstraps,
         seed,
     )
     method = f"{bootstraps} patient resamples"
     return {
-        name: Interval(float(value), float(low), float(high), method)
+        name: Interval(float(value[0]), float(low), float(high), method)
         for (name, value), (low, high) in zip(point.items(), ends, strict=True)
     }
 
 
-def _rates(cases: Cases, thresholds: tuple[float, ...]) -> dict[str, float]:
+def _rates(
+    cases: Cases, thresholds: tuple[float, ...], weight: np.ndarray
+) -> dict[str, np.ndarray]:
     if not cases.is_probability:
         return {}
-    tables = {t: metrics.counts(cases.truth, cases.score, t) for t in thresholds}
-    return {_key(rate, t): getattr(c, rate) for t, c in tables.items() for rate in RATES}
+    malignant = cases.truth == 1
+    found = {t: weighted.rates(malignant, cases.score, t, weight) for t in thresholds}
+    return {_key(rate, t): found[t][rate] for t in thresholds for rate in RATES}
 
 
 def _key(rate: str, threshold: float) -> str:

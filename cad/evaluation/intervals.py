@@ -19,6 +19,8 @@ from scipy.stats import t as t_distribution
 
 from cad.evaluation.metrics import auc
 
+_ENTRIES = 2**20  # numbers that an array of resamples holds
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -203,15 +205,16 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
 
 
 def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield ``n`` bootstrap resamples of whole patients, as row indices."""
+    """Yield ``n`` bootstrap resamples of whole patients, some at a time.
+
+    Each is how often every row was drawn, shape (some, n_rows).
+    """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
-    order = np.argsort(code, kind="stable")
-    size = np.bincount(code)
-    rows = np.split(order, np.cumsum(size)[:-1])
-    rng = np.random.default_rng(seed)
-    for _ in range(n):
-        drawn = rng.integers(0, len(rows), len(rows))
-        yield np.concatenate([rows[i] for i in drawn])
+    patients, rng = int(code.max(initial=-1)) + 1, np.random.default_rng(seed)
+    some = max(1, _ENTRIES // max(1, len(code)))
+    for begin in range(0, n, some):
+        drawn = [rng.integers(0, patients, patients) for _ in range(min(some, n - begin))]
+        yield np.array([np.bincount(one, minlength=patients)[code] for one in drawn], dtype=float)
 
 
 def bootstrap(
@@ -226,7 +229,8 @@ def bootstrap(
     Parameters
     ----------
     statistic : callable
-        Row indices -> ndarray of shape (k,); NaN where a resample does not allow one.
+        How often each row counts, shape (draws, n_rois) -> ndarray of shape (draws, k); NaN where a
+        draw does not allow one.
     groups : array, shape (n_rois,)
         The patient of every ROI.
     n : int
@@ -242,10 +246,10 @@ def bootstrap(
         Lower and upper ends; NaN without resamples, where more than half of them failed, or where
         all of them agree (one patient, no error at all): a width of 0 would be a lie.
     """
-    draws = np.array([statistic(rows) for rows in patient_resamples(groups, n, seed)], dtype=float)
-    if len(draws) == 0:
-        k = len(statistic(np.arange(len(np.asarray(groups)))))
+    if n == 0:
+        k = statistic(np.ones((1, len(np.asarray(groups))))).shape[1]
         return np.full((k, 2), np.nan)
+    draws = np.concatenate([statistic(weight) for weight in patient_resamples(groups, n, seed)])
     ends = np.full((draws.shape[1], 2), np.nan)
     tail = (1 - level) / 2
     for j, column in enumerate(draws.T):

@@ -1,7 +1,7 @@
 """The one table of measures: name, title, function, what it needs, which way is better.
 
 Whatever shows or compares a measure looks it up here by name. To add one, add a row and, where
-there is none yet, its function in :mod:`cad.evaluation.metrics`.
+there is none yet, its function in :mod:`cad.evaluation.weighted`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cad.evaluation import metrics
+from cad.evaluation import weighted
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,6 @@ class Cases:
     patients: np.ndarray
     is_probability: bool
 
-    def take(self, rows: np.ndarray) -> Cases:
-        """Return the given rows; a patient who is drawn twice becomes two patients."""
-        drawn = self.patients[rows] + (self.patients.max() + 1) * _times_before(rows)
-        columns = (self.truth[rows], self.target[rows], self.score[rows])
-        return Cases(*columns, drawn, self.is_probability)
-
-
-def _times_before(rows: np.ndarray) -> np.ndarray:
-    """Return how often each entry of ``rows`` has occurred earlier in it."""
-    order = np.argsort(rows, kind="stable")
-    new = np.append(True, np.diff(rows[order]) != 0)[: len(rows)]
-    start = np.maximum.accumulate(np.where(new, np.arange(len(rows)), 0))
-    times = np.empty(len(rows), dtype=int)
-    times[order] = np.arange(len(rows)) - start
-    return times
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -67,7 +51,8 @@ class Measure:
     title : str
         What a reader of a table sees.
     function : callable
-        :class:`Cases` to a number; NaN where it is not defined.
+        :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
+        ndarray of shape (draws,); NaN where it is not defined.
     needs : {"score", "probability"}
         Whether any ranking will do. Without a probability the value is NaN.
     better : {"higher", "lower", "near 0", "near 1"}
@@ -80,7 +65,7 @@ class Measure:
 
     name: str
     title: str
-    function: Callable[[Cases], float]
+    function: Callable[[Cases, np.ndarray], np.ndarray]
     needs: Literal["score", "probability"]
     better: Literal["higher", "lower", "near 0", "near 1"]
     digits: int = 3
@@ -88,17 +73,21 @@ class Measure:
 
     def __call__(self, cases: Cases) -> float:
         """Return the value, NaN where the measure needs a probability and there is none."""
+        return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
+
+    def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
+        """Return the value in each draw, shape (draws,); ``weight`` as in ``function``."""
         if self.needs == "probability" and not cases.is_probability:
-            return float("nan")
-        return self.function(cases)
+            return np.full(len(weight), np.nan)
+        return self.function(cases, weight)
 
 
 _TABLE = (
-    Measure("auc", "AUC", lambda c: metrics.auc(c.truth, c.score), "score", "higher"),
+    Measure("auc", "AUC", lambda c, w: weighted.auc(c.truth == 1, c.score, w), "score", "higher"),
     Measure(
         "accuracy",
         "Accuracy at .5",
-        lambda c: metrics.accuracy(c.truth, c.score),
+        lambda c, w: weighted.rates(c.truth == 1, c.score, 0.5, w)["accuracy"],
         "probability",
         "higher",
         headline=True,
@@ -106,28 +95,28 @@ _TABLE = (
     Measure(
         "average_precision",
         "Average precision",
-        lambda c: metrics.average_precision(c.truth, c.score),
+        lambda c, w: weighted.average_precision(c.truth == 1, c.score, w),
         "score",
         "higher",
     ),
     Measure(
         "patient_average_precision",
         "Average precision, patients",
-        lambda c: metrics.patient_average_precision(c.truth, c.score, c.patients),
+        lambda c, w: weighted.patient_average_precision(c.truth == 1, c.score, c.patients, w),
         "score",
         "higher",
     ),
     Measure(
         "partial_auc",
         "Partial AUC",
-        lambda c: metrics.partial_auc(c.truth, c.score),
+        lambda c, w: weighted.partial_auc(c.truth == 1, c.score, 0.2, w),
         "score",
         "higher",
     ),
     Measure(
         "kl",
         "Two-sided KL, sum, nats",
-        lambda c: metrics.kl(c.target, c.score),
+        lambda c, w: weighted.kl(c.target, c.score, w),
         "probability",
         "lower",
         digits=1,
@@ -136,7 +125,7 @@ _TABLE = (
     Measure(
         "kl_one_sided",
         "One-sided KL, as printed in the paper; no criterion",
-        lambda c: metrics.kl_one_sided(c.target, c.score),
+        lambda c, w: weighted.kl_one_sided(c.target, c.score, w),
         "probability",
         "near 0",
         digits=1,
@@ -144,7 +133,7 @@ _TABLE = (
     Measure(
         "alignment_error",
         "Alignment error",
-        lambda c: metrics.alignment_error(c.target, c.score),
+        lambda c, w: weighted.alignment_error(c.target, c.score, w),
         "probability",
         "lower",
         headline=True,
@@ -152,14 +141,14 @@ _TABLE = (
     Measure(
         "cross_entropy",
         "Cross-entropy, nats",
-        lambda c: metrics.cross_entropy(c.target, c.score),
+        lambda c, w: weighted.cross_entropy(c.target, c.score, w),
         "probability",
         "lower",
     ),
     Measure(
         "brier",
         "Brier score",
-        lambda c: metrics.brier(c.target, c.score),
+        lambda c, w: weighted.brier(c.target, c.score, w),
         "probability",
         "lower",
         headline=True,
@@ -167,7 +156,7 @@ _TABLE = (
     Measure(
         "calibration_intercept",
         "Calibration intercept",
-        lambda c: metrics.calibration_intercept(c.target, c.score),
+        lambda c, w: weighted.calibration_intercept(c.target, c.score, w),
         "probability",
         "near 0",
         digits=2,
@@ -175,7 +164,7 @@ _TABLE = (
     Measure(
         "calibration_slope",
         "Calibration slope",
-        lambda c: metrics.calibration_slope(c.target, c.score),
+        lambda c, w: weighted.calibration_slope(c.target, c.score, w),
         "probability",
         "near 1",
         digits=2,
@@ -184,6 +173,15 @@ _TABLE = (
 MEASURES: dict[str, Measure] = {measure.name: measure for measure in _TABLE}
 
 
-def measure_values(cases: Cases) -> dict[str, float]:
-    """Return every measure of the table by its name."""
-    return {name: measure(cases) for name, measure in MEASURES.items()}
+def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Return every measure of the table by its name, shape (draws,).
+
+    Parameters
+    ----------
+    cases : Cases
+        The regions.
+    weight : ndarray, shape (draws, n), optional
+        How often each counts in each draw; once, in one draw, when not given.
+    """
+    times = np.ones((1, len(cases.truth))) if weight is None else weight
+    return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}

@@ -6,27 +6,20 @@ readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logit, xlogy
-from scipy.stats import rankdata
 
-from cad.evaluation.logistic import fit_logistic
-
-CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
+from cad.evaluation import weighted
+from cad.evaluation.weighted import CLIP as CLIP
 
 
 def auc(truth: ArrayLike, score: ArrayLike) -> float:
     """Return the area under the ROC curve, ties counted one half; NaN where a class is absent."""
-    y, s = _binary(truth, score)
-    positives = int(y.sum())
-    negatives = len(y) - positives
-    if positives == 0 or negatives == 0:
-        return float("nan")
-    ranks = rankdata(s)
-    return float((ranks[y].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    return _once(weighted.auc, *_binary(truth, score))
 
 
 def roc_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,8 +47,7 @@ def precision_recall_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarr
 
 def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
     """Return the sum of precision times the step in recall; NaN without positives."""
-    precision, recall = precision_recall_curve(truth, score)
-    return float(np.sum(np.diff(recall) * precision[1:]))
+    return _once(weighted.average_precision, *_binary(truth, score))
 
 
 def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: ArrayLike) -> float:
@@ -71,12 +63,8 @@ def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: Arra
     patients : array, shape (n,)
         The patient of every region.
     """
-    y, s = _binary(truth, score)
-    code = np.unique(np.asarray(patients), return_inverse=True)[1]
-    largest = np.full((2, code.max(initial=-1) + 1), -np.inf)
-    np.maximum.at(largest[0], code, y)
-    np.maximum.at(largest[1], code, s)
-    return average_precision(*largest)
+    groups = np.asarray(patients)
+    return _once(weighted.patient_average_precision, *_binary(truth, score), groups)
 
 
 def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
@@ -89,18 +77,7 @@ def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> flo
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
-    fpr, tpr, _ = roc_curve(truth, score)
-    if not (np.isfinite(fpr).all() and np.isfinite(tpr).all()):
-        return float("nan")
-    inside = int(np.searchsorted(fpr, max_fpr, side="right"))
-    x, y = fpr[:inside], tpr[:inside]
-    if x[-1] < max_fpr:
-        step = (max_fpr - x[-1]) / (fpr[inside] - x[-1])
-        x = np.append(x, max_fpr)
-        y = np.append(y, y[-1] + step * (tpr[inside] - y[-1]))
-    area = float(np.trapezoid(y, x))
-    chance = max_fpr**2 / 2
-    return 0.5 * (1 + (area - chance) / (max_fpr - chance))
+    return _once(weighted.partial_auc, *_binary(truth, score), max_fpr)
 
 
 def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
@@ -157,13 +134,7 @@ class Counts:
 def counts(truth: ArrayLike, probability: ArrayLike, threshold: float = 0.5) -> Counts:
     """Return the two-by-two table when ROIs above the threshold are called malignant."""
     y, q = _binary(truth, probability)
-    called = q > threshold
-    return Counts(
-        tp=int(np.sum(called & y)),
-        fp=int(np.sum(called & ~y)),
-        tn=int(np.sum(~called & ~y)),
-        fn=int(np.sum(~called & y)),
-    )
+    return Counts(*(int(cell[0]) for cell in weighted.table(y, q, threshold, np.ones((1, len(y))))))
 
 
 def accuracy(truth: ArrayLike, probability: ArrayLike) -> float:
@@ -173,8 +144,7 @@ def accuracy(truth: ArrayLike, probability: ArrayLike) -> float:
 
 def kl(target: ArrayLike, probability: ArrayLike) -> float:
     """Return the two-sided binary Kullback-Leibler distance, a sum in nats; both clipped."""
-    p, q = _clipped(target), _clipped(probability)
-    return float(np.sum(xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))))
+    return _once(weighted.kl, *_floats(target, probability))
 
 
 def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
@@ -182,27 +152,22 @@ def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
 
     Only for standing beside the paper's numbers, never a criterion.
     """
-    p, q = _clipped(target), _clipped(probability)
-    return float(np.sum(xlogy(p, p / q)))
+    return _once(weighted.kl_one_sided, *_floats(target, probability))
 
 
 def alignment_error(target: ArrayLike, probability: ArrayLike) -> float:
     """Return 1 - <P, Q> / (|P| |Q|) ([N14] App. C), blind to scale; NaN for a zero vector."""
-    p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
-    size = np.linalg.norm(p) * np.linalg.norm(q)
-    return float(1 - p @ q / size) if size > 0 else float("nan")
+    return _once(weighted.alignment_error, *_floats(target, probability))
 
 
 def cross_entropy(target: ArrayLike, probability: ArrayLike) -> float:
     """Return the mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
-    p, q = np.asarray(target, dtype=float), _clipped(probability)
-    return float(-np.mean(p * np.log(q) + (1 - p) * np.log(1 - q))) if len(p) else float("nan")
+    return _once(weighted.cross_entropy, *_floats(target, probability))
 
 
 def brier(target: ArrayLike, probability: ArrayLike) -> float:
     """Return the mean squared difference."""
-    p, q = np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
-    return float(np.mean((p - q) ** 2)) if len(p) else float("nan")
+    return _once(weighted.brier, *_floats(target, probability))
 
 
 @dataclass(frozen=True)
@@ -230,11 +195,7 @@ def calibration(target: ArrayLike, probability: ArrayLike) -> Calibration:
 
 def calibration_intercept(target: ArrayLike, probability: ArrayLike) -> float:
     """Return the calibration intercept, the slope held at 1; NaN where the target is constant."""
-    t, q = _known(target, probability)
-    x = logit(_clipped(q))
-    if len(t) == 0 or np.ptp(t) == 0:
-        return float("nan")
-    return float(fit_logistic(np.ones((len(t), 1)), t, offset=x)[0])
+    return _once(weighted.calibration_intercept, *_known(target, probability))
 
 
 def calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
@@ -246,15 +207,7 @@ def calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
     NaN where target or probability is constant, or where the classes of a hard target are separated
     by the probability, which has no finite slope.
     """
-    t, q = _known(target, probability)
-    x = logit(_clipped(q))
-    if len(t) == 0 or np.ptp(t) == 0 or np.ptp(x) < 1e-9:
-        return float("nan")
-    if np.isin(t, (0, 1)).all():
-        high, low = x[t == 1], x[t == 0]
-        if high.min() >= low.max() or high.max() <= low.min():
-            return float("nan")
-    return float(fit_logistic(np.column_stack([np.ones(len(t)), x]), t)[1])
+    return _once(weighted.calibration_slope, *_known(target, probability))
 
 
 def calibration_curve(
@@ -346,20 +299,19 @@ def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]
     return t, s
 
 
+def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+
+
+def _once(measure: Callable[..., np.ndarray], one: np.ndarray, *others: Any) -> float:
+    """Return a measure of ROIs that count once each."""
+    return float(measure(one, *others, np.ones((1, len(one))))[0])
+
+
 def _cumulative(
     truth: ArrayLike, score: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Return thresholds from infinity down, and true and false positives at or above each."""
+    """Return thresholds from infinity down, true and false positives at or above, and all."""
     y, s = _binary(truth, score)
-    order = np.argsort(-s, kind="stable")
-    y, s = y[order], s[order]
-    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
-    true = np.concatenate([[0.0], np.cumsum(y)[last]])
-    false = np.concatenate([[0.0], np.cumsum(~y)[last]])
-    threshold = np.concatenate([[np.inf], s[last]])
-    return threshold, true, false, float(y.sum()), float((~y).sum())
-
-
-def _clipped(values: ArrayLike) -> np.ndarray:
-    clipped: np.ndarray = np.clip(np.asarray(values, dtype=float), CLIP, 1 - CLIP)
-    return clipped
+    threshold, true, false = weighted.cumulative(y, s, np.ones((1, len(y))))
+    return threshold, true[0], false[0], float(true[0, -1]), float(false[0, -1])

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from cad.errors import CadError
-from cad.evaluation import metrics
+from cad.evaluation import weighted
 from cad.evaluation.intervals import Interval, bootstrap, clustered_auc
 from cad.evaluation.logistic import fit_logistic
 from cad.evaluation.metrics import CLIP
@@ -205,19 +205,25 @@ def _out_of_fold(table: PatientTable, model: PatientModel, known: np.ndarray) ->
 def _intervals(
     y: np.ndarray, largest: np.ndarray, p: np.ndarray, bootstraps: int, seed: int
 ) -> dict[str, Interval]:
-    def values(rows: np.ndarray) -> dict[str, float]:
-        found = {"average_precision": metrics.average_precision(y[rows], largest[rows])}
-        names = ("calibration_intercept", "calibration_slope", "brier")
-        if np.isnan(p).any():
-            return found | dict.fromkeys(names, float("nan"))
-        fit = metrics.calibration(y[rows], p[rows])
-        values = (fit.intercept, fit.slope, metrics.brier(y[rows], p[rows]))
-        return found | dict(zip(names, values, strict=True))
+    of_probability = {
+        "calibration_intercept": weighted.calibration_intercept,
+        "calibration_slope": weighted.calibration_slope,
+        "brier": weighted.brier,
+    }
 
-    each = np.arange(len(y))
-    ends = bootstrap(lambda rows: np.array([*values(rows).values()]), each, bootstraps, seed)
+    def values(weight: np.ndarray) -> np.ndarray:
+        found = [weighted.average_precision(y == 1, largest, weight)]
+        for measure in of_probability.values():
+            known = np.isfinite(p).all()
+            found.append(measure(y, p, weight) if known else np.full(len(weight), np.nan))
+        return np.stack(found, axis=1)
+
+    ends = bootstrap(values, np.arange(len(y)), bootstraps, seed)
     method = f"{bootstraps} patient resamples"
+    point = values(np.ones((1, len(y))))[0]
     return {
         name: Interval(float(value), float(low), float(high), method)
-        for (name, value), (low, high) in zip(values(each).items(), ends, strict=True)
+        for name, value, (low, high) in zip(
+            ("average_precision", *of_probability), point, ends, strict=True
+        )
     }

@@ -15,6 +15,7 @@ from cad.evaluation import metrics
 from cad.evaluation.compare import paper_sign_test
 from cad.evaluation.crossval import out_of_fold
 from cad.evaluation.intervals import bootstrap, clustered_auc
+from cad.evaluation.measures import MEASURES, Cases
 from cad.evaluation.tables import interval_text
 from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
@@ -48,7 +49,15 @@ ETA: dict[str, float | str] = {"expert": 0.125, "all": "adaptive"}
 WIDTHS: tuple[float | str, ...] = ("adaptive", 0.125, 0.05, 0.02)
 # What [N13] learns and tests on the truth: labels are certain, so the P-SVM is the C-SVM.
 ON_TRUTH = "N13, learned from histology"
-_NAMES = ("Acc", "KL", "KL one-sided", "Err", "MCE")
+# Their names in the table of measures.
+_NAMES = {
+    "AUC": "auc",
+    "Acc": "accuracy",
+    "KL": "kl",
+    "KL one-sided": "kl_one_sided",
+    "Err": "alignment_error",
+    "MCE": "cross_entropy",
+}
 # Measures that the paper tests, and the sign that makes larger better.
 _TESTED = {"AUC": 1, "Acc": 1, "KL one-sided": -1, "Err": -1}
 _TINY = "< .001"
@@ -152,7 +161,8 @@ def _papers_p(table: Table, target: str, own: np.ndarray, other: np.ndarray) -> 
 
     def test(name: str) -> float:
         def values(rows: np.ndarray) -> tuple[float, float]:
-            first, second = (_TESTED[name] * _value(name, t[rows], q[rows]) for q in pair)
+            measure, sign = MEASURES[_NAMES[name]], _TESTED[name]
+            first, second = (sign * measure(_cases(t[rows], q[rows])) for q in pair)
             return first, second
 
         return paper_sign_test(values, len(t))
@@ -254,8 +264,8 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
     known = table.labels[target].notna().to_numpy() & np.isfinite(probability)
     t, q = table.labels[target].to_numpy(float)[known], probability[known]
     truth, group = metrics.consensus_truth(t)[0], table.groups[known]
-    ends = bootstrap(lambda rows: _values(t[rows], q[rows]), group, 1000, 0)
-    point = _values(t, q)
+    ends = bootstrap(lambda weight: _values(t, q, weight), group, 1000, 0)
+    point = _values(t, q, np.ones((1, len(t))))[0]
     return {
         "patients": len(np.unique(group)),
         "regions": len(t),
@@ -263,26 +273,19 @@ def _measure(table: Table, target: str, probability: np.ndarray) -> dict[str, ob
         **{
             name: f"{value:.3g} [{low:.3g}, {high:.3g}]"
             for name, value, (low, high) in zip(_NAMES, point, ends, strict=True)
+            if name != "AUC"  # it has an interval of its own
         },
     }
 
 
-def _values(t: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the measures of ``_NAMES``."""
-    return np.array([_value(name, t, q) for name in _NAMES])
+def _values(t: np.ndarray, q: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the measures of ``_NAMES``, shape (draws, measures)."""
+    cases = _cases(t, q)
+    return np.stack([MEASURES[key].draws(cases, weight) for key in _NAMES.values()], axis=1)
 
 
-def _value(name: str, t: np.ndarray, q: np.ndarray) -> float:
-    if name in ("AUC", "Acc"):
-        truth = metrics.consensus_truth(t)[0]
-        return metrics.auc(truth, q) if name == "AUC" else metrics.accuracy(truth, q)
-    of = {
-        "KL": metrics.kl,
-        "KL one-sided": metrics.kl_one_sided,
-        "Err": metrics.alignment_error,
-        "MCE": metrics.cross_entropy,
-    }
-    return of[name](t, q)
+def _cases(t: np.ndarray, q: np.ndarray) -> Cases:
+    return Cases(metrics.consensus_truth(t)[0], t, q, np.arange(len(t)), True)
 
 
 def _finding(table: pd.DataFrame) -> str:

@@ -43,6 +43,12 @@ def test_logistic_without_prior_is_maximum_likelihood_and_with_one_is_ridge() ->
     ridge = LogisticRegression(C=0.5, tol=1e-10).fit(X, y)
     found = fit_logistic(design, y, precision=np.array([0.0, 2.0, 2.0]))
     np.testing.assert_allclose(found, [ridge.intercept_[0], *ridge.coef_[0]], atol=1e-5)
+    # Many weightings side by side, each as scikit-learn weighs samples.
+    weight = rng.integers(0, 3, (5, 200)).astype(float)
+    for own, w in zip(fit_logistic(design, y, weight=weight), weight, strict=True):
+        alone = LogisticRegression(C=np.inf, tol=1e-10).fit(X, y, sample_weight=w)
+        np.testing.assert_allclose(own, [alone.intercept_[0], *alone.coef_[0]], atol=1e-5)
+        np.testing.assert_allclose(design.T @ (w * (expit(design @ own) - y)), 0, atol=1e-10)
     # The gradient of the posterior vanishes at another centre too.
     mean, precision = np.array([0.0, 3.0, 3.0]), np.array([0.1, 4.0, 4.0])
     beta = fit_logistic(design, y, mean=mean, precision=precision, offset=0.2)

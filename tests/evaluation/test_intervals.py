@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from cad.evaluation import intervals, weighted
 from cad.evaluation.intervals import (
     auc_covariance,
     bootstrap,
@@ -15,7 +16,7 @@ from cad.evaluation.intervals import (
     delong_auc,
     patient_resamples,
 )
-from cad.evaluation.metrics import auc
+from cad.evaluation.metrics import auc, average_precision
 
 
 def clustered(
@@ -103,19 +104,47 @@ def test_clusters_widen_the_interval_and_the_bootstrap_agrees() -> None:
     y, s, g = clustered(6, patients=60)
     wide, narrow = clustered_auc(y, s, g), delong_auc(y, s)
     assert wide.upper - wide.lower > 1.1 * (narrow.upper - narrow.lower)
-    ends = bootstrap(lambda rows: np.array([auc(y[rows], s[rows])]), g, 400, seed=1)[0]
+    ends = bootstrap(lambda w: weighted.auc(y == 1, s, w)[:, None], g, 400, seed=1)[0]
     assert ends == pytest.approx([wide.lower, wide.upper], abs=0.025)
 
 
 def test_resamples_are_whole_patients_and_reproducible() -> None:
     g = np.array(["a", "b", "b", "c", "c", "c"])
-    draws = list(patient_resamples(g, 50, seed=3))
-    again = list(patient_resamples(g, 50, seed=3))
-    assert all((x == z).all() for x, z in zip(draws, again, strict=True))
-    for rows in draws:
-        size = {name: np.sum(g[rows] == name) for name in "abc"}
-        assert size["b"] % 2 == 0
-        assert size["c"] % 3 == 0
+    (draws,) = patient_resamples(g, 50, seed=3)
+    (again,) = patient_resamples(g, 50, seed=3)
+    assert draws.shape == (50, 6)
+    assert (draws == again).all()
+    for names in (slice(1, 3), slice(3, 6)):  # the regions of one patient go together
+        assert (draws[:, names] == draws[:, names][:, :1]).all()
+    assert (draws[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    assert len(np.unique(draws, axis=0)) > 5
+
+
+def test_resamples_come_in_blocks_that_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = np.array(["a", "b", "b", "c", "c", "c"])
+    (whole,) = patient_resamples(g, 50, seed=3)
+    monkeypatch.setattr(intervals, "_ENTRIES", 42)
+    blocks = list(patient_resamples(g, 50, seed=3))
+    assert [len(block) for block in blocks] == [7] * 7 + [1]
+    assert (np.concatenate(blocks) == whole).all()
+
+
+def test_bootstrap_in_plain_loops() -> None:
+    """Rows taken one resample after the other, as a textbook has it."""
+    y, s, g = clustered(3, patients=12)
+    rng = np.random.default_rng(9)
+    rows_of = [np.flatnonzero(g == k) for k in np.unique(g)]
+    draws = []
+    for _ in range(200):
+        rows = np.concatenate([rows_of[i] for i in rng.integers(0, 12, 12)])
+        draws.append([auc(y[rows], s[rows]), average_precision(y[rows], s[rows])])
+    wanted = np.quantile(draws, [0.025, 0.975], axis=0).T
+
+    def both(w: np.ndarray) -> np.ndarray:
+        measures = (weighted.auc, weighted.average_precision)
+        return np.stack([measure(y == 1, s, w) for measure in measures], axis=1)
+
+    np.testing.assert_allclose(bootstrap(both, g, 200, seed=9), wanted, atol=1e-12)
 
 
 def test_no_interval_rather_than_a_wrong_one() -> None:
@@ -127,7 +156,7 @@ def test_no_interval_rather_than_a_wrong_one() -> None:
     one_patient = clustered_auc([0, 1, 1], [0.3, 0.2, 0.4], [1, 1, 1])
     assert one_patient.value == 0.5
     assert np.isnan(one_patient.lower)
-    nothing = bootstrap(lambda rows: np.array([1.0, 2.0]), [1, 2], 0, seed=0)
+    nothing = bootstrap(lambda w: np.tile([1.0, 2.0], (len(w), 1)), [1, 2], 0, seed=0)
     assert nothing.shape == (2, 2)
     assert np.isnan(nothing).all()
 

@@ -35,7 +35,13 @@ def answer() -> Iterator[None]:
     """Put a measure in the middle of the table for the time of a test."""
     rows = dict(MEASURES)
     added = list(rows.items())
-    added.insert(5, ("answer", Measure("answer", "Answer", lambda _: 42.0, "score", "higher")))
+    added.insert(
+        5,
+        (
+            "answer",
+            Measure("answer", "Answer", lambda _, w: np.full(len(w), 42.0), "score", "higher"),
+        ),
+    )
     MEASURES.clear()
     MEASURES.update(added)
     yield
@@ -84,16 +90,46 @@ def test_a_ranking_has_no_probability_measures() -> None:
     y = np.array([0.0, 0, 1, 1])
     values = measure_values(Cases(y, y, np.array([-2.0, 0, 1, 3]), np.arange(4), False))
     for name, measure in MEASURES.items():
-        assert np.isfinite(values[name]) == (measure.needs == "score"), name
+        assert np.isfinite(values[name]).all() == (measure.needs == "score"), name
 
 
 def test_a_patient_who_is_drawn_twice_counts_twice() -> None:
-    y = np.array([0.0, 1, 1])
-    cases = Cases(y, y, y, np.array([0, 0, 1]), True)
-    drawn = cases.take(np.array([0, 1, 2, 0, 1]))
-    assert drawn.truth.tolist() == [0, 1, 1, 0, 1]
-    assert len(np.unique(drawn.patients)) == 3
-    assert drawn.patients[0] == drawn.patients[1] != drawn.patients[3] == drawn.patients[4]
+    # By hand: patients a (.9, benign) and b (.8, malignant). Once each, precision is 1/2; with b
+    # drawn twice two of three are malignant, with a drawn twice one of three.
+    y, q = np.array([0.0, 0, 1]), np.array([0.9, 0.1, 0.8])
+    cases = Cases(y, y, q, np.array([0, 0, 1]), True)
+    weight = np.array([[1.0, 1, 1], [1, 1, 2], [2, 2, 1], [2, 2, 0]])
+    found = MEASURES["patient_average_precision"].draws(cases, weight)
+    assert found[:3].tolist() == [1 / 2, 2 / 3, 1 / 3]
+    assert np.isnan(found[3])
+
+
+def repeated(cases: Cases, times: np.ndarray) -> Cases:
+    """Return the rows as often as they count; a patient who is drawn twice becomes two."""
+    rows = np.concatenate([np.flatnonzero(times > k) for k in range(int(times.max()))])
+    again = np.concatenate([np.full(int((times > k).sum()), k) for k in range(int(times.max()))])
+    columns = (cases.truth[rows], cases.target[rows], cases.score[rows])
+    return Cases(*columns, cases.patients[rows] + 1000 * again, cases.is_probability)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_are_repeated_rows(seed: int, soft: bool) -> None:
+    """Few rows and rounded scores: ties, absent classes and separated ones are among the draws."""
+    rng = np.random.default_rng(seed)
+    n = (5, 8, 12, 40)[seed]
+    patients, q = np.sort(rng.integers(0, 4, n)), np.round(rng.random(n), 1)
+    y = (rng.random(n) < q).astype(float)
+    cases = Cases(y, np.round(rng.random(n), 1) if soft else y, q, patients, True)
+    weight = rng.integers(0, 3, (60, patients.max() + 1))[:, patients].astype(float)
+    weight[:, 0] = np.maximum(weight[:, 0], 1)
+    weight = np.array([w[np.searchsorted(patients, patients)] for w in weight])
+    undefined = 0
+    for name, found in measure_values(cases, weight).items():
+        alone = [MEASURES[name](repeated(cases, w)) for w in weight]
+        np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9, err_msg=name)
+        undefined += int(np.isnan(found).sum())
+    assert undefined > 0 or n == 40
 
 
 def test_every_measure_can_be_compared() -> None:

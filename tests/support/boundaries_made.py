@@ -8,20 +8,19 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pandas as pd
 from boundaries_in import tiny_cohort
 from damage import BYTES, CSV, JSON, LINES, NPZ, PARQUET, Boundary, Damage
+from figures_once import draw_once
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
-from cad.files import JsonObject
 from cad.model.bundle import FILES, HASHES, load_bundle, verify_bundle
 from cad.model.fold_features import FoldFeatures
 from cad.reading import reading
@@ -100,15 +99,6 @@ def run_folder(root: Path) -> Boundary:
     read_probabilities(folder).iloc[:, :4].to_parquet(folder.features)
     damages: dict[str, Damage] = {".csv": CSV, ".json": JSON, ".npz": NPZ, ".parquet": PARQUET}
     paths = sorted(p for p in run.rglob("*") if p.is_file() and p.suffix in damages)
-
-    drawn: dict[bytes, object] = {}
-    draw: Any = pages.draw_figures
-
-    def draw_once(metrics: JsonObject, thresholds: object) -> object:
-        """Figures of measures that are as before need not be drawn again."""
-        key = folder.metrics.read_bytes() + folder.record.read_bytes()
-        drawn[key] = drawn.get(key) or draw(metrics, thresholds)
-        return drawn[key]
 
     def report() -> None:
         with mock.patch.object(pages, "draw_figures", draw_once):

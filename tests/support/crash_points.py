@@ -192,10 +192,13 @@ def prepared(case: Case, work: Path) -> Callable[[Path], None]:
     case.prepare()
     copy(here, before)
 
-    def fresh(state: Path = before) -> None:
+    def fresh(state: Path | None = None) -> None:
         os.chdir(work)
         shutil.rmtree(here)
-        copy(state, here)
+        if state is None:
+            copy(before, here)
+        else:
+            state.rename(here)
         os.chdir(here)
 
     return fresh
@@ -275,7 +278,6 @@ def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
         if not (states / name).exists():  # not one of every k
             continue
         fresh(states / name)
-        shutil.rmtree(states / name)
         found.tried += 1
         code = child(case.command, work / "output")
         said = differences(expected, tree(here))
@@ -286,6 +288,13 @@ def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
     end = os.times()
     found.seconds = round(sum(end[:4]) - sum(begin[:4]), 1)
     return found
+
+
+def _in_memory() -> str | None:
+    """Return a file system without a disk, where there is one with a gigabyte to spare."""
+    memory = Path("/dev/shm")  # noqa: S108 - a new folder is made in it
+    usable = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2**30
+    return str(memory) if usable else None
 
 
 def main() -> None:
@@ -303,7 +312,7 @@ def main() -> None:
     results = os.fdopen(os.dup(1), "w")  # what commands print is not for here
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
-    with tempfile.TemporaryDirectory(prefix="crash-") as folder:
+    with tempfile.TemporaryDirectory(prefix="crash-", dir=_in_memory()) as folder:
         cases = crash_cases.cases(Path(folder))
         for name, case in cases.items():
             if arguments.cases and name not in arguments.cases:
