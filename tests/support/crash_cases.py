@@ -7,7 +7,7 @@ import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ IMPORT = ("import", "source", "cohort", "--rules", "rules.yaml")
 
 def cad(*words: str) -> int:
     """Run a command line in this process; return its exit code."""
-    import typer
+    import typer.main
     from figures_once import draw_once
 
     from cad.cli import main
@@ -41,6 +41,7 @@ def cad(*words: str) -> int:
 
     os.fsync = lambda handle: None  # no power cut is tried here
     pages.draw_figures = draw_once
+    typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
     ahead._MOST = 0  # no worker is started that has nothing to do
     resume.each = _here
@@ -53,6 +54,14 @@ def cad(*words: str) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     return 0
+
+
+@cache
+def _parser(app: Any) -> Any:
+    """Return the parser of the command line, made once for all runs."""
+    import typer.main
+
+    return typer.main.get_group(app)
 
 
 def _here(function: Callable[[Any], Any], tasks: Any, options: object) -> Iterator[Any]:
