@@ -136,13 +136,15 @@ class RowStore:
         diagonal = np.ascontiguousarray(gram.diagonal())
         self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
 
-    def fetch(self, points: NDArray[np.int64]) -> bool:
+    def fetch(self, points: NDArray[np.int64] | list[int]) -> bool:
         """Make the rows of some points; False, and nothing made, when they do not fit."""
         values, slot, _ = self.kernel
+        points = np.asarray(points)
         missing = points[slot[points] < 0]
         if not len(missing):
             return True
-        missing = np.unique(missing)
+        if len(missing) > 1:  # pairs ask for one row, thousands of times
+            missing = np.unique(missing)
         end = self._used + len(missing)
         if end > len(values):
             return False
@@ -175,3 +177,14 @@ def _add_rows(values, places, weight, out):  # type: ignore[no-untyped-def]
         row = values[places[i]]
         for k in range(len(out)):
             out[k] += weight[i] * row[k]
+
+
+@numba.njit(cache=True, fastmath={"reassoc", "contract"})
+def add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
+    """Add K v and K' v, each entry of K read from memory once: two products read it twice."""
+    for i in range(len(v)):
+        row, weight, total = K[i], v[i], 0.0
+        for j in range(len(v)):
+            total += row[j] * v[j]
+            mirrored[j] += row[j] * weight
+        product[i] += total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cad.learners.kernels import Gram, Kernel
+from cad.learners.kernels import Gram, Kernel, make_gram
 from cad.learners.opauc import OPAUC
 from cad.learners.pointwise import solve_hybrid
 from cad.learners.rankboost import RankBoost
@@ -26,6 +26,7 @@ def warm() -> None:
     # Rows that come one by one, as for many points, and an active set that grows and shrinks.
     problem = svm_problem(y.astype(float), np.ones(40))
     solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), problem)
+    make_gram(Kernel("precomputed"), X @ X.T, 1.0)
     for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0)):
         learner.fit(X, y).predict(X)
     OPAUC(platt_folds=0).fit(rng.normal(size=(6, 9)), y[:6])  # more features than rows
