@@ -308,16 +308,16 @@ def check_precomputed(K: Array) -> None:
 def _prove_semi_definite(block: Array, size: float) -> None:
     """Refuse a block of a kernel matrix that is not positive semi-definite, to 1e-8 of ``size``.
 
-    The lower triangle of ``block`` is overwritten by its factor.
+    The upper triangle of ``block`` is overwritten by its factor.
     """
     ridge = 1e-8 * max(size, 1e-300)
     diagonal = np.diagonal(block).copy()
     block.flat[:: len(block) + 1] += ridge
-    # LAPACK sees the transpose: what is its upper triangle is the lower one here.
-    if dpotrf(block.T, lower=0, clean=0, overwrite_a=1)[1] == 0:
+    # LAPACK sees the transpose: what is its lower triangle is the upper one here.
+    if dpotrf(block.T, lower=1, clean=0, overwrite_a=1)[1] == 0:
         return
     block.flat[:: len(block) + 1] = diagonal
-    lowest = float(np.linalg.eigvalsh(block, UPLO="U")[0])
+    lowest = float(np.linalg.eigvalsh(block, UPLO="L")[0])
     raise ValueError(
         f"the kernel matrix is not positive semi-definite: eigenvalue {lowest:.3g}; "
         "use a positive semi-definite kernel, or clip its negative eigenvalues"

@@ -163,8 +163,9 @@ class _Work:
         above = r + q * s - self.at.f[point] - b
         may = np.where(above * sign > 0, self.at.gamma < c, self.at.gamma > 0)
         violation = np.abs(above) * (may & (self.store.kernel.slot[point] < 0))
-        next_rows = np.argpartition(violation, -_ROWS_AT_ONCE)[-_ROWS_AT_ONCE:]
-        return np.append(point[next_rows[violation[next_rows] > 0]], wanted)
+        most = min(_ROWS_AT_ONCE, len(violation))
+        worst = np.argpartition(violation, -most)[-most:]
+        return np.append(point[worst[violation[worst] > 0]], wanted)
 
     def finish(self, start: Iterate) -> Solution | None:
         """Return the exact solution from the active set, or None; ``start`` stays as it is."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from cad.learners import pointwise
 from cad.learners.cvxopt_solver import solve_cvxopt
 from cad.learners.decomposition import block_size, smo_by_blocks
 from cad.learners.kernels import Gram, Kernel
@@ -35,6 +36,24 @@ def test_any_block_size_finds_the_optimum(cache_mb: float, C: float) -> None:
     assert first.primal == pytest.approx(exact.primal, rel=1e-6)
     again = solve_hybrid(gram, problem, cache_mb=cache_mb)
     assert first.gamma.tobytes() == again.gamma.tobytes()
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 31])
+def test_rows_that_are_made_together_change_no_solution(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 90 points, and of 4 whose costs are not zero: fewer rows than are made at once."""
+    monkeypatch.setattr(pointwise, "_ROWS_AT_ONCE", at_once)
+    kernel = Kernel("rbf", 0.3)
+    X, problem = make(1, 90, 10.0)
+    few = np.zeros(90)
+    few[[3, 20, 50, 77]] = 1.0
+    p = np.where(np.arange(90) % 2, 0.875, 0.125)
+    for asked in (problem, probabilistic_problem(soft_labels(p, 0.125), few, few, 0.5)):
+        exact = solve_cvxopt(kernel.between(X, X), asked)
+        found = solve_hybrid(Gram(kernel, X, None), asked)
+        assert found.converged
+        assert found.primal == pytest.approx(exact.primal, rel=1e-6)
 
 
 def test_blocks_alone_reach_the_tolerance_and_keep_f() -> None:
