@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from scipy.special import expit
 
@@ -37,16 +40,13 @@ def fit_logistic(
     mean, precision : ndarray, shape (k,), or float
         Of each coefficient's normal prior; precision 0 is none (maximum likelihood).
     """
-    k = design.shape[1]
     times = np.ones((1, len(y))) if weight is None else weight
-    centre = np.broadcast_to(np.asarray(mean, dtype=float), k)
-    prior = np.broadcast_to(np.asarray(precision, dtype=float), k)
+    centre = np.broadcast_to(np.asarray(mean, dtype=float), design.shape[1])
+    prior = np.broadcast_to(np.asarray(precision, dtype=float), design.shape[1])
     beta = np.tile(np.where(prior > 0, centre, 0.0), (len(times), 1))
 
     def loss(b: np.ndarray, z: np.ndarray, w: np.ndarray) -> np.ndarray:
-        data: np.ndarray = (w * (np.logaddexp(0, z) - y * z)).sum(axis=1)
-        data += ((b - centre) ** 2 * prior).sum(axis=1) / 2
-        return data
+        return _sum(w, np.logaddexp(0, z) - y * z) + _sum(prior, (b - centre) ** 2) / 2
 
     going, b, w = np.arange(len(times)), beta.copy(), times
     z = offset + b @ design.T
@@ -54,25 +54,40 @@ def fit_logistic(
     for _ in range(100):
         fitted = expit(z)
         gradient = (w * (fitted - y)) @ design + prior * (b - centre)
-        curved = w * (fitted * (1 - fitted))
-        hessian = np.matmul(design.T * curved[:, None, :], design) + np.diag(prior)
-        step = _newton_steps(hessian, gradient)
-        gain = (gradient * step).sum(axis=1) / 2
-        more = gain > 1e-12 * np.maximum(1.0, np.abs(current))
+        curved = design.T * (w * (fitted * (1 - fitted)))[:, None, :]
+        step = _newton_steps(curved @ design + np.diag(prior), gradient)
+        more = _sum(gradient, step) / 2 > 1e-12 * np.maximum(1.0, np.abs(current))
         beta[going] = b - step  # the last step is a whole one: it squares an error that is tiny
         if not more.any():
             break
-        going, b, w, z = going[more], b[more], w[more], z[more]
-        step, current = step[more], current[more]
-        turn, length = step @ design.T, np.ones((len(b), 1))
-        for _ in range(_HALVINGS):
-            value = loss(b - length * step, z - length * turn, w)
-            if not (far := value > current).any():
-                break
-            length[far] /= 2
-        b, z, current = b - length * step, z - length * turn, value
+        going, w, step = going[more], w[more], step[more]
+        b, z, current = _halved(
+            partial(loss, w=w), current[more], (b[more], z[more]), (step, step @ design.T)
+        )
         beta[going] = b
     return beta[0] if weight is None else beta
+
+
+def _halved(
+    loss: Callable[..., np.ndarray],
+    current: np.ndarray,
+    at: tuple[np.ndarray, np.ndarray],
+    step: tuple[np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return b, z and loss after a step, which is halved where the loss would rise."""
+    length = np.ones((len(current), 1))
+    for _ in range(_HALVINGS):
+        b, z = (part - length * turn for part, turn in zip(at, step, strict=True))
+        value = loss(b, z)
+        if not (far := value > current).any():
+            break
+        length[far] /= 2
+    return b, z, value
+
+
+def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    total: np.ndarray = (weight * values).sum(axis=1)
+    return total
 
 
 def _newton_steps(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import comb
 
 import numpy as np
@@ -332,8 +332,7 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     """
     from cad.learners.rows import add_both_products  # numba, which no other kernel needs
 
-    rng = np.random.default_rng(0)
-    v = rng.uniform(1.0, 2.0, len(K)) * rng.choice([-1.0, 1.0], len(K))
+    v = _probe(len(K))
     product, mirrored = np.zeros(len(K)), np.zeros(len(K))
     # Either order of memory will do: the question is the same of the transpose.
     add_both_products(
@@ -342,6 +341,14 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     with np.errstate(invalid="ignore", over="ignore"):
         agree: bool = bool((np.abs(product - mirrored) <= least).all())
     return agree
+
+
+@lru_cache(maxsize=1)
+def _probe(n: int) -> Array:
+    """Return entries of 1 to 2 and either sign, shape (n,)."""
+    rng = np.random.default_rng(0)
+    signed: Array = rng.uniform(1.0, 2.0, n) * rng.choice([-1.0, 1.0], n)
+    return signed
 
 
 def _asymmetry(K: Array) -> float:

@@ -288,10 +288,10 @@ class ProbabilisticSVC(KernelMachine):
         informative = ~labels.certain & used
         informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
         check_labels(labels, used)
-        sides = np.unique(labels.kinds[certain])
-        if len(sides) == 1:
+        kinds = labels.kinds[certain]
+        if len(kinds) and kinds.min() == kinds.max():
             warnings.warn(
-                f"every certain label is {KIND_NAMES[sides[0]].removeprefix('certain_')}: "
+                f"every certain label is {KIND_NAMES[kinds[0]].removeprefix('certain_')}: "
                 "the margin is held on one side only",
                 LearnerWarning,
                 stacklevel=3,
