@@ -143,10 +143,11 @@ def _violations(
     bad = np.where(at.gamma <= 0.0, slack, -slack)
     bad[tight] = np.abs(slack[tight])
     violation = float(bad.max())
-    bad[tight] = 0.0
-    taken = np.zeros(len(at.f), dtype=bool)
-    taken[rows.point[tight]] = True
-    worst = np.flatnonzero((bad > tol) & ~taken[rows.point])
+    if violation <= tol:
+        return violation, np.empty(0, dtype=np.intp)
+    outside = np.ones(len(at.f), dtype=bool)
+    outside[rows.point[tight]] = False
+    worst = ((bad > tol) & outside[rows.point]).nonzero()[0]
     if not len(worst):
         return violation, worst
     worst = worst[np.argsort(-bad[worst], kind="stable")]

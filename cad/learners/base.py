@@ -59,20 +59,21 @@ def read_targets(y: ArrayLike) -> Targets:
         values = column_or_1d(values, warn=True)
     if values.ndim != 1:
         raise LearnerError(f"y has shape {values.shape}, must be one label per sample")
-    if values.dtype.kind == "f" and np.isnan(values).any():
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        if not np.isnan(values).any():
+            raise LearnerError("Input y contains infinity; labels lie in [0, 1]")
         i = int(np.argmax(np.isnan(values)))
         raise LearnerError(f"y[{i}] is NaN: Input y contains NaN", hint="leave unlabelled rows out")
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise LearnerError("Input y contains infinity; labels lie in [0, 1]")
-    classes = np.unique(values)
-    if values.dtype.kind == "f" and (classes != np.round(classes)).any():
-        if classes[0] < 0 or classes[-1] > 1:
-            wrong = classes[0] if classes[0] < 0 else classes[-1]
+    if values.dtype.kind == "f" and (values != np.rint(values)).any():
+        least, most = values.min(), values.max()
+        if least < 0 or most > 1:
+            wrong = least if least < 0 else most
             raise LearnerError(
                 f"Unknown label type: continuous y with the value {wrong:g} outside [0, 1]",
                 hint="soft labels are probabilities in [0, 1]",
             )
         return Targets(np.array([0, 1]), values.astype(float))
+    classes = np.unique(values)
     if len(classes) == 1:
         raise LearnerError(
             f"y holds one class only ({classes[0]!r}): two are needed to tell them apart"
@@ -234,7 +235,9 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
                 f"{len(y)} in y"
             )
         targets = read_targets(y)
-        weight = _check_sample_weight(sample_weight, rows, dtype=np.float64)
+        if sample_weight is None:
+            return rows, targets, np.ones(len(rows))
+        weight: Array = _check_sample_weight(sample_weight, rows, dtype=np.float64)
         if (weight < 0).any():
             i = int(np.argmax(weight < 0))
             raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
@@ -250,7 +253,7 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
         """Keep the fitted attributes of a solution; coefficients beyond rounding are support."""
         # Adding 0.0 turns -0.0 into 0.0.
         beta = solution.beta + 0.0
-        self.support_ = np.flatnonzero(beta)
+        self.support_ = beta.nonzero()[0]
         self.dual_coef_ = beta[self.support_][None, :]
         self.support_vectors_ = (
             np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]

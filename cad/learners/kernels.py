@@ -157,7 +157,7 @@ class Gram:
     def diagonal(self) -> Array:
         """Return K(x, x) of every training point, shape (n,)."""
         if self.matrix is not None:
-            return np.diagonal(self.matrix)
+            return self.matrix.diagonal()
         if self.kernel.name == "rbf":
             return np.ones(len(self.X))
         return self.kernel.finish(np.einsum("ij,ij->i", self.X, self.X))
@@ -225,7 +225,7 @@ class Gram:
         given = self.kernel.name in ("precomputed", "callable")
         if given and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
             block = self.matrix[np.ix_(support, support)]
-            _prove_semi_definite(block, float(np.max(np.abs(np.diagonal(self.matrix)))))
+            _prove_semi_definite(block, float(np.abs(self.matrix.diagonal()).max()))
 
     def times(self, beta: Array) -> Array:
         """Return K beta, shape (n,)."""
@@ -291,7 +291,7 @@ def check_precomputed(K: Array) -> None:
             f"Precomputed matrix must be a square matrix, input is {' x '.join(map(str, K.shape))};"
             " give the kernel between the training points"
         )
-    size = float(np.max(np.abs(np.diagonal(K)))) if len(K) else 0.0
+    size = float(np.abs(K.diagonal()).max(initial=0.0))
     if _probed_symmetric(K, 1e-9 * size):
         asymmetry = 0.0
     elif not np.isfinite(K).all():
@@ -311,7 +311,7 @@ def _prove_semi_definite(block: Array, size: float) -> None:
     The upper triangle of ``block`` is overwritten by its factor.
     """
     ridge = 1e-8 * max(size, 1e-300)
-    diagonal = np.diagonal(block).copy()
+    diagonal = block.diagonal().copy()
     block.flat[:: len(block) + 1] += ridge
     # LAPACK sees the transpose: what is its lower triangle is the upper one here.
     if dpotrf(block.T, lower=1, clean=0, overwrite_a=1)[1] == 0:

@@ -132,7 +132,7 @@ class _Work:
         self.at = Iterate(gamma, np.zeros(problem.n_points), np.zeros(2))
         if self.start is not None:
             self.at.f[:] = self.gram.times(problem.coefficients(gamma))
-        rho = _RHO * float(np.mean(self.store.kernel.diagonal))
+        rho = _RHO * float(self.store.kernel.diagonal.mean())
         self.scale = np.array([_FIRST_SCALE, rho, 0.0])
 
     def pairs(self, eps: float, most: int) -> float:

@@ -27,7 +27,7 @@ from cad.learners.soft_labels import (
     check_soft,
     half_widths,
     probabilistic_problem,
-    soft_labels,
+    read_labels,
 )
 from cad.learners.solvers import solve_pointwise
 
@@ -209,8 +209,9 @@ class ProbabilisticSVC(KernelMachine):
     ) -> tuple[SoftLabels, float, float | None]:
         """Return what the labels say, the kappa it took, and s; None where s is learned."""
         spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
-        labels, kappa = self._labels(p, spread, weight > 0)
-        return labels, kappa, self._fixed_scale(labels, weight > 0)
+        used = weight > 0
+        labels, kappa, bounded = self._labels(p, spread, used)
+        return labels, kappa, self._fixed_scale(labels, used, bounded)
 
     def _costs(self) -> tuple[float, float]:
         cost = check_cost("C", self.C)
@@ -249,8 +250,8 @@ class ProbabilisticSVC(KernelMachine):
     def _floor(self) -> float:
         return 0.0 if self.eta0 is None else _in_range("eta0", self.eta0, 0.5)
 
-    def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float]:
-        """Return what the labels say, and the kappa it took.
+    def _labels(self, p: Array, spread: ArrayLike, used: Any) -> tuple[SoftLabels, float, bool]:
+        """Return what the labels say, the kappa it took, and whether they bound a learned scale.
 
         A learned scale has no bound when every interval contains 1/2 (binary reads: one reader who
         dissents makes a spread of .38 or more). Narrower intervals around the same means do.
@@ -258,7 +259,7 @@ class ProbabilisticSVC(KernelMachine):
         kappa = _in_range("kappa", self.kappa, np.inf)
         labels = self._at(p, spread, kappa)
         if self.scale != "learned" or not _all_around_half(labels, used):
-            return labels, kappa
+            return labels, kappa, True
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
         for narrower in (kappa * share for share in shares):
             tried = self._at(p, spread, narrower)
@@ -269,25 +270,22 @@ class ProbabilisticSVC(KernelMachine):
                     LearnerWarning,
                     stacklevel=3,
                 )
-                return tried, narrower
-        return labels, kappa
+                return tried, narrower, True
+        return labels, kappa, False
 
     def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
         try:
-            _, spread = check_soft(p, spread)
+            p, spread = check_soft(p, spread)
             width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
-            return soft_labels(p, np.minimum(width, 1.0), self.boundary, self._precision())
+            return read_labels(p, np.minimum(width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
-    def _fixed_scale(self, labels: SoftLabels, used: Any) -> float | None:
+    def _fixed_scale(self, labels: SoftLabels, used: Any, bounded: bool) -> float | None:
         """Return s when it is fixed; None when it is learned. Refuse what has no answer."""
-        certain = labels.certain & used
-        informative = ~labels.certain & used
-        informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
-        check_labels(labels, used)
+        certain, informative = check_labels(labels, used)
         kinds = labels.kinds[certain]
         if len(kinds) and kinds.min() == kinds.max():
             warnings.warn(
@@ -304,7 +302,7 @@ class ProbabilisticSVC(KernelMachine):
                     "no certain label: with a learned scale f = b = s = 0 is optimal",
                     hint="use scale='fixed', or labels with p <= eta0 or p >= 1 - eta0",
                 )
-            if _all_around_half(labels, used):
+            if not bounded:
                 scale = margin_scale(self._precision())
                 warnings.warn(
                     "every soft interval contains 1/2 at any kappa: the scale cannot be learned "
@@ -327,7 +325,7 @@ class ProbabilisticSVC(KernelMachine):
 
 def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any) -> None:
     values = solution.f + solution.u[0]
-    largest = float(np.max(np.abs(values)))
+    largest = float(np.abs(values).max())
     if s <= _COLLAPSED * largest or s <= 0:
         soft = ~labels.certain & used
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
@@ -348,8 +346,7 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
 
 def _all_around_half(labels: SoftLabels, used: Any) -> bool:
     """Return whether there are soft intervals and each of them contains 1/2."""
-    soft = ~labels.certain & used
-    soft &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    soft = labels.bounded & used
     return bool(soft.any()) and not bool(((labels.lower > 0) | (labels.upper < 0))[soft].any())
 
 

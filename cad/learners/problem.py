@@ -179,17 +179,21 @@ def judge(
     gamma, u : ndarray, shapes (m,) and (k,)
         Dual variables (clipped to their box here) and extra scalars (likewise).
     """
-    gamma = np.clip(gamma, 0.0, problem.c if problem.r == 1 else np.inf)
-    u = np.clip(u, problem.lower, problem.upper)
+    gamma = np.maximum(gamma, 0.0)
+    if problem.r == 1:
+        gamma = np.minimum(gamma, problem.c)
+    u = np.minimum(np.maximum(u, problem.lower), problem.upper)
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
-    primal = float(0.5 * beta @ f + problem.c @ np.maximum(0.0, slack) ** problem.r)
+    half_norm, missed = float(0.5 * beta @ f), np.maximum(0.0, slack)
     g = problem.B.T @ gamma
-    dual = float(problem.t @ gamma - 0.5 * beta @ f - _box_term(problem, g, u))
+    dual = float(problem.t @ gamma) - half_norm - _box_term(problem, g, u)
     if problem.r == 2:
+        missed *= missed
         dual -= float(np.sum(gamma**2 / (4 * problem.c)))
+    primal = half_norm + float(problem.c @ missed)
     # An optimum of zero has no relative gap: what every cost could add is its floor.
-    size = max(abs(primal), abs(dual), _FLOOR * float(np.sum(problem.c)), 1e-300)
+    size = max(abs(primal), abs(dual), _FLOOR * float(problem.c.sum()), 1e-300)
     gap = (primal - dual) / size
     kkt = max(_row_violation(problem, slack, gamma), _balance_violation(problem, gamma, g, u))
     converged = bool(abs(gap) <= gap_tol and kkt <= kkt_tol)
@@ -211,10 +215,10 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
         return 0.0
     if problem.r == 2:
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
+    # A row that misses its margin is at its cost, one beyond it at 0.
     share = gamma / problem.c
-    above = np.minimum(np.maximum(slack, 0.0), 1.0 - share)
-    below = np.minimum(np.maximum(-slack, 0.0), share)
-    return float(np.max(np.maximum(above, below)))
+    room = np.where(slack > 0, 1.0 - share, share)
+    return float(np.minimum(np.abs(slack), room).max())
 
 
 def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> float:
@@ -227,14 +231,14 @@ def _balance_violation(problem: Problem, gamma: Array, g: Array, u: Array) -> fl
     """
     if not len(g):
         return 0.0
-    boxed = np.isfinite(problem.lower) & np.isfinite(problem.upper)
     size = abs(problem.B).T
-    terms = np.where(boxed, size @ problem.c, size @ (gamma + _FLOOR * problem.c))
+    terms = size @ (gamma + _FLOOR * problem.c)
+    boxed = np.isfinite(problem.upper - problem.lower)
+    if boxed.any():
+        terms[boxed] = (size @ problem.c)[boxed]
     relative = np.divide(g, terms, out=np.zeros_like(g), where=terms > 0)
-    to_upper, to_lower = problem.upper - u, u - problem.lower
-    up = np.minimum(np.maximum(relative, 0.0), to_upper)
-    down = np.minimum(np.maximum(-relative, 0.0), to_lower)
-    return float(np.max(np.maximum(up, down)))
+    room = np.where(g > 0, problem.upper - u, u - problem.lower)
+    return float(np.minimum(np.abs(relative), room).max())
 
 
 def pointwise_problem(

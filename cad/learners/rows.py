@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
     def free(self, gamma: Array) -> NDArray[np.intp]:
         """Return the rows whose duals lie strictly inside their box."""
-        return np.flatnonzero((gamma > 0) & (gamma < self.c))
+        return ((gamma > 0) & (gamma < self.c)).nonzero()[0]
 
     def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
         """Return some of the rows with their points renumbered by ``place``."""
@@ -161,7 +161,7 @@ class RowStore:
     def times(self, beta: Array) -> Array:
         """Return K beta, shape (n,), from the rows at hand, or from the points where one is not."""
         values, slot, _ = self.kernel
-        support = np.flatnonzero(beta)
+        support = beta.nonzero()[0]
         places = slot[support]
         if (places < 0).any():
             return self._gram.times(beta)

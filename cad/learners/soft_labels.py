@@ -7,6 +7,7 @@ where an interval that leaves (0, 1) makes the label certain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -43,10 +44,15 @@ class SoftLabels:
     lower: Array
     upper: Array
 
-    @property
+    @cached_property
     def certain(self) -> NDArray[np.bool_]:
         """Mark the samples with a certain label."""
         return self.kinds <= CERTAIN_POSITIVE
+
+    @cached_property
+    def bounded(self) -> NDArray[np.bool_]:
+        """Mark the samples with a soft label that says something: a bound on either side."""
+        return ~self.certain & (self.kinds < NONE)
 
     def counts(self) -> dict[str, int]:
         """Count the samples of every kind."""
@@ -89,11 +95,12 @@ def constraint_kinds(
     ValueError
         For p or eta out of range or of different lengths, or an unknown rule.
     """
-    return _kinds(*check_soft(p, eta), rule, eta0)
+    return soft_labels(p, eta, rule, eta0).kinds
 
 
-def _kinds(p: Array, eta: Array, rule: Rule, eta0: float) -> NDArray[np.int64]:
-    below, above = p - eta <= _TIE, p + eta >= 1 - _TIE
+def _kinds(
+    p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, eta0: float
+) -> NDArray[np.int64]:
     if rule == "paper":
         # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
         # docs/methods.md 1.
@@ -116,15 +123,19 @@ def soft_labels(
     p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
 ) -> SoftLabels:
     """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
-    p, eta = check_soft(p, eta)
-    kinds = _kinds(p, eta, rule, eta0)
+    return read_labels(*check_soft(p, eta), rule, eta0)
+
+
+def read_labels(p: Array, eta: Array, rule: Rule, eta0: float) -> SoftLabels:
+    """Return kinds and bounds of labels that :func:`check_soft` has passed."""
+    ends = np.array([p - eta, p + eta])
+    outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
+    kinds = _kinds(p, *outside, rule, eta0)
     certain = kinds <= CERTAIN_POSITIVE
-    low, high = p - eta, p + eta
-    has_low, has_high = ~certain & (low > _TIE), ~certain & (high < 1 - _TIE)
-    lower = np.where(has_low, _logit(np.where(has_low, low, 0.5)), -np.inf)
-    upper = np.where(has_high, _logit(np.where(has_high, high, 0.5)), np.inf)
-    lower[certain] = upper[certain] = 0.0
-    return SoftLabels(kinds, lower, upper)
+    bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
+    inside = ~(certain | outside)
+    bounds[inside] = _logit(ends[inside])
+    return SoftLabels(kinds, *bounds)
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
@@ -152,8 +163,8 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
     return p, eta
 
 
-def check_labels(labels: SoftLabels, used: Any) -> None:
-    """Refuse labels that say nothing, or of one class only.
+def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Mark certain and informative soft labels; refuse those that say nothing, or of one class.
 
     Parameters
     ----------
@@ -166,9 +177,7 @@ def check_labels(labels: SoftLabels, used: Any) -> None:
     LearnerError
         As the first line says.
     """
-    certain = labels.certain & used
-    informative = ~labels.certain & used
-    informative &= np.isfinite(labels.lower) | np.isfinite(labels.upper)
+    certain, informative = labels.certain & used, labels.bounded & used
     if not (certain | informative).any():
         raise LearnerError(
             "no sample says anything: every interval p +- eta covers (0, 1)",
@@ -177,6 +186,7 @@ def check_labels(labels: SoftLabels, used: Any) -> None:
     kinds = labels.kinds[certain]
     if len(kinds) and kinds.min() == kinds.max() and not informative.any():
         raise LearnerError("one class only among the labels: two are needed")
+    return certain, informative
 
 
 def probabilistic_problem(
@@ -192,29 +202,26 @@ def probabilistic_problem(
     scale : float or None
         Fixed s, or None to learn s >= 0 as a second extra scalar.
     """
-    positive = labels.kinds == CERTAIN_POSITIVE
-    certain = np.flatnonzero(labels.certain & (cost_certain > 0))
-    soft = ~labels.certain & (cost_soft > 0)
-    low = np.flatnonzero(soft & np.isfinite(labels.lower))
-    high = np.flatnonzero(soft & np.isfinite(labels.upper))
-    bounds = np.concatenate([labels.lower[low], -labels.upper[high]])
-    point = np.concatenate([certain, low, high])
-    sign = np.concatenate(
-        [np.where(positive[certain], 1.0, -1.0), np.ones(len(low)), -np.ones(len(high))]
+    soft = labels.bounded & (cost_soft > 0)
+    certain = labels.certain & (cost_certain > 0)
+    # A row for each bound that holds, those of one point side by side: so solvers walk through.
+    point, upper = np.nonzero(
+        np.column_stack(
+            [soft & np.isfinite(labels.lower) | certain, soft & np.isfinite(labels.upper)]
+        )
     )
-    ones = np.ones(len(certain))
-    cost = np.concatenate([cost_certain[certain], cost_soft[low], cost_soft[high]])
-    margin = np.concatenate([ones, 0.0 * bounds if scale is None else scale * bounds])
-    column = None if scale is not None else np.concatenate([0.0 * ones, -bounds])
-    # Rows of one point lie side by side, which is how solvers walk through them.
-    order = np.argsort(point, kind="stable")
+    hard = labels.certain[point]
+    positive = np.where(hard, labels.kinds[point] == CERTAIN_POSITIVE, upper == 0)
+    sign = np.where(positive, 1.0, -1.0)
+    # Certain labels have bounds of 0.
+    bound = sign * np.where(upper, labels.upper[point], labels.lower[point])
     return pointwise_problem(
         len(labels.kinds),
-        point[order],
-        sign[order],
-        margin[order],
-        cost[order],
-        None if column is None else column[order],
+        point,
+        sign,
+        hard + (0.0 if scale is None else scale) * bound,
+        np.where(hard, cost_certain[point], cost_soft[point]),
+        -bound if scale is None else None,
     )
 
 

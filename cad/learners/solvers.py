@@ -64,5 +64,5 @@ def solve_pointwise(
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
     solution = SOLVERS[solver](gram, problem, tol=tol, cache_mb=cache_mb, start=start)
-    gram.prove(np.flatnonzero(solution.beta))
+    gram.prove(solution.beta.nonzero()[0])
     return solution
