@@ -6,6 +6,7 @@ everything else is numpy and LAPACK, and one Cholesky factor serves predictor an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from cad.learners.problem import Array
 # Share of the way to the nearest bound that a step goes.
 _CLOSE = 0.999
 _SHORTEST = 1e-10
+# Least product of a pair, relative to the mean.
+_LEAST = 0.1
 
 
 class Rows(NamedTuple):
@@ -49,11 +52,12 @@ class State:
     """Hold the interior point: weights w, soft labels d, slacks s and xi, and multipliers.
 
     gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
-    xi = gamma / (2 cost), and nu is not used.
+    xi = gamma / (2 cost), and nu is not used. ``room`` is 1 - d, which near 1 d itself cannot tell.
     """
 
     w: Array
     d: Array
+    room: Array
     s: Array
     xi: Array
     gamma: Array
@@ -129,63 +133,40 @@ def _soonest(value: Array, change: Array) -> float:
     return -float(np.min(change / value, initial=0.0))
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _graph(weight, p, q, margin, theta):  # type: ignore[no-untyped-def]
-    """Return A' W A, A' W B and the diagonal of B' W B + theta, W the rows' weights.
-
-    A row joins two points, so A' W A is the Laplacian of a weighted graph over the points and is
-    written down without a product of matrices.
-    """
-    m = len(theta)
-    n = p + q + m
-    graph, cross = np.zeros((n, n)), np.zeros((n, m))
-    at = 0
-    for i in range(p):
-        for j in range(q):
-            graph[i, p + j] = graph[p + j, i] = -weight[at + j]
-        at += q
-    for i in range(m):
-        for j in range(q):
-            graph[p + q + i, p + j] = graph[p + j, p + q + i] = -weight[at + j]
-            cross[p + j, i] = margin * weight[at + j]
-        at += q
-    for i in range(p):
-        for j in range(m):
-            graph[i, p + q + j] = graph[p + q + j, i] = -weight[at + j]
-            cross[i, j] = margin * weight[at + j]
-        at += m
-    for i in range(n):
-        graph[i, i] = -graph[i].sum()
-    big = theta.copy()
-    for i in range(m):
-        total = 0.0
-        for j in range(p + q):
-            total += cross[j, i]
-        cross[p + q + i, i] = -total
-        big[i] += margin * total
-    return graph, cross, big
-
-
 def _factorise(rows: Rows, stiffness: Array, theta: Array) -> tuple[Array, Array, Array]:
     """Return the Cholesky factor of I + L' S L, S the rows' graph after eliminating d.
 
-    Beside it the cross terms divided by d's diagonal, and that diagonal.
+    A row joins two points by a spring, so without d the rows are the Laplacian of a weighted graph.
+    An unlabelled point's rows do not join it but a node at f_i - M d_i, which a spring of theta /
+    M^2 joins to the point. Eliminating that node leaves a graph again (the star-mesh transform),
+    whose weights are sums and products of positive numbers: nothing cancels.
+
+    Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
 
     Raises
     ------
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite.
     """
-    graph, cross, big = _graph(stiffness, rows.p, rows.q, rows.margin, theta)
-    lean = cross / big
-    # An unlabelled point meets no d but its own: only labelled points need a matrix product.
-    known = rows.p + rows.q
+    n, known, margin = len(rows.factor), rows.p + rows.q, rows.margin
+    of_labelled, of_negative, of_positive = _blocks(rows, stiffness)
+    weight = np.zeros((n, n))
+    weight[: rows.p, rows.p : known] = of_labelled
+    weight[rows.p : known, : rows.p] = of_labelled.T
+    star = np.hstack([of_positive.T, of_negative])
+    total = star.sum(axis=1)
+    big = margin**2 * total + theta
+    lean = np.zeros((n, len(theta)))
     if len(theta):
-        own = np.diagonal(cross[known:])
-        graph[:known, :known] -= lean[:known] @ cross[:known].T
-        graph[:known, known:] -= own * lean[:known]
-        graph[known:, :known] = graph[:known, known:].T
-        graph[np.arange(known, len(graph)), np.arange(known, len(graph))] -= own**2 / big
+        share = star / (total + theta / margin**2)[:, None]
+        weight[:known, :known] += share.T @ star
+        weight[known:, :known] = share * (theta / margin**2)[:, None]
+        weight[:known, known:] = weight[known:, :known].T
+        np.fill_diagonal(weight, 0.0)
+        lean[:known] = margin * star.T / big
+        np.fill_diagonal(lean[known:], -margin * total / big)
+    graph = -weight
+    np.fill_diagonal(graph, weight.sum(axis=1))
     system = rows.factor.T @ graph @ rows.factor
     system.flat[:: len(system) + 1] += 1.0
     chol, info = dpotrf(system, lower=1)
@@ -194,8 +175,24 @@ def _factorise(rows: Rows, stiffness: Array, theta: Array) -> tuple[Array, Array
     return chol, lean, big
 
 
-def step(rows: Rows, at: State) -> float:
+def _blocks(rows: Rows, value: Array) -> tuple[Array, Array, Array]:
+    """Return numbers of rows as (positive, negative), (unlabelled, negative), (positive, unl.)."""
+    p, q = rows.p, rows.q
+    m = len(rows.factor) - p - q
+    first, second, third = np.split(value, [p * q, p * q + m * q])
+    return first.reshape(p, q), second.reshape(m, q), third.reshape(p, m)
+
+
+def step(rows: Rows, at: State, least: float, careful: bool) -> float:
     """Move the state by one step, in place.
+
+    Parameters
+    ----------
+    least : float
+        Sum of the products that must vanish (:func:`_pairs`) below which the step does not aim.
+    careful : bool
+        Whether the corrector trusts what the predictor saw only as far as that got. In full it
+        takes fewer steps, but goes round in circles in one problem of a thousand.
 
     Returns
     -------
@@ -207,42 +204,18 @@ def step(rows: Rows, at: State) -> float:
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite.
     """
-    p, q, margin, hinge = rows.p, rows.q, rows.margin, rows.hinge
-    n, free = len(rows.factor), 1.0 - at.d
-    give, asked, mu, count = _residual(rows, at)
-    ease = at.s / at.gamma
-    stiffness = 1.0 / (ease + give)
-    chol, lean, big = _factorise(rows, stiffness, at.lower / at.d + at.upper / free)
-    points, onto_d = _onto(at.gamma, p, q, margin, n)
-    left_w = rows.factor.T @ points - at.w
-    left_d = onto_d - at.upper + at.lower
-
-    def solve(right: Array, rest_s: Array, rest_xi: Array, rest_l: Array, rest_u: Array) -> State:
-        """Return the changes that leave the given complementarities of s, xi and d's bounds."""
-        points, onto_d = _onto(stiffness * right, p, q, margin, n)
-        rest_d = onto_d + left_d + rest_l / at.d - rest_u / free
-        dw = dpotrs(chol, left_w + rows.factor.T @ (points - lean @ rest_d), lower=1)[0]
-        df = rows.factor @ dw
-        dd = rest_d / big - lean.T @ df
-        dg = stiffness * (right - reach(df, dd, p, q, margin))
-        ds, dx = rest_s - ease * dg, rest_xi + give * dg
-        dl, du = (rest_l - at.lower * dd) / at.d, (rest_u + at.upper * dd) / free
-        return State(dw, dd, ds, dx, dg, -dg, dl, du)
-
-    # The predictor (centre 0, no second-order terms), then the corrector from what it found.
-    ahead = solve(asked, -at.s, -at.xi, -at.d * at.lower, -free * at.upper)
-    left = _complementarity(at, ahead, _reach_of(at, ahead, hinge), hinge)
-    centre = mu * min(1.0, max(left, 0.0) / (count * mu)) ** 3
-    to_s = (centre - ahead.s * ahead.gamma) / at.gamma
-    to_xi = (centre + ahead.xi * ahead.gamma) / at.nu if hinge else 0.0 * asked
-    change = solve(
-        asked + to_s - to_xi,
-        to_s - at.s,
-        to_xi - at.xi,
-        centre - at.d * at.lower - ahead.d * ahead.lower,
-        centre - free * at.upper + ahead.d * ahead.upper,
-    )
-    length = _CLOSE * _reach_of(at, change, hinge)
+    count = sum(len(x) for x, _ in _pairs(at, rows.hinge))
+    _lift(at, rows.hinge, least / count)
+    towards = _equations(rows, at)
+    mean = _complementarity(at, at, 0.0, rows.hinge) / count
+    # The predictor, then the corrector (Mehrotra).
+    ahead = towards(0.0, [np.zeros(1)] * 4)
+    seen = _reach_of(at, ahead, rows.hinge)
+    left = max(_complementarity(at, ahead, seen, rows.hinge), 0.0) / count
+    aim = max(mean * min(1.0, left / mean) ** 3, least / count)
+    trust = seen**2 if careful else 1.0
+    change = towards(aim, [trust * dx * dy for dx, dy in _pairs(ahead, rows.hinge)])
+    length = _CLOSE * _reach_of(at, change, rows.hinge)
     if not length > _SHORTEST:
         return 0.0
     for name, value in vars(at).items():
@@ -250,45 +223,70 @@ def step(rows: Rows, at: State) -> float:
     return length
 
 
-def _residual(rows: Rows, at: State) -> tuple[Array, Array, float, float]:
-    """Return the rows' compliance and residual, and the mean complementarity and its count.
+def _equations(rows: Rows, at: State) -> Callable[[float, list[Array]], State]:
+    """Return a function from an aim of the products, and second-order terms, to the change."""
+    p, q, margin, hinge = rows.p, rows.q, rows.margin, rows.hinge
+    n = len(rows.factor)
+    asked = rows.target - reach(rows.factor @ at.w, at.d, p, q, margin)
+    # Without its slacks each row is (ease + give) dgamma = asked - reach(df, dd).
+    ease, give = at.s / at.gamma, at.xi / at.nu if hinge else 0.5 / rows.cost
+    if not hinge:
+        at.xi[:] = give * at.gamma
+        asked -= at.xi
+    stiffness = 1.0 / (ease + give)
+    chol, lean, big = _factorise(rows, stiffness, at.lower / at.d + at.upper / at.room)
+    points, onto_d = _onto(at.gamma, p, q, margin, n)
+    left_w = rows.factor.T @ points - at.w
+    left_d = onto_d - at.upper + at.lower
 
-    Without its slacks each row is (s / gamma + give) dgamma = asked - reach(df, dd).
+    def towards(aim: float, second: list[Array]) -> State:
+        to_s, to_l = (aim - second[0]) / at.gamma, (aim - second[1]) / at.d - at.lower
+        to_u = (aim - second[2]) / at.room - at.upper
+        to_xi = (aim - second[3]) / at.nu if hinge else np.zeros_like(asked)
+        right = asked + to_s - to_xi
+        points, onto_d = _onto(stiffness * right, p, q, margin, n)
+        rest_d = onto_d + left_d + to_l - to_u
+        dw = dpotrs(chol, left_w + rows.factor.T @ (points - lean @ rest_d), lower=1)[0]
+        df = rows.factor @ dw
+        dd = rest_d / big - lean.T @ df
+        dg = stiffness * (right - reach(df, dd, p, q, margin))
+        ds, dx = to_s - at.s - ease * dg, to_xi - at.xi + give * dg
+        dl, du = to_l - at.lower * dd / at.d, to_u + at.upper * dd / at.room
+        return State(dw, dd, -dd, ds, dx, dg, -dg, dl, du)
+
+    return towards
+
+
+def _pairs(at: State, hinge: bool) -> list[tuple[Array, Array]]:
+    """Return the pairs whose products must vanish; the first of each may be lifted freely."""
+    pairs = [(at.s, at.gamma), (at.lower, at.d), (at.upper, at.room)]
+    return [*pairs, (at.xi, at.nu)] if hinge else pairs
+
+
+def _lift(at: State, hinge: bool, least: float) -> None:
+    """Raise slacks, and multipliers of d's box, whose products lie below ``least`` or the average.
+
+    Left so near zero they make equations that rounding spoils; the next step closes what this
+    opens.
     """
-    asked = rows.target - reach(rows.factor @ at.w, at.d, rows.p, rows.q, rows.margin)
-    count = len(at.s) + 2 * len(at.d)
-    total = float(at.s @ at.gamma + at.lower @ at.d + at.upper @ (1.0 - at.d))
-    if rows.hinge:
-        return (
-            at.xi / at.nu,
-            asked,
-            (total + float(at.xi @ at.nu)) / (count + len(at.s)),
-            (float(count + len(at.s))),
-        )
-    give = 0.5 / rows.cost
-    at.xi[:] = give * at.gamma
-    return give, asked - at.xi, total / count, float(count)
+    pairs = _pairs(at, hinge)
+    mean = sum(float(x @ y) for x, y in pairs) / sum(len(x) for x, _ in pairs)
+    for x, y in pairs:
+        np.maximum(x, max(least, _LEAST * mean) / y, out=x)
 
 
 def _reach_of(at: State, change: State, hinge: bool) -> float:
     """Return how far the state may move along a change before a bound is met, at most 1."""
-    worst = max(
-        1.0, _soonest(at.s, change.s), _soonest(at.gamma, change.gamma),
-        _soonest(at.d, change.d), _soonest(1.0 - at.d, -change.d),
-        _soonest(at.lower, change.lower), _soonest(at.upper, change.upper),
-    )  # fmt: skip
-    if hinge:
-        worst = max(worst, _soonest(at.xi, change.xi), _soonest(at.nu, change.nu))
+    worst = 1.0
+    for pair, moves in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
+        worst = max(worst, *map(_soonest, pair, moves))
     return 1.0 / worst
 
 
 def _complementarity(at: State, change: State, length: float, hinge: bool) -> float:
     """Return the sum of the products that must vanish, after so long a step."""
-    pairs = [("s", "gamma"), ("d", "lower"), *([("xi", "nu")] if hinge else [])]
-    total = float((1.0 - at.d - length * change.d) @ (at.upper + length * change.upper))
-    for first, second in pairs:
-        x, y = getattr(at, first), getattr(at, second)
-        dx, dy = getattr(change, first), getattr(change, second)
+    total = 0.0
+    for (x, y), (dx, dy) in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
         total += float(x @ y + length * (x @ dy + dx @ y + length * (dx @ dy)))
     return total
 

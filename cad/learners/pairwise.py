@@ -23,6 +23,9 @@ from cad.learners.interior import Rows, State, reach, step, verdict
 from cad.learners.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
+# Share of the gap asked for that the products of an iterate aim at.
+_AIM = 0.01
+_CAREFUL_AFTER = 20
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,9 @@ def solve_pairwise(
         if solution.converged or iteration == max_iter:
             break
         try:
-            length = step(rows, state)
+            # Stiffer equations than the gap needs spoil it, because multipliers take up rounding.
+            least = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
+            length = step(rows, state, least, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
             break
         if length == 0.0:
@@ -185,7 +190,7 @@ def _start(problem: PairwiseProblem, rows: Rows, start: Solution | None) -> Stat
     else:
         gamma = 2.0 * cost * xi
     price = float((s * gamma).mean())
-    return State(w, d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
+    return State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
 
 
 def _judged(

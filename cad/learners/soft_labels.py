@@ -130,12 +130,12 @@ def read_labels(p: Array, eta: Array, rule: Rule, eta0: float) -> SoftLabels:
     """Return kinds and bounds of labels that :func:`check_soft` has passed."""
     ends = np.array([p - eta, p + eta])
     outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
-    kinds = _kinds(p, *outside, rule, eta0)
+    kinds = _kinds(p, outside[0], outside[1], rule, eta0)
     certain = kinds <= CERTAIN_POSITIVE
     bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
     inside = ~(certain | outside)
     bounds[inside] = _logit(ends[inside])
-    return SoftLabels(kinds, *bounds)
+    return SoftLabels(kinds, bounds[0], bounds[1])
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
