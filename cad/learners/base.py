@@ -88,6 +88,13 @@ def read_targets(y: ArrayLike) -> Targets:
     return Targets(classes, (values == classes[1]).astype(float))
 
 
+def _is_plain(X: ArrayLike) -> bool:
+    """Return whether an array is what scikit-learn's reading would return: X itself."""
+    if type(X) is not np.ndarray or X.dtype != np.float64:
+        return False
+    return X.ndim == 2 and len(X) > 1 and X.flags.c_contiguous
+
+
 def check_cost(name: str, value: Any) -> float:
     """Return a cost as a float.
 
@@ -223,11 +230,12 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        # The check of a kernel matrix looks for NaN itself: a pass over n x n numbers less.
-        finite = self.kernel != "precomputed"
+        # A kernel matrix has a check of its own, which looks for NaN too.
+        given = self.kernel == "precomputed"
         rows: Array = validate_data(
-            self, X, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=2, order="C"
-        )
+            self, X, dtype=np.float64, ensure_all_finite=not given, ensure_min_samples=2, order="C",
+            skip_check_array=given and _is_plain(X),
+        )  # fmt: skip
         y = np.asarray(y)
         if len(y) != len(rows):
             raise LearnerError(
