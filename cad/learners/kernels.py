@@ -5,10 +5,12 @@ The papers' Gaussian kernel is exp(-|u - v|^2 / (2 sigma^2)); here gamma = 1 / (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import comb
+from itertools import combinations_with_replacement
+from math import comb, factorial, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +93,32 @@ class Kernel:
         np.minimum(product, 0.0, out=product)
         return np.exp(product, out=product)
 
+    def dimensions(self, X: Array) -> float:
+        """Return the dimensions of the kernel's feature space; infinite where it has no few."""
+        d = X.shape[1]
+        known: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
+        return known.get(self.name, np.inf)
+
+    def monomials(self, X: Array) -> Array:
+        """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
+
+        By the multinomial theorem, of (sqrt coef0, sqrt gamma x); coef0 must be >= 0.
+        """
+        which, weight = _multinomial(X.shape[1] + 1, self.degree)
+        Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
+        made = Z[:, which[0]] * weight
+        for column in which[1:]:
+            made *= Z[:, column]
+        return made
+
+
+@lru_cache(maxsize=8)
+def _multinomial(d: int, degree: int) -> tuple[NDArray[np.intp], Array]:
+    """Return the variables of every monomial, (degree, monomials), and the roots of its ways."""
+    which = list(combinations_with_replacement(range(d), degree))
+    ways = [factorial(degree) // prod(map(factorial, Counter(m).values())) for m in which]
+    return np.array(which).T, np.sqrt(ways)
+
 
 def settle_kernel(
     kernel: str | KernelFunction,
@@ -170,20 +198,20 @@ class Gram:
 
     def is_low_rank(self) -> bool:
         """Return whether the kernel is known to have few dimensions for so many points."""
-        d, degree = self.X.shape[1], self.kernel.degree
-        dimensions = {"linear": d, "poly": comb(d + degree, d)}.get(self.kernel.name, np.inf)
-        enough: bool = _POINTS_PER_DIMENSION * dimensions <= self.n_points
-        return enough
+        return _POINTS_PER_DIMENSION * self.kernel.dimensions(self.X) <= self.n_points
 
     def factor(self, most: int) -> Array | None:
         """Return L (n, r) with K = L L', or None where r would exceed ``most``.
 
-        A linear kernel's features, else a Cholesky factorisation that pivots on the largest entry
-        left on the diagonal and so needs r rows of the kernel only.
+        A linear kernel's features, a polynomial one's monomials, else a Cholesky factorisation
+        that pivots on the largest entry left on the diagonal and so needs r rows of the kernel.
         """
-        n = self.n_points
-        if self.kernel.name == "linear" and self.X.shape[1] <= most:
+        n, kernel = self.n_points, self.kernel
+        if kernel.name == "linear" and self.X.shape[1] <= most:
             return self.X
+        sums = kernel.name == "poly" and kernel.coef0 >= 0 and kernel.degree >= 1
+        if sums and kernel.dimensions(self.X) <= most:
+            return kernel.monomials(self.X)
         rest = np.array(self.diagonal(), dtype=float)
         enough = n * np.finfo(float).eps * float(rest.max())
         L, row = np.zeros((n, most), order="F"), np.empty((1, n))

@@ -85,3 +85,30 @@ def test_a_factor_gives_the_kernel_back_or_says_that_it_is_too_large(kernel: Ker
         assert factor.shape[1] == (2 if kernel.name == "linear" else 6)
         np.testing.assert_allclose(factor @ factor.T, K, atol=1e-12 * K.max())
     assert Gram(Kernel("precomputed"), K, K).factor(1) is None
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 5])
+@pytest.mark.parametrize("coef0", [0.0, 0.7])
+def test_monomials_are_the_polynomial_kernel(degree, coef0):
+    X = np.random.default_rng(degree).normal(size=(40, 3))
+    kernel = Kernel("poly", 0.4, degree, coef0)
+    features = kernel.monomials(X)
+    assert features.shape == (40, kernel.dimensions(X))
+    np.testing.assert_allclose(
+        features @ features.T, (0.4 * X @ X.T + coef0) ** degree, rtol=1e-9, atol=1e-12
+    )
+
+
+def test_monomials_of_two_variables_by_hand():
+    # (x1 y1 + x2 y2 + 1)^2 = 1 + 2 x1 y1 + 2 x2 y2 + x1^2 y1^2 + 2 x1 x2 y1 y2 + x2^2 y2^2.
+    root = np.sqrt(2)
+    found = Kernel("poly", 1.0, 2, 1.0).monomials(np.array([[2.0, 3.0]]))
+    np.testing.assert_allclose(found, [[1, 2 * root, 3 * root, 4, 6 * root, 9]])
+
+
+def test_a_polynomial_kernel_with_a_negative_constant_has_no_monomials():
+    # It is not positive semi-definite in general: its factor comes from its rows, or not at all.
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    gram = Gram(Kernel("poly", 1.0, 2, -0.5), X, None)
+    factor = gram.factor(20)
+    assert factor is None or np.isfinite(factor).all()
