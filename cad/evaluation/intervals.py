@@ -113,11 +113,12 @@ def clustered_auc(
     none = float("nan")
     if y.all() or not y.any():
         return Interval(none, none, none, method, level)
-    value, without = _auc_without_each_patient(y, s, code)
+    value, without, pairs = auc_without_each_patient(y, s, code)
     few = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
     if few or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
         return Interval(value, none, none, method, level)
-    known = without[np.isfinite(without)]
+    without, pairs = without[pairs > 0], pairs[pairs > 0]
+    known = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
     k = len(known)
     error = np.sqrt((k - 1) / k * np.sum((known - known.mean()) ** 2))
     half = t_distribution.ppf((1 + level) / 2, k - 1) * error
@@ -125,10 +126,18 @@ def clustered_auc(
     return Interval(value, float(lower), float(upper), method, level)
 
 
-def _auc_without_each_patient(
+def auc_without_each_patient(
     y: np.ndarray, s: np.ndarray, code: np.ndarray
-) -> tuple[float, np.ndarray]:
-    """Return the AUC, and the logit of the AUC without each patient; NaN where a class is gone."""
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the AUC, that without each patient, and the pairs left; NaN where a class is gone.
+
+    Parameters
+    ----------
+    y : ndarray of bool, shape (n,)
+    s : ndarray, shape (n,)
+    code : ndarray of int, shape (n,)
+        The patient of every region, from 0.
+    """
     m, n = int(y.sum()), int((~y).sum())
     positive, negative = (part[0] for part in _placements(y, s[None, :]))
     clusters = int(code.max()) + 1
@@ -143,8 +152,7 @@ def _auc_without_each_patient(
     won = n * positive.sum()
     pairs = (m - own_m) * (n - own_n)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.where(pairs > 0, (won - lost) / pairs, np.nan)
-        return float(positive.mean()), logit(np.clip(share, 0.5 / pairs, 1 - 0.5 / pairs))
+        return float(positive.mean()), np.where(pairs > 0, (won - lost) / pairs, np.nan), pairs
 
 
 def delong_auc(truth: ArrayLike, score: ArrayLike, level: float = 0.95) -> Interval:

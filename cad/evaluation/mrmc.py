@@ -14,6 +14,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
 from cad.errors import CadError
+from cad.evaluation.intervals import auc_without_each_patient
 from cad.evaluation.metrics import auc
 
 
@@ -230,10 +231,10 @@ def _aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) -> np.ndarray:
-    names = np.unique(group)
-    left_out = np.array([_aucs(y[group != g], scores[:, group != g]) for g in names])
-    n = len(names)
-    return np.atleast_2d(np.cov(left_out.T, ddof=1)) * (n - 1) ** 2 / n
+    code = np.unique(group, return_inverse=True)[1]
+    left_out = [auc_without_each_patient(y == 1, row, code)[1] for row in scores]
+    n = int(code.max()) + 1
+    return np.atleast_2d(np.cov(left_out, ddof=1)) * (n - 1) ** 2 / n
 
 
 def _components(cov: np.ndarray) -> tuple[float, float, float, float]:

@@ -104,6 +104,23 @@ def test_reading_with_and_without() -> None:
     assert swapped.lower == pytest.approx(-found.upper)
 
 
+def test_components_are_those_of_patients_left_out_in_plain_loops() -> None:
+    y, ratings, groups = simulated(3)
+    ratings = np.round(ratings)  # ties, within patients too
+    found = obuchowski_rockette(y, ratings, groups)
+    left_out = np.array(
+        [
+            [auc(y[groups != g], row[groups != g]) for row in ratings.reshape(8, 60)]
+            for g in np.unique(groups)
+        ]
+    )
+    n = len(left_out)
+    cov = np.cov(left_out.T) * (n - 1) ** 2 / n
+    assert found.variance == pytest.approx(np.trace(cov) / 8, rel=1e-10)
+    same_reader = [cov[j, 4 + j] for j in range(4)]
+    assert found.cov1 == pytest.approx(np.mean(same_reader), rel=1e-10)
+
+
 def test_level_of_the_multi_reader_test() -> None:
     p = np.array([obuchowski_rockette(*simulated(seed)).p for seed in range(60)])
     assert np.sum(p < 0.05) <= 8
