@@ -170,10 +170,16 @@ def readings_to(curve: np.ndarray, level: float) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
+# Thirty readings may hold certain labels of one class only.
+@pytest.mark.filterwarnings("ignore::cad.learners.base.LearnerWarning")
 def test_suggestions_save_a_fifth_of_the_readings(capsys):
-    """Ten cohorts; the level is the one that random order has after 130, 180, 230 readings."""
+    """Sixty cohorts; the level is the one that random order has after 130, 180, 230 readings.
+
+    Ten are too few: at the first level their mean curve moves by more than what is saved.
+    """
     curves: dict[str, list[np.ndarray]] = {"random": [], "new first": [], "suggest": []}
-    for seed in range(20, 30):
+    for seed in range(20, 80):
         study = Study(seed)
         for order in curves:
             curves[order].append(np.mean([study.curve(order, start) for start in range(3)], axis=0))
@@ -187,7 +193,8 @@ def test_suggestions_save_a_fifth_of_the_readings(capsys):
             1 - readings_to(s, float(r[at])) / readings_to(r, float(r[at]))
             for s, r in zip(curves["suggest"], curves["random"], strict=True)
         ]
-        lines.append(f"KL {level:.4f}: {pooled}; saved per cohort {np.round(each, 2).tolist()}")
+        share = np.round(np.quantile(each, [0.1, 0.5, 0.9]), 2).tolist()
+        lines.append(f"KL {level:.4f}: {pooled}; saved in cohorts (deciles 1, 5, 9) {share}")
         assert pooled["suggest"] <= 0.8 * pooled["random"]
         assert pooled["suggest"] <= 0.8 * pooled["new first"]
     with capsys.disabled():
