@@ -168,7 +168,9 @@ def predict_cohort(
             return finished
         begin(loaded, measured)
         extracted = extract(loaded, measured, first_scale(bundles))
-        predicted = predict(loaded, extracted, aggregate(loaded, extracted), bundles)
+        predicted = predict(
+            loaded, extracted, aggregate(loaded, extracted), bundles, measured.failures
+        )
         drop_maps(loaded.folder)
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles[0])
@@ -278,7 +280,7 @@ def _score(
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale([bundle]))
     aggregated = aggregate(loaded, extracted)
-    judged = predict(loaded, extracted, aggregated, [bundle])
+    judged = predict(loaded, extracted, aggregated, [bundle], measured.failures)
     emit(loaded, measured, judged)
     return loaded, measured, extracted, aggregated, judged
 

@@ -82,9 +82,18 @@ def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
 
 
 def predict(
-    loaded: Loaded, extracted: Extracted, aggregated: Aggregated, bundles: Sequence[Bundle]
+    loaded: Loaded,
+    extracted: Extracted,
+    aggregated: Aggregated,
+    bundles: Sequence[Bundle],
+    failures: Sequence[Failure],
 ) -> Judged:
     """Score every region; a study that no model can take is refused by name.
+
+    Parameters
+    ----------
+    failures : sequence of Failure
+        Of measuring: why a study has no features of a modality.
 
     Raises
     ------
@@ -92,7 +101,7 @@ def predict(
         When no model can take any study.
     """
     start = time.perf_counter()
-    scores = score_rows(bundles, extracted)
+    scores = score_rows(bundles, extracted, failures)
     table = scores.table
     points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
     limits = {
@@ -211,7 +220,9 @@ class Scores:
     notes: list[str] = field(default_factory=list)
 
 
-def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
+def score_rows(
+    bundles: Sequence[Bundle], extracted: Extracted, failures: Sequence[Failure] = ()
+) -> Scores:
     """Score every region with the first model whose modalities its study has.
 
     Parameters
@@ -220,6 +231,8 @@ def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
         In order of preference.
     extracted : Extracted
         The regions' features, to be measured on each model's own scale.
+    failures : sequence of Failure
+        Of measuring: why a study has no features of a modality.
 
     Raises
     ------
@@ -239,7 +252,7 @@ def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
             _score_open(bundle, extracted, scores, reasons)
     unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
     scores.refused = {
-        study: "; ".join(why) + " and this study has none"
+        study: f"{'; '.join(why)} and this study has none{_cause(study, failures)}"
         for study, why in reasons.items()
         if study in unscored
     }
@@ -249,6 +262,13 @@ def score_rows(bundles: Sequence[Bundle], extracted: Extracted) -> Scores:
             hint="; ".join(f"{study}: {why}" for study, why in list(scores.refused.items())[:3]),
         )
     return scores
+
+
+def _cause(study: str, failures: Sequence[Failure]) -> str:
+    """Return what measuring said of a study, as the end of a sentence."""
+    own = [f for f in failures if f.study_id == study and not f.roi_id]
+    said = [f"{f.reason} ({f.hint})" if f.hint else f.reason for f in own]
+    return "".join(f"; {one}" for one in said)
 
 
 def _score_open(

@@ -60,7 +60,8 @@ def test_a_run_names_nobody(repository, tmp_path):
             [*cad, *command], capture_output=True, text=True, timeout=280, check=True
         )
         said += [done.stdout, done.stderr]
-    assert len(list((run / "dicom").glob("*.dcm"))) == 2
+    kinds = sorted(path.stem.rsplit("_", 1)[1] for path in (run / "dicom").glob("*.dcm"))
+    assert kinds == ["PM", "SEG", "SR"]
     assert (run / "log.jsonl").is_file()
     secrets = [PATIENT, PATIENT.replace("-", ""), "20240307", "Reblaus", "Kunigunde"]
     for value in [*IDENTIFYING.values(), *EXTRA.values()]:

@@ -267,6 +267,23 @@ def test_an_output_folder_is_never_taken_from_something_else(
         predict_cohort([str(model)], cohort, run_folder, HERE)
 
 
+def test_a_study_that_no_model_takes_is_told_what_measuring_met(
+    cohort: Path, first_patient: Path, quick_pipeline: Path, tmp_path: Path
+) -> None:
+    """Not only that the features are absent, but why, and the way out."""
+    text = quick_pipeline.read_text().replace("validate: {", "validate: {scheme: none, ")
+    scaled = tmp_path / "scaled.yaml"
+    scaled.write_text(f"{text}images: {{t2_reference: gland}}\n")
+    train_model(str(scaled), cohort, tmp_path / "model", HERE)
+    root = _copy(first_patient, tmp_path)
+    (mask,) = root.rglob("*_gland.nii.gz")
+    mask.unlink()
+    with pytest.raises(CadError, match="modalities that the model needs") as caught:
+        predict_cohort([str(tmp_path / "model")], root, tmp_path / "run", HERE)
+    assert "and this study has none; T2 is to be scaled over the gland" in caught.value.hint
+    assert "(add masks/*_gland.nii.gz" in caught.value.hint
+
+
 def test_a_misspelt_learner_is_refused_before_any_image_is_read(
     cohort: Path, quick_pipeline: Path, tmp_path: Path
 ) -> None:
