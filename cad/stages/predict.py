@@ -86,7 +86,7 @@ def predict(
     extracted: Extracted,
     aggregated: Aggregated,
     bundles: Sequence[Bundle],
-    failures: Sequence[Failure],
+    failures: Sequence[Failure] = (),
 ) -> Judged:
     """Score every region; a study that no model can take is refused by name.
 
