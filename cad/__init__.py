@@ -5,7 +5,7 @@ The public names are loaded when they are first asked for, so that a command sta
 ``CadError``, and the modules ``plot, learners, evaluation``.
 """
 
-__version__ = "0.1.0"
+from cad._version import __version__
 
 _MODULES = ("plot", "learners", "evaluation")
 _NAMES = (

@@ -7,7 +7,7 @@ and may change without notice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from numpy.typing import ArrayLike
 from cad import cohort as cohorts
 from cad.cohort import Cohort
 from cad.errors import CadError
-from cad.evaluation.crossval import OutOfFold, out_of_fold
-from cad.evaluation.rivals import Rivals, compare_with_rivals
+from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.evaluation.folds.paired import Rivals, compare_with_rivals
+from cad.evaluation.statements.promise import broken_promises
 from cad.evaluation.summary import evaluate
 from cad.execution.options import ExecutionOptions
+from cad.features.provenance import check_columns
 from cad.files import JsonObject
 from cad.labels.pooled import Belief, MeanReaders
 from cad.labels.scales import score_probability
@@ -102,8 +104,13 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
     return aggregate_cohort(settings, Path(folder), Path(out), options).table
 
 
-def consensus(scores: ArrayLike, scale: str = "likert5") -> Belief:
-    """Return what several readers' scores make probable, and how much the readers disagree.
+def consensus(
+    scores: ArrayLike,
+    scale: str = "likert5",
+    histology: ArrayLike | None = None,
+    isup_min: int | None = None,
+) -> Belief:
+    """Return what several readers' scores make probable, how much they disagree, and labels.
 
     Parameters
     ----------
@@ -111,17 +118,23 @@ def consensus(scores: ArrayLike, scale: str = "likert5") -> Belief:
         NaN where a reader did not score.
     scale : {"likert5", "likert01", "percent", "pirads"}
         What the numbers mean (docs/methods.md 1).
+    histology : array, shape (n,), optional
+        1 malignant, 0 benign, or with ``isup_min`` the ISUP grade (0 benign); NaN where unknown.
+    isup_min : int, optional
+        Lowest grade that counts as malignant.
 
     Returns
     -------
     Belief
         ``p``, the mean probability, and ``eta``, the readers' standard deviation (ddof 1; .125 for
-        one reader alone); NaN where nobody scored.
+        one reader alone), NaN where nobody scored; ``y``, the labels to learn from: certain where
+        histology is known, else ``p``.
 
     Raises
     ------
     CadError
-        For a score off its scale.
+        For a score off its scale or that is no number, and for histology of another length or
+        values.
 
     Examples
     --------
@@ -130,11 +143,44 @@ def consensus(scores: ArrayLike, scale: str = "likert5") -> Belief:
     >>> belief.p.tolist(), belief.eta.round(3).tolist()
     ([0.0, 0.5, 1.0], [0.0, 0.354, 0.125])
     """
-    given = np.atleast_2d(np.asarray(scores, dtype=float))
+    given = np.atleast_2d(_numbers("scores", scores))
     grades = np.full(given.shape, np.nan)
     for score in np.unique(given[np.isfinite(given)]):
         grades[given == score] = score_probability(scale, float(score))
-    return MeanReaders().predict(grades)
+    belief = MeanReaders().predict(grades)
+    truth = np.full(len(belief.p), np.nan)
+    if histology is not None:
+        truth = _truth("histology", histology, len(belief.p), isup_min)
+    return replace(belief, y=np.where(np.isnan(truth), belief.p, truth))
+
+
+def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+    """Return values as floats; refuse what only looks like numbers, or does not."""
+    raw = np.asarray(values)
+    kinds = {type(v) for v in raw.ravel()} if raw.dtype == object else set()
+    if raw.dtype.kind in "USM" or any(issubclass(kind, str) for kind in kinds):
+        raise CadError(f"{name} holds texts, not numbers", hint="read the column as numbers")
+    try:
+        return raw.astype(float)
+    except (TypeError, ValueError) as error:
+        raise CadError(f"{name} holds what is no number: {error}") from error
+
+
+def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) -> np.ndarray:
+    """Return histology as 1, 0 or NaN, shape (n,)."""
+    truth = _numbers(name, values)
+    if truth.shape != (n,):
+        raise CadError(f"{name} has shape {truth.shape}, must be ({n},): one value a region")
+    highest = 1 if isup_min is None else 5
+    off = truth[~np.isnan(truth) & ~np.isin(truth, np.arange(highest + 1))]
+    if len(off):
+        raise CadError(
+            f"{name} holds {off[0]:g}, must be 0 to {highest}, or NaN where it is not known",
+            hint="grades need isup_min, the lowest that counts as malignant (in cad.consensus)",
+        )
+    if isup_min is None:
+        return truth
+    return np.where(np.isnan(truth), np.nan, truth >= isup_min)
 
 
 @dataclass(frozen=True)
@@ -147,13 +193,15 @@ class Validation:
         Out of fold; NaN where the fold failed.
     comparison : DataFrame
         The learner beside its rivals, against readers and histology: see
-        :class:`cad.evaluation.rivals.Rivals`.
+        :class:`cad.evaluation.folds.paired.Rivals`.
     sentence : str
         Who is best, and whether by more than chance.
     metrics : dict
         The content of a run's ``metrics.json``, which :mod:`cad.plot` draws.
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
+    notes : list of str
+        The effective number of patients, and where the data break what intervals promise.
     """
 
     probability: np.ndarray
@@ -161,6 +209,7 @@ class Validation:
     sentence: str
     metrics: JsonObject
     folds: OutOfFold
+    notes: list[str]
 
 
 def validate(
@@ -173,6 +222,8 @@ def validate(
     truth: ArrayLike | None = None,
     readers: pd.DataFrame | None = None,
     rivals: Mapping[str, Any] | None = None,
+    folds: int | None = None,
+    seed: int = 0,
     jobs: int = 1,
 ) -> Validation:
     """Leave whole patients out, and measure the learner beside rivals on the same folds.
@@ -190,16 +241,23 @@ def validate(
     truth : array, shape (n,), optional
         Histology: 1, 0 or NaN. Without it everything is measured against ``y``.
     readers : DataFrame, shape (n, readers), optional
-        Every reader's probability; they are measured too.
+        Every reader's probability, NaN where one did not read; they are measured too, and "against
+        readers" means their mean. Without them it means ``y``, certain labels left out where
+        ``truth`` is what made them certain.
     rivals : mapping of str to estimator, optional
         Other unfitted learners for the same folds.
+    folds : int, optional
+        Number of folds that whole patients are dealt to; one patient at a time when not given.
+    seed : int
+        Of that deal.
     jobs : int
         Folds at a time.
 
     Raises
     ------
     CadError
-        For one patient only, shapes that disagree, or when every fold failed.
+        For one patient only, a region without a patient, truth or readers off their range, shapes
+        that disagree, a column that says how a region was measured, or when every fold failed.
 
     Examples
     --------
@@ -210,26 +268,65 @@ def validate(
     >>> sorted(set(found.comparison["learner"]))
     ['constant', 'learner']
     """
-    p = np.asarray(y, dtype=float)
-    owner = np.asarray(patients).astype(str)
-    known = np.full(len(p), np.nan) if truth is None else np.asarray(truth, dtype=float)
-    folds = out_of_fold(learner, X, p, groups=owner, eta=eta, n_jobs=jobs)
+    check_columns(getattr(X, "columns", ()))
+    p = _numbers("y", y)
+    owner = _patients(patients, len(p))
+    known = np.full(len(p), np.nan) if truth is None else _truth("truth", truth, len(p))
+    believed = _believed(readers, p, known)
+    left_out = owner if folds is None else deal_patients(owner, folds, seed)
+    made = out_of_fold(learner, X, p, groups=left_out, patients=owner, eta=eta, n_jobs=jobs)
     beside: Rivals = compare_with_rivals(
-        "learner", folds.probability, rivals or {}, X, p, owner,
-        eta=eta, truth=None if truth is None else known, n_jobs=jobs,
+        "learner", made.probability, rivals or {}, X, p, left_out, eta=eta, patients=owner,
+        target=believed, truth=None if truth is None else known, n_jobs=jobs,
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
-    frame = keys.assign(probability=folds.probability, truth=known, p=p)
-    metrics = evaluate(frame, reader_scores=_long(keys, readers), folds=folds)
-    return Validation(folds.probability, beside.table, beside.sentence, metrics, folds)
+    frame = keys.assign(probability=made.probability, truth=known, p=believed)
+    metrics = evaluate(frame, reader_scores=_long(keys, readers), folds=made)
+    notes = broken_promises(owner, believed, known, readers, beside.table)
+    return Validation(made.probability, beside.table, beside.sentence, metrics, made, notes)
+
+
+def _patients(patients: ArrayLike, n: int) -> np.ndarray:
+    """Return the patients' names, shape (n,); refuse a region without one."""
+    # Not by way of an array, which makes NaN among names the text 'nan'.
+    owner = pd.Series(list(patients), dtype=object)  # type: ignore[arg-type]
+    nobody = owner.isna() | (owner.astype(str).str.strip() == "")
+    if nobody.any():
+        raise CadError(
+            f"patients[{int(nobody.to_numpy().argmax())}] is {owner[nobody].iloc[0]!r}: regions "
+            "without a patient cannot be kept together",
+            hint="name the patient, or leave the region out",
+        )
+    if len(owner) != n:
+        raise CadError(f"patients has {len(owner)} rows, y has {n}")
+    names: np.ndarray = owner.astype(str).to_numpy()
+    return names
+
+
+def _believed(readers: pd.DataFrame | None, p: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the readers' mean, shape (n,); NaN where nobody is known to have read."""
+    if readers is None:
+        seen = ~np.isnan(truth)
+        # Labels that histology made certain are no reader's.
+        made = seen.any() and bool((p[seen] == truth[seen]).all())
+        return np.where(seen & made, np.nan, p)
+    if len(readers) != len(p):
+        raise CadError(f"readers has {len(readers)} rows, X and y have {len(p)}")
+    grades = _numbers("readers", readers.to_numpy())
+    off = grades[(grades < 0) | (grades > 1)]
+    if off.size:
+        raise CadError(
+            f"readers holds {off[0]:g}, must be probabilities in [0, 1]",
+            hint="a 5-point score s is (s - 1) / 4; cad.consensus reads scores",
+        )
+    believed: np.ndarray = MeanReaders().predict(grades).p
+    return believed
 
 
 def _long(keys: pd.DataFrame, readers: pd.DataFrame | None) -> pd.DataFrame | None:
     """Return one row per score of a table with one column per reader."""
     if readers is None:
         return None
-    if len(readers) != len(keys):
-        raise CadError(f"readers has {len(readers)} rows, X and y have {len(keys)}")
     wide = pd.concat([keys, readers.set_axis(keys.index)], axis=1)
     long = wide.melt(id_vars=list(keys), var_name="reader_id", value_name="probability")
     return long.dropna(subset="probability").reset_index(drop=True)

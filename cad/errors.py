@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import sys
+
 
 class CadError(Exception):
     """Report a problem with an input, a setting or a result that the user can act on.
@@ -14,6 +17,12 @@ class CadError(Exception):
         The way out.
     file, patient, roi : str, optional
         What the problem concerns.
+
+    Attributes
+    ----------
+    place : str
+        ``module:line`` of the program that raised it: the message as it stands there, without any
+        value, can name nobody.
     """
 
     def __init__(
@@ -30,6 +39,8 @@ class CadError(Exception):
         self.file = str(file)
         self.patient = str(patient)
         self.roi = str(roi)
+        frame = sys._getframe(1)
+        self.place = f"{frame.f_globals.get('__name__', '')}:{frame.f_lineno}"
         super().__init__(problem)
 
     def __str__(self) -> str:
@@ -43,22 +54,26 @@ class CadError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments are lost by the default reduction, and errors cross processes.
-        return (_rebuild, (type(self), self.problem, self.hint, self.file, self.patient, self.roi))
+        said = (self.problem, self.hint, self.file, self.patient, self.roi, self.place)
+        return (_rebuild, (type(self), *said))
 
     def at(self, *, file: object = "", patient: object = "", roi: object = "") -> CadError:
         """Return the same error with the places filled in that it did not know itself."""
-        return type(self)(
-            self.problem,
-            hint=self.hint,
-            file=self.file or file,
-            patient=self.patient or patient,
-            roi=self.roi or roi,
-        )
+        places = (str(self.file or file), str(self.patient or patient), str(self.roi or roi))
+        return _rebuild(type(self), self.problem, self.hint, *places, self.place)
+
+
+class MachineError(CadError):
+    """Say that the machine is short of something: nothing is wrong with the input."""
+
+
+_SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def refused(error: OSError) -> CadError:
     """Return what the system refused, as an error that names the file."""
-    return CadError(str(error.strerror or error), file=error.filename or "")
+    kind = MachineError if error.errno in _SHORT else CadError
+    return kind(str(error.strerror or error), file=error.filename or "")
 
 
 def install(extra: str) -> str:
@@ -70,6 +85,8 @@ def install(extra: str) -> str:
 
 
 def _rebuild(
-    kind: type[CadError], problem: str, hint: str, file: str, patient: str, roi: str
+    kind: type[CadError], problem: str, hint: str, file: str, patient: str, roi: str, place: str
 ) -> CadError:
-    return kind(problem, hint=hint, file=file, patient=patient, roi=roi)
+    error = kind(problem, hint=hint, file=file, patient=patient, roi=roi)
+    error.place = place
+    return error

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from io import BytesIO
 from pathlib import Path
@@ -32,8 +32,9 @@ _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Write a file so that a reader sees the old content or the new, never a part.
 
-    The content goes to a temporary file in the same folder, is flushed to the disk and renamed;
-    a failure (full disk, refused permission) leaves the previous file as it was.
+    The content goes to a temporary file in the same folder, is flushed to the disk and renamed, and
+    the names are flushed too: on return the file outlasts a power cut. A failure (full disk,
+    refused permission) leaves the previous file as it was.
 
     Parameters
     ----------
@@ -44,21 +45,41 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
     mode : int
         Who may do what with it, before the user's mask.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=PART_SUFFIX)
+    make_folder(path.parent)
+    name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
+    # The system applies the user's mask; setting the mask to read it would be every thread's.
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp files are private; results are as readable as any file of this user.
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, mode & ~umask)
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
+    flush_names(path.parent)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it; their names outlast a power cut."""
+    new = []
+    while not folder.is_dir():
+        new.append(folder)
+        folder = folder.parent
+    for one in reversed(new):
+        one.mkdir(mode, exist_ok=True)
+        flush_names(one.parent)
+
+
+def flush_names(folder: Path) -> None:
+    """Bring a folder's names to the disk, where its file system can: power may fail."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def json_safe(value: Any) -> Any:

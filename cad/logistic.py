@@ -1,4 +1,8 @@
-"""Logistic regression with a normal prior, for calibration and for adding evidence."""
+"""The one logistic regression of the project, with a normal prior or without.
+
+Calibration, Platt's sigmoid, the readers' weights and what a reader adds to the tool are fits of
+it.
+"""
 
 from __future__ import annotations
 

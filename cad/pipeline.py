@@ -16,26 +16,27 @@ from cad.cohort.without import labels_of
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import workplace
-from cad.execution.task import StudyTask
+from cad.execution.resume import borrow
+from cad.execution.task import StudyTask, settings_key
 from cad.files import JsonObject
-from cad.folders import owned
-from cad.model.bundle import Bundle, load_bundle
-from cad.run_folder import RunFolder
+from cad.folders import claimed, require_kind
+from cad.model.bundle import MODEL, Bundle, load_bundle
+from cad.recipes.check import check
+from cad.recipes.compare import compare, compare_validated
+from cad.recipes.outline_spread import spread_outlines
+from cad.recipes.probability_map import drop_maps, map_probability
+from cad.recipes.suggest import nothing_to_read, suggest_readings
+from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.share import find
-from cad.stages.aggregate import Aggregated, aggregate, extend
-from cad.stages.check import check
-from cad.stages.compare import compare, compare_validated
+from cad.stages.aggregate import Aggregated, aggregate, check_extension, extend
 from cad.stages.emit import Emitted, begin, emit, unchanged
 from cad.stages.extract import Extracted, Measured, extract, measure
 from cad.stages.judge import Judged
-from cad.stages.load import Loaded, load
-from cad.stages.outline_spread import spread_outlines
+from cad.stages.load import Kind, Loaded, load
 from cad.stages.predict import basis, first_scale, predict, shared_settings
-from cad.stages.probability_map import drop_maps, map_probability
 from cad.stages.study import process_study
-from cad.stages.suggest import suggest_readings
 from cad.stages.train import train
 from cad.stages.validate import validate
 
@@ -72,14 +73,14 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
         For unusable settings, or a cohort that cannot be read or learned from.
     """
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
-    with _alone(out, options):
+    with _alone(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         if finished := unchanged(loaded, measured):
             return finished
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))
-        return emit(loaded, measured, validate(loaded, aggregated))
+        return emit(loaded, measured, validate(loaded, aggregated, measured.failures))
 
 
 def train_model(
@@ -103,20 +104,24 @@ def train_model(
         Patients who withdrew: the model is what it would be had neither table ever held them, and
         its card says how many they are.
     """
-    from cad.stages.withdraw import sweep_run
+    from cad.records.withdrawal import sweep_run
 
     settings = read_settings(PipelineSettings, find("pipelines", pipeline, ".yaml"))
+    require_kind(out, MODEL)
     validation = out.with_name(out.name + ".validation")
     for patient in labels_of(without):  # an earlier training may have left them there
         sweep_run(validation, Names(patient))
-    with _alone(validation, options):
+    with _alone(validation, "train", options):
         loaded = load(settings, root, validation, options, "train", without=without)
+        bundle = load_bundle(find("models", extends)) if extends is not None else None
+        if bundle is not None:
+            check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
         aggregated = aggregate(loaded, extract(loaded, measured))
-        if extends is not None:
-            aggregated = extend(loaded, aggregated, load_bundle(find("models", extends)))
-        validated = validate(loaded, aggregated)
+        if bundle is not None:
+            aggregated = extend(loaded, aggregated, bundle)
+        validated = validate(loaded, aggregated, measured.failures)
         emitted = emit(loaded, measured, validated)
         train(loaded, aggregated, validated, out)
         return replace(emitted, model=out)
@@ -132,6 +137,7 @@ def predict_cohort(
     probability_map: bool = False,
     outlines: int = 0,
     readings: Sequence[str] = (),
+    transductive: bool = False,
 ) -> Emitted:
     """Score a cohort with trained models, with measures where histology is known.
 
@@ -143,24 +149,33 @@ def predict_cohort(
     decision : str, optional
         Costs other than those the first model was trained with.
     probability_map : bool
-        Also map the first model's probability over the gland.
+        Also map the probability over the gland, by the model that scored the study.
     outlines : int
         Also say how far each probability moves when the outline does: over several readers' own
         outlines, or this many redrawn ones; 0 for no.
     readings : sequence of str
         Readings that the cohort does not hold yet, ``sub-XXX/ROI/READER=SCORE`` on ``likert5``:
         their readers are shown what the model makes of them together with the images.
+    transductive : bool
+        Let each patient's regions join the fit of a semi-supervised model without labels; it costs
+        one fit a patient.
 
     Raises
     ------
     CadError
         When a bundle is damaged, a reading breaks a rule or the models measure differently.
     """
+    if transductive and (probability_map or outlines):
+        raise CadError(
+            "--transductive scores regions: no map and no other outlines can join the fit",
+            hint="leave --map and --outlines out",
+        )
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
-    with _alone(out, options):
+    with _alone(out, "predict", options):
         rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
         rests_on += f" outlines {outlines}" if outlines else ""
+        rests_on += " transductive" if transductive else ""
         loaded = load(settings, root, out, options, "predict", rests_on)
         loaded = replace(loaded, cohort=with_readings(loaded.cohort, readings))
         measured = measure(loaded)
@@ -169,11 +184,16 @@ def predict_cohort(
         begin(loaded, measured)
         extracted = extract(loaded, measured, first_scale(bundles))
         predicted = predict(
-            loaded, extracted, aggregate(loaded, extracted), bundles, measured.failures
+            loaded,
+            extracted,
+            aggregate(loaded, extracted),
+            bundles,
+            measured.failures,
+            transductive,
         )
         drop_maps(loaded.folder)
         if probability_map:
-            predicted = map_probability(loaded, predicted, bundles[0])
+            predicted = map_probability(loaded, predicted, bundles)
         if outlines:
             predicted = spread_outlines(loaded, predicted, bundles, outlines)
         return emit(loaded, measured, predicted)
@@ -183,7 +203,7 @@ def aggregate_cohort(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
 ) -> Aggregated:
     """Measure and label a cohort, for an experiment that learns from its table."""
-    with _alone(out, options):
+    with _alone(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         begin(loaded, measured)
@@ -199,7 +219,7 @@ def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOpti
         JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
         without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
     """
-    with owned(out):
+    with claimed(out, COMPARISON):
         first, second = (
             _scored(model, root, out / which, options) for model, which in ((a, "a"), (b, "b"))
         )
@@ -214,7 +234,7 @@ def compare_pipelines(
     Returns
     -------
     dict
-        As :func:`cad.stages.compare.compare_validated`; also written to ``comparison.json``.
+        As :func:`cad.recipes.compare.compare_validated`; also written to ``comparison.json``.
 
     Raises
     ------
@@ -229,20 +249,26 @@ def compare_pipelines(
         raise CadError(f"two or more pipelines of different names are compared: {names}")
     if len({part.validate_.scheme for part in settings}) > 1:
         raise CadError("pipelines are compared on the same folds: validate.scheme differs")
-    with owned(out):
-        runs = {part.name: _validated(part, root, out / part.name, options) for part in settings}
+    with claimed(out, COMPARISON):
+        runs: dict[str, Judged] = {}
+        for part in settings:
+            like = [s.name for s in settings if settings_key(s) == settings_key(part)]
+            runs[part.name] = _validated(part, root, out / part.name, options, out / like[0])
         return compare_validated(runs, RunFolder(out))
 
 
 def _validated(
-    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
+    settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions, like: Path
 ) -> Judged:
-    """Validate one pipeline, its run folder written."""
-    with _alone(out, options):
+    """Validate one pipeline, its run folder written; ``like`` is one that measures the same."""
+    with _alone(out, "run", options):
+        if like != out:
+            borrow(RunFolder(like), RunFolder(out))
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
         begin(loaded, measured)
-        judged = validate(loaded, aggregate(loaded, extract(loaded, measured)))
+        aggregated = aggregate(loaded, extract(loaded, measured))
+        judged = validate(loaded, aggregated, measured.failures)
         emit(loaded, measured, judged)
         return judged
 
@@ -258,8 +284,11 @@ def suggest_next(
         As :func:`predict_cohort`, and for more regions than can be ranked together.
     """
     bundle = load_bundle(find("models", model))
-    with _alone(out, options):
-        loaded, measured, extracted, aggregated, judged = _score(bundle, root, out, options)
+    with _alone(out, "predict", options):
+        loaded = _loaded(bundle, root, out, options)
+        if nothing_to_read(loaded):
+            return pd.DataFrame(), loaded.failures
+        measured, extracted, aggregated, judged = _score(bundle, loaded)
         table = suggest_readings(loaded, extracted, aggregated, judged, count)
         return table, [*loaded.failures, *measured.failures, *judged.failures]
 
@@ -267,28 +296,29 @@ def suggest_next(
 def _scored(model: str, root: Path, out: Path, options: ExecutionOptions) -> Judged:
     """Score a cohort with one model, its run folder written."""
     bundle = load_bundle(find("models", model))
-    with _alone(out, options):
-        return _score(bundle, root, out, options)[-1]
+    with _alone(out, "predict", options):
+        return _score(bundle, _loaded(bundle, root, out, options))[-1]
 
 
-def _score(
-    bundle: Bundle, root: Path, out: Path, options: ExecutionOptions
-) -> tuple[Loaded, Measured, Extracted, Aggregated, Judged]:
+def _loaded(bundle: Bundle, root: Path, out: Path, options: ExecutionOptions) -> Loaded:
+    return load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
+
+
+def _score(bundle: Bundle, loaded: Loaded) -> tuple[Measured, Extracted, Aggregated, Judged]:
     """Score a cohort with one model in a folder that this process owns."""
-    loaded = load(shared_settings([bundle]), root, out, options, "predict", basis([bundle]))
     measured = measure(loaded)
     begin(loaded, measured)
     extracted = extract(loaded, measured, first_scale([bundle]))
     aggregated = aggregate(loaded, extracted)
     judged = predict(loaded, extracted, aggregated, [bundle], measured.failures)
     emit(loaded, measured, judged)
-    return loaded, measured, extracted, aggregated, judged
+    return measured, extracted, aggregated, judged
 
 
 @contextmanager
-def _alone(out: Path, options: ExecutionOptions) -> Iterator[None]:
-    """Keep other runs out of the folder and set this machine up for the job."""
-    with owned(out), workplace(options):
+def _alone(out: Path, kind: Kind, options: ExecutionOptions) -> Iterator[None]:
+    """Keep other runs and other kinds out of the folder, and set this machine up for the job."""
+    with claimed(out, RUNS[kind]), workplace(options):
         yield
 
 

@@ -5,7 +5,6 @@ The curves are those of the pages: the arrays of ``metrics.json``, drawn by the 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from cad.errors import CadError
 from cad.files import JsonObject
+from cad.reading import read_json
 from cad.reports import figures
 from cad.run_folder import RunFolder
 
@@ -121,7 +121,7 @@ def _metrics(result: Any) -> JsonObject:
     path = RunFolder(Path(result)).metrics
     if not path.is_file():
         raise CadError("no run folder with measures", file=path, hint="give what `cad run` wrote")
-    return dict(json.loads(path.read_text(encoding="utf-8")))
+    return read_json(path)
 
 
 def _axes(ax: Axes | None) -> Axes:

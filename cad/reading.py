@@ -172,6 +172,18 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return content
 
 
+def read_text(path: Path, limit: int = MAX_JSON) -> str:
+    """Return a plain file's text.
+
+    Raises
+    ------
+    CadError
+        For what is no text in UTF-8, or larger than ``limit`` bytes.
+    """
+    with reading(path, "not a readable text"):
+        return read_bytes(path, limit).decode("utf-8-sig")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
@@ -196,11 +208,15 @@ def parse_json(text: str | bytes) -> Any:
     ------
     CadError
         When it is nested deeper than :data:`MAX_DEPTH`.
+    ValueError
+        For what is no JSON, and for half a character (a lone surrogate), which none can write.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
     content = json.loads(text)
     check_depth(content)
+    if "\\u" in text:
+        json.dumps(content, ensure_ascii=False).encode()
     return content
 
 
@@ -307,6 +323,20 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
             yield arrays
 
 
+def read_array(source: Path | bytes) -> Any:
+    """Return the array of an npy file, or of its bytes; call it within :func:`reading`.
+
+    Raises
+    ------
+    CadError
+        When it would fill the memory.
+    """
+    import numpy as np
+
+    content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
+    return np.load(io.BytesIO(content), allow_pickle=False)
+
+
 def read_parquet(source: Path | bytes) -> pd.DataFrame:
     """Read a parquet table; call it within :func:`reading`.
 
@@ -318,9 +348,62 @@ def read_parquet(source: Path | bytes) -> pd.DataFrame:
     import pyarrow.parquet as pq
 
     content = source if isinstance(source, bytes) else read_bytes(source, MAX_ARRAYS)
-    file = pq.ParquetFile(io.BytesIO(content))
+    schema = pq.read_schema(io.BytesIO(content))
+    texts = [field.name for field in schema if _is_text(field.type)]
+    # Words are kept once each until their number is known: a million rows may share a long one.
+    file = pq.ParquetFile(io.BytesIO(content), read_dictionary=texts)
     facts = file.metadata
-    cells = facts.num_rows * facts.num_columns
+    widths = [_width(field) for field in schema]
     stated = sum(facts.row_group(i).total_byte_size for i in range(facts.num_row_groups))
-    check_inflation(len(content), max(stated, 8 * cells), MAX_ARRAYS, "table")
-    return file.read().to_pandas()
+    check_inflation(len(content), max(stated, facts.num_rows * sum(widths)), MAX_ARRAYS, "table")
+    table = file.read()
+    for name in texts:
+        words = sum(_text_bytes(chunk) for chunk in table.column(name).chunks)
+        check_inflation(len(content), words, MAX_ARRAYS, f"text in column {name[:80]}")
+    return table.cast(schema).to_pandas()
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _width(field: Any) -> int:
+    """Return the bytes of a cell; texts are counted later, by what they say."""
+    from pyarrow import types
+
+    if _is_text(field.type) or types.is_null(field.type):
+        return 8
+    if not types.is_primitive(field.type):
+        raise CadError(f"column {field.name[:80]!r} holds {str(field.type)[:80]}, no plain values")
+    return max(int(field.type.bit_width) // 8, 8)
+
+
+def _text_bytes(chunk: Any) -> int:
+    """Return the bytes of all cells of a column that keeps its words once each."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0).to_numpy(zero_copy_only=False)
+    used = np.bincount(chunk.indices.drop_null().to_numpy(zero_copy_only=False),
+                       minlength=len(lengths))  # fmt: skip
+    return int(used.astype(np.int64) @ lengths.astype(np.int64))
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of a parquet table's columns.
+
+    Raises
+    ------
+    CadError
+        For what is no such table.
+    """
+    import pyarrow.parquet as pq
+
+    with reading(path, "not a readable table"):
+        return [
+            str(name) for name in pq.read_schema(io.BytesIO(read_bytes(path, MAX_ARRAYS))).names
+        ]

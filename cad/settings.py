@@ -34,10 +34,11 @@ class ImageSettings(Section):
     t2_standardisation: Literal["none", "zscore", "reference", "nyul"] = Field(
         "zscore", description="T2 intensity scale: per-patient z-score, reference tissue, or Nyul"
     )
-    t2_reference: Literal["gland", "image", "auto"] = Field(
+    t2_reference: Literal["gland", "regions", "image", "auto"] = Field(
         "auto",
-        description="where the z-score is taken: the gland mask, the whole image, or the "
-        "mask when every study of the cohort has one",
+        description="where the z-score is taken: the gland mask, a box of 60 x 60 x 30 mm about "
+        "the regions, the whole image (which depends on the field of view), or the mask when every "
+        "study of the cohort has one, else the box",
     )
     bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
     spacing_t2w: tuple[float, float, float] | None = Field(
@@ -179,7 +180,11 @@ class FeatureSettings(Section):
     partial_voxels: Literal["share", "half"] = Field(
         "share", description="they count by their share, or whole from one half on (IBSI)"
     )
-    exclude: tuple[str, ...] = Field((), description="glob patterns of feature names to leave out")
+    exclude: tuple[str, ...] = Field(
+        ("dce_semi_baseline_signal_*", "dce_semi_maximum_enhancement_*"),
+        description="glob patterns of feature names to leave out; by default what is in units of "
+        "the scanner's gain",
+    )
     texture: TextureSettings = TextureSettings()
     texture_adc: TextureSettings = TextureSettings(bins=None, bin_width=120.0, range=(1.0, 4000.0))
     filters: dict[Literal["t2w", "adc", "hbv"], tuple[FilterSettings, ...]] = Field(
@@ -236,10 +241,11 @@ class LearnerSettings(Section):
 
     name: str = Field("ProbabilisticSVC", description="class in cad.learners")
     params: dict[str, Any] = Field(default_factory=dict, description="its parameters")
-    scaling: Literal["standard", "rank"] = Field(
+    scaling: Literal["standard", "rank", "clipped"] = Field(
         "standard",
-        description="before the learner, inside every fold: mean 0 and variance 1 as measured, or "
-        "of each feature's rank among the training regions, which no outlier can stretch",
+        description="before the learner, inside every fold: mean 0 and variance 1 of each feature "
+        "as measured, of its rank among the training regions, or of what is clipped at ±3. "
+        "AveragedProbabilisticSVC and ProbabilisticEnsemble weigh the last two themselves",
     )
     selection: Literal["none", "t-test", "mutual-information", "mrmr", "stability"] = Field(
         "none", description="feature selection inside every fold"
@@ -263,8 +269,11 @@ class LearnerSettings(Section):
 class ValidationSettings(Section):
     """Say how the numbers are made."""
 
-    scheme: Literal["leave-one-patient-out", "leave-one-site-out", "none"] = Field(
+    scheme: Literal["leave-one-patient-out", "leave-one-site-out", "patient-folds", "none"] = Field(
         "leave-one-patient-out", description="outer folds"
+    )
+    folds: int = Field(
+        5, ge=2, description="number of folds that 'patient-folds' deals whole patients to"
     )
     bootstraps: int = Field(1000, ge=0, description="patient bootstrap resamples for intervals")
     permutations: int = Field(0, ge=0, description="permutations for the null of the whole loop")
@@ -287,6 +296,12 @@ class DecisionSettings(Section):
     )
     aim_ppv: float | None = Field(
         None, gt=0, lt=1, description="positive predictive value wanted of malignant, likewise"
+    )
+    man_npv: float | None = Field(
+        None, gt=0, lt=1, description="negative predictive value wanted of a man called benign"
+    )
+    man_ppv: float | None = Field(
+        None, gt=0, lt=1, description="positive predictive value wanted of a man called malignant"
     )
 
     @property

@@ -43,8 +43,12 @@ from cad.cli.shared import (
     show,
 )
 from cad.cli.suggest import suggest
+from cad.cli.table import table_app
 from cad.errors import CadError
 from cad.processes.collection import collect_rarely, leave_at_once
+
+# What --help shows together, as a user thinks.
+START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -53,12 +57,6 @@ app = typer.Typer(
     help="Probability of malignancy for regions of interest in prostate multiparametric MRI. "
     "For research use only.",
 )
-app.add_typer(model_app, name="model")
-app.add_typer(cohort_app, name="cohort")
-app.add_typer(audit_app, name="audit")
-app.command()(reading)
-app.command()(suggest)
-app.command()(serve)
 app.callback()(loudness)
 
 
@@ -78,7 +76,7 @@ def main() -> None:
         leave_at_once()
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def demo(
     out: Out = Path("out"),
     jobs: Jobs = 2,
@@ -95,11 +93,9 @@ def demo(
 
         summary = run_pipeline("demo", shared("sample_data"), out, options)
     finish(summary, as_json)
-    if not as_json:
-        say(f"Open {out / 'report' / 'index.html'}")
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def simulate(
     out: Annotated[Path, typer.Argument(help="Cohort folder to write.")],
     patients: Annotated[
@@ -122,25 +118,78 @@ def simulate(
         say(str(error))
 
 
-@app.command("check")
+@app.command("import", rich_help_panel=DATA)
+def import_command(
+    source: Annotated[
+        str,
+        typer.Argument(help="Folder or zip of studies; with --patient an archive: HOST:PORT, URL."),
+    ],
+    out: Annotated[
+        Path | None, typer.Argument(help="Cohort folder; not needed for --explain.")
+    ] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="Rules file, or a name in configs/import.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show series and rules; write nothing.")
+    ] = False,
+    patient: Annotated[
+        str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
+    ] = None,
+    aet: Aet = "ANY-SCP",
+    limits: Limits = "default",
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
+    as_json: Json = False,
+) -> None:
+    """Turn DICOM into a cohort folder: add what is new, leave what is there."""
+    from cad.share import find
+
+    file = find("configs/import", rules, ".yaml") if rules else None
+    options = execution(1, time_limit=time_limit, memory_limit=memory_limit)
+    if explain:
+        from cad.recipes.imports import explain_source
+
+        found = explain_source(Path(source), file, options)
+        show(found.as_dict(), as_json, lambda _: found.as_text())
+        return
+    if out is None or file is None:
+        raise CadError(
+            "an import needs a cohort folder and --rules",
+            hint="`cad import SOURCE --explain` writes a rules file to start from",
+        )
+    from cad.recipes.imports import import_cohort
+
+    archive = archive_limits(limits) if patient is not None else None
+    summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
+    show(summary.as_dict(), as_json, lambda _: summary.as_text())
+    if summary.failures:
+        raise typer.Exit(1)
+
+
+@app.command("check", rich_help_panel=DATA)
 def check_command(
     cohort: CohortFolder,
+    model: Annotated[
+        str | None, typer.Option(help="Also name what this model will refuse to predict.")
+    ] = None,
     jobs: Jobs = 1,
     time_limit: TimeLimit = 600.0,
     memory_limit: MemoryLimit = 8.0,
     as_json: Json = False,
 ) -> None:
     """Validate a cohort and name every problem."""
-    from cad.stages.check import check, check_text
+    from cad.recipes.check import check, check_text, model_settings
 
     options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    problems, notes = check(cohort, options)
+    settings = model_settings(model) if model else None
+    problems, notes = check(cohort, options, settings)
     show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 def run(
     pipeline: Pipeline,
     cohort: Cohort,
@@ -162,7 +211,7 @@ def run(
     finish(summary, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 def train(
     pipeline: Pipeline,
     cohort: Cohort,
@@ -196,7 +245,7 @@ def train(
     finish(summary, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def predict(
     model: Annotated[
         list[str],
@@ -210,6 +259,13 @@ def predict(
     probability_map: Map = False,
     outlines: Outlines = 0,
     reader_score: ReaderScore = None,
+    transductive: Annotated[
+        bool,
+        typer.Option(
+            "--transductive",
+            help="Let each patient's regions join the fit of a semi-supervised model.",
+        ),
+    ] = False,
     audit: Audit = None,
     jobs: Jobs = 1,
     scheduler: Scheduler = None,
@@ -233,15 +289,16 @@ def predict(
             probability_map=probability_map,
             outlines=outlines,
             readings=reader_score or (),
+            transductive=transductive,
         )
     if audit is not None:
-        from cad.clinic.audited import audit_prediction, caller
+        from cad.records.audited import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
     finish(summary, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=DATA)
 def report(
     out: Annotated[Path, typer.Argument(help="Run folder.")],
     dicom: Annotated[bool, typer.Option("--dicom", help="Also write SR, SEG and maps.")] = False,
@@ -257,15 +314,17 @@ def report(
     audit: Audit = None,
 ) -> None:
     """Rebuild the pages of a run; write and send DICOM results."""
-    from cad.folders import owned
+    from cad.folders import owned, require_kind
     from cad.reports import write_report
+    from cad.run_folder import RUNS
 
     if not out.is_dir():
         raise CadError("no such run folder", file=out)
+    require_kind(out, *RUNS.values())
     with owned(out):
         say(f"wrote {write_report(out)}")
         if dicom or fhir or send is not None:
-            from cad.clinic.delivery import deliver
+            from cad.recipes.delivery import deliver
 
             delivery = deliver(out, cohort, send, aet, archive_limits(limits), audit, fhir)
             say("\n".join(delivery.lines))
@@ -273,7 +332,7 @@ def report(
                 raise typer.Exit(1)
 
 
-@app.command("compare")
+@app.command("compare", rich_help_panel=LEARN)
 def compare_command(
     pipelines: Pipelines,
     cohort: Cohort,
@@ -285,69 +344,20 @@ def compare_command(
 ) -> None:
     """Compare pipelines on the same folds, with paired differences."""
     from cad.pipeline import compare_pipelines
-    from cad.stages.compare import comparison_table
+    from cad.recipes.compare import comparison_table
 
     options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     result = compare_pipelines(pipelines, cohort, out, options)
     show(result, as_json, comparison_table)
 
 
-@app.command()
+@app.command(rich_help_panel=START)
 def warm() -> None:
     """Fill the compile cache, so that no later command compiles."""
     from cad.pipeline import warm_up
 
     warm_up()
     say("every kernel is compiled")
-
-
-@app.command("import")
-def import_command(
-    source: Annotated[
-        str,
-        typer.Argument(help="Folder or zip of studies; with --patient an archive: HOST:PORT, URL."),
-    ],
-    out: Annotated[
-        Path | None, typer.Argument(help="Cohort folder; not needed for --explain.")
-    ] = None,
-    rules: Annotated[
-        str | None, typer.Option("--rules", help="Rules file, or a name in configs/import.")
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show series and rules; write nothing.")
-    ] = False,
-    patient: Annotated[
-        str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
-    ] = None,
-    aet: Aet = "ANY-SCP",
-    limits: Limits = "default",
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
-) -> None:
-    """Turn DICOM into a cohort folder: add what is new, leave what is there."""
-    from cad.share import find
-
-    file = find("configs/import", rules, ".yaml") if rules else None
-    options = execution(1, time_limit=time_limit, memory_limit=memory_limit)
-    if explain:
-        from cad.stages.imports import explain_source
-
-        found = explain_source(Path(source), file, options)
-        show(found.as_dict(), as_json, lambda _: found.as_text())
-        return
-    if out is None or file is None:
-        raise CadError(
-            "an import needs a cohort folder and --rules",
-            hint="`cad import SOURCE --explain` writes a rules file to start from",
-        )
-    from cad.stages.imports import import_cohort
-
-    archive = archive_limits(limits) if patient is not None else None
-    summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
-    show(summary.as_dict(), as_json, lambda _: summary.as_text())
-    if summary.failures:
-        raise typer.Exit(1)
 
 
 def _experiments(wanted: bool) -> None:
@@ -358,7 +368,7 @@ def _experiments(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 def experiment(
     name: Annotated[str, typer.Argument(help="Which; see --list.")],
     out: Out,
@@ -386,3 +396,12 @@ def experiment(
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
     say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
+
+
+app.add_typer(table_app, name="table", rich_help_panel=LEARN)
+app.add_typer(model_app, name="model", rich_help_panel=LEARN)
+app.command(rich_help_panel=LEARN)(reading)
+app.command(rich_help_panel=LEARN)(suggest)
+app.command(rich_help_panel=SERVICE)(serve)
+app.add_typer(cohort_app, name="cohort", rich_help_panel=SERVICE)
+app.add_typer(audit_app, name="audit", rich_help_panel=SERVICE)

@@ -27,7 +27,7 @@ def audit_verify(
     as_json: Json = False,
 ) -> None:
     """Find every changed, removed, inserted or moved line; print the last hash to be kept."""
-    from cad.clinic.audit import verify
+    from cad.records.audit import verify
 
     found = verify(file, last)
     lines = [*found.problems, f"{found.lines} lines, last hash {found.last}"]

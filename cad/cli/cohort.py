@@ -23,7 +23,7 @@ def cohort_remove(
     cohort: Cohort,
     runs: Annotated[
         list[Path] | None,
-        typer.Option("--runs", help="A run folder to sweep of the patient; repeat it."),
+        typer.Option("--runs", help="A run or reader study to sweep of the patient; repeat it."),
     ] = None,
     models: Annotated[
         list[str] | None,
@@ -37,10 +37,13 @@ def cohort_remove(
 ) -> None:
     """Remove a patient's rows, images and masks; name what else still holds them (exit code 1)."""
     from cad.node.withdrawal import NodeHome
-    from cad.stages.withdraw import withdraw
+    from cad.reader_study.withdrawal import ReadingFolder
+    from cad.records.withdrawal import Elsewhere, withdraw
 
-    homes = [NodeHome(home) for home in nodes or ()]
-    done = withdraw(cohort, patient, runs or (), models or (), homes)
+    homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
+    homes += [ReadingFolder(folder) for folder in runs or () if ReadingFolder.is_one(folder)]
+    rest = [folder for folder in runs or () if not ReadingFolder.is_one(folder)]
+    done = withdraw(cohort, patient, rest, models or (), homes)
     show(done.as_dict(), as_json, lambda _: done.as_text())
     if not done.done:
         raise typer.Exit(1)

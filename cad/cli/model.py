@@ -33,11 +33,12 @@ def model_show(
 ) -> None:
     """Print a model's card."""
     from cad.model.bundle import load_bundle
+    from cad.reading import read_text
     from cad.share import find
 
     folder = find("models", model)
     metadata = {k: v for k, v in load_bundle(folder).metadata.items() if k != "structure"}
-    card = (folder / "README.md").read_text(encoding="utf-8", errors="replace")
+    card = read_text(folder / "README.md")
     show(metadata, as_json, lambda _: card)
 
 

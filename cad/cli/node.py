@@ -18,6 +18,10 @@ def serve(
         Path | None, typer.Option("--watch", help="Also take what a site exports to this folder.")
     ] = None,
     retry_failed: RetryFailed = False,
+    new_trail: Annotated[
+        bool,
+        typer.Option("--new-trail", help="Begin another audit trail where the last one is gone."),
+    ] = False,
 ) -> None:
     """Be a DICOM node: receive studies, compute them, return SR and SEG to the archive."""
     from cad.node.service import serve as run
@@ -28,4 +32,4 @@ def serve(
     settings = read_settings(NodeSettings, find("configs/node", config, ".yaml"))
     if watch is not None:
         settings = settings.model_copy(update={"watch": WatchSettings(folder=watch)})
-    raise typer.Exit(run(settings, retry_failed=retry_failed))
+    raise typer.Exit(run(settings, retry_failed=retry_failed, new_trail=new_trail))

@@ -39,11 +39,11 @@ def reading(
 ) -> None:
     """Write pages on which readers score a cohort, blinded; --collect merges what they export."""
     if collect:
-        from cad.stages.reader_exports import collect_reading
+        from cad.reader_study.exports import collect_reading
 
         lines = collect_reading(cohort, out, collect)
     else:
-        from cad.stages.reader_study import ReadingSettings, write_reading
+        from cad.reader_study.study import ReadingSettings, write_reading
 
         ids = tuple(part.strip() for part in readers.split(",") if part.strip())
         settings = ReadingSettings(ids, scale, seed, wash_out, outlines)

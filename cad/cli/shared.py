@@ -16,7 +16,7 @@ from cad.files import plain
 from cad.share import find
 
 if TYPE_CHECKING:
-    from cad.clinic.archive_settings import ArchiveLimits
+    from cad.dicom.archive.settings import ArchiveLimits
     from cad.execution.options import ExecutionOptions
     from cad.stages.emit import Emitted
 
@@ -109,7 +109,7 @@ ReaderScore = Annotated[
 
 def archive_limits(name: str) -> ArchiveLimits:
     """Return what an archive may cost, from a file or by name."""
-    from cad.clinic.archive_settings import ArchiveLimits
+    from cad.dicom.archive.settings import ArchiveLimits
     from cad.settings import read_settings
 
     return read_settings(ArchiveLimits, find("configs/archive", name, ".yaml"))
@@ -128,7 +128,7 @@ asked = Asked()
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from cad import __version__
+        from cad._version import __version__
 
         say(f"cad {__version__}")
         raise typer.Exit
@@ -139,7 +139,10 @@ def loudness(
         bool, typer.Option("-q", "--quiet", help="No progress, results only.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Show where in the code an error arose.")
+        bool,
+        typer.Option(
+            "-v", "--verbose", help="Also print measures, and where in the code an error arose."
+        ),
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -181,7 +184,7 @@ def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
 
 def finish(summary: Emitted, as_json: bool) -> None:
     """Print what a run found; exit with 1 when a study failed."""
-    say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text())
+    say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text(asked.verbose))
     if summary.failures:
         raise typer.Exit(1)
 

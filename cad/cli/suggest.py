@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -33,12 +32,13 @@ def suggest(
 ) -> None:
     """Rank the regions by what another reading of them is worth."""
     from cad.pipeline import suggest_next
+    from cad.reading import parse_json
 
     options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     table, failures = suggest_next(model, cohort, out, options, count)
     nothing = "every region has two readings or more"
     text = table.to_string(index=False) if len(table) else nothing
-    show(json.loads(table.to_json(orient="records")), as_json, lambda _: text)
+    show(parse_json(table.to_json(orient="records")), as_json, lambda _: text)
     for failure in failures:
         say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
     if failures:

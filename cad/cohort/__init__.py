@@ -1,6 +1,7 @@
 """A cohort folder: its tables, read, checked and written."""
 
 from cad.cohort.tables import (
+    COHORT,
     MISSING,
     SIMULATOR,
     Cohort,
@@ -12,6 +13,7 @@ from cad.cohort.tables import (
 )
 
 __all__ = [
+    "COHORT",
     "MISSING",
     "SIMULATOR",
     "Cohort",

@@ -14,11 +14,12 @@ from typing import Literal
 from cad.errors import CadError
 from cad.files import write_atomic
 from cad.folders import keep
-from cad.reading import read_json
+from cad.reading import read_bytes, read_json
 
 FIRST_SESSION = "ses-01"
 KEY_FILE = "sourcedata/pseudonym.key"
 _HEX = 10
+_PSEUDONYM = re.compile(rf"sub-P[0-9a-f]{{{_HEX}}}")
 _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
@@ -26,7 +27,7 @@ def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
     """Return what tells whether an object's PatientID and an archive's are one patient's.
 
     Only a cohort that has its key can prove it for pseudonyms; without one None is returned, and
-    :func:`cad.clinic.archive.file_under` compares what the objects themselves still say.
+    :func:`cad.dicom.archive.interface.file_under` compares what the objects themselves still say.
     """
     if not (root / KEY_FILE).is_file():
         return None
@@ -153,8 +154,22 @@ class Patients:
             return False
 
     def _key(self) -> bytes:
-        """Return the cohort's own secret: without it a pseudonym cannot be traced to an id."""
+        """Return the cohort's own secret: without it a pseudonym cannot be traced to an id.
+
+        Raises
+        ------
+        CadError
+            When it is gone and the cohort has patients by its pseudonyms.
+        """
         path = self.root / KEY_FILE
         if not path.is_file():
+            named = sorted(name for name in self.sources if _PSEUDONYM.fullmatch(name))
+            if named:
+                raise CadError(
+                    f"{len(named)} patients are here by pseudonyms of a key that is gone: the next "
+                    "study of one of them would become another patient",
+                    file=path,
+                    hint="bring the key back from a backup, or import into another cohort",
+                )
             write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
-        return path.read_bytes()
+        return read_bytes(path, 2**10)

@@ -8,15 +8,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from cad.cohort.sectors import SECTOR_NAMES
 from cad.errors import CadError
 from cad.labels.scales import check_score
+from cad.terms.sectors import SECTOR_NAMES
 
 ZONES = ("PZ", "TZ", "CZ", "AFS")
 HISTOLOGY = ("malignant", "benign")
 
 _PARTICIPANT = re.compile(r"sub-[A-Za-z0-9]+")
 _SESSION = re.compile(r"ses-[A-Za-z0-9]+")
+# Years, ng/mL, ng/mL per mL.
+_PLAUSIBLE = {
+    "age": (18.0, 110.0),
+    "psa": (0.01, 10_000.0),
+    "psa_density": (0.0001, 500.0),
+    "prostate_volume": (5.0, 800.0),
+}
+_MALE = ("m", "male", "o", "n/a")
+_LARGEST_LABEL = 2**31 - 1
 _Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 
 
@@ -31,14 +40,53 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
             problems.append(
                 CadError("the patient has no image folder", file=root / patient, patient=patient)
             )
+    for column, (low, high) in _PLAUSIBLE.items():
+        cells = table[column].dropna() if column in table else pd.Series(dtype=object)
+        for i in cells.index[~pd.to_numeric(cells, errors="coerce").between(low, high)]:
+            said = f"{column} {cells[i]} is no man's: {low:g} to {high:g} is allowed, or n/a"
+            problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
+    sexes = table["sex"].dropna().astype(str) if "sex" in table else pd.Series(dtype=str)
+    for i in sexes.index[~sexes.str.lower().isin(_MALE)]:
+        said = f"sex {sexes[i]!r}: a prostate is a man's"
+        problems.append(CadError(said, file=path, patient=table.at[i, "participant_id"]))
     for patient in table["participant_id"][table["participant_id"].duplicated()].unique():
         problems.append(CadError("the patient is listed twice", file=path, patient=patient))
+
+
+DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
+"""A stated density may differ from PSA / volume by this share, or by rounding (ng/mL2)."""
+
+
+def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    """Return the table with measured columns as numbers; densities that contradict are problems."""
+    path, out = root / "participants.tsv", table.copy()
+    for name in _PLAUSIBLE.keys() & set(table.columns):
+        values = pd.to_numeric(table[name], errors="coerce").astype(float)
+        out[name] = values.where(values.between(*_PLAUSIBLE[name]))
+    if {"psa", "psa_density", "prostate_volume"} <= set(out.columns):
+        derived = out["psa"] / out["prostate_volume"]
+        gap = (out["psa_density"] - derived).abs()
+        for i in out.index[(gap > DENSITY_ROUNDED) & (gap > DENSITY_OFF * derived)]:
+            problems.append(
+                CadError(
+                    f"psa_density {out.at[i, 'psa_density']:g} contradicts psa "
+                    f"{out.at[i, 'psa']:g} / prostate_volume {out.at[i, 'prostate_volume']:g} = "
+                    f"{derived[i]:.3g} ng/mL2",
+                    file=path,
+                    patient=out.at[i, "participant_id"],
+                    hint="one of the three is wrong; write n/a for it",
+                )
+            )
+    return out
 
 
 def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
     sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
+    # 'left mid PZpl' lies in PZ; CZ and AFS are zones themselves.
+    zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
+    zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
@@ -50,8 +98,8 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
             lambda row: f"label {row['label']:g} is used by two ROIs of this study",
         ),
         (
-            ~((label >= 1) & (label == label.round())),
-            lambda row: f"label must be a positive integer, found {row['label']}",
+            ~(label.between(1, _LARGEST_LABEL) & (label == label.round())),
+            lambda row: f"label must be a positive integer, found {row['label']:g}",
         ),
         (
             rois["zone"].notna() & ~rois["zone"].isin(ZONES),
@@ -63,6 +111,10 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
                 f"sector {row['sector']!r} is no side, level and sector of PI-RADS v2.1, "
                 "as 'left mid PZpl'"
             ),
+        ),
+        (
+            rois["zone"].isin(ZONES) & sector.isin(SECTOR_NAMES) & (rois["zone"] != zone_of_sector),
+            lambda row: f"zone {row['zone']} contradicts sector {row['sector']!r}",
         ),
         (
             rois["histology"].notna() & ~rois["histology"].isin(HISTOLOGY),

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.cohort.rules import check_participants, check_rois, check_scores
+from cad.cohort.patients import KEY_FILE
+from cad.cohort.rules import check_participants, check_rois, check_scores, typed_participants
 from cad.errors import CadError
 from cad.files import CONTROL, each_cell, harmless, write_atomic
-from cad.folders import pending, settle
+from cad.folders import Kind, is_ours, pending, settle
+from cad.imaging.plausibility import RANGES_FILE
 from cad.labels.scales import check_score
 from cad.reading import read_frame, read_json, reading
 
@@ -38,6 +40,19 @@ _COLUMNS = {
 }
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
+
+
+def _is_cohort(root: Path) -> bool:
+    """Tell a cohort from another dataset; of an import without any study there is less."""
+    if (root / "dataset_description.json").is_file():
+        return (root / "rois.tsv").is_file()
+    begun = root / Path(KEY_FILE).parent  # made before the first file is in it
+    if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
+        return True
+    return (root / KEY_FILE).is_file() or (root / RANGES_FILE).is_file()
+
+
+COHORT = Kind("cohort", _is_cohort, marked=False)
 _DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
 # BIDS has no datatype for dynamic MRI, no region tables and no image of "high" b; its validator
 # must skip them. A pattern that ends in a slash does not skip a folder it knows no name for.
@@ -92,7 +107,8 @@ class Cohort:
     root : Path
         The cohort folder.
     participants : DataFrame
-        ``participant_id``, ``site`` and whatever else the file holds.
+        ``participant_id``, ``site`` and whatever else the file holds; ``age``, ``psa``,
+        ``psa_density`` and ``prostate_volume`` as numbers.
     readers : DataFrame
         ``reader_id``, ``expert`` (bool).
     rois : DataFrame
@@ -198,6 +214,7 @@ def _read_once(root: Path) -> Cohort:
     rois = _typed_rois(root, _read(root, "rois.tsv"), problems)
     scores = _typed_scores(root, _read(root, "scores.tsv"), problems)
     check_participants(root, participants, problems)
+    participants = typed_participants(root, participants, problems)
     known = set(participants["participant_id"])
     check_rois(root, rois, known, problems)
     check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)

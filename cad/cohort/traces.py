@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import io
 import re
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from cad.errors import CadError
 from cad.folders import is_ours
-from cad.reading import MAX_ARRAYS, read_bytes, read_json, read_parquet, reading
+from cad.reading import (
+    MAX_ARRAYS,
+    check_inflation,
+    read_array,
+    read_bytes,
+    read_json,
+    read_parquet,
+    reading,
+)
 
-# What is packed is judged by its name: within it no file of ours names another patient.
-_PACKED = (".gz", ".npz", ".npy", ".png", ".zip")
+_PIXELS = (".nii.gz", ".png")  # judged by name: what a picture shows is no text
 _NO_IDENTITY = "SOPClassUID"
 _SHORTEST = 5  # a shorter PatientID would be found in any number
 _UID = re.compile(rb"[0-9]+(?:\.[0-9]+){3,}")
@@ -102,12 +111,39 @@ def traces(folder: Path, names: Names, *, below: bool = True) -> list[str]:
     return found
 
 
+def _unpacked(content: bytes) -> bytes:
+    """Return the bytes within a zip or gzip file, words of arrays as text; anything else as it is.
+
+    Raises
+    ------
+    CadError
+        When it would fill the memory.
+    """
+    if content[:2] == b"\x1f\x8b":
+        inner = zlib.decompressobj(wbits=31).decompress(content, MAX_ARRAYS + 1)
+        check_inflation(len(content), len(inner), MAX_ARRAYS)
+        return _unpacked(inner)
+    if content[:4] == b"PK\3\4":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_inflation(len(content), sum(m.file_size for m in archive.infolist()), MAX_ARRAYS)
+            within = [(m.filename.encode(), archive.read(m)) for m in archive.infolist()]
+        return b"\n".join(name + b"\n" + _unpacked(inner) for name, inner in within)
+    if content[:6] == b"\x93NUMPY" and b"'<U" in content[:200]:  # four bytes a letter
+        words = read_array(content).ravel()
+        return "\n".join(map(str, words)).encode(errors="replace")
+    return content
+
+
 def _content(path: Path) -> bytes:
-    """Return what can be looked through of a file."""
-    if path.suffix in _PACKED:
+    """Return what can be looked through of a file, unpacked as far as it may name somebody."""
+    if path.name.endswith(_PIXELS):
         return b""
+    content = read_bytes(path, MAX_ARRAYS)
+    if path.suffix in (".npz", ".zip", ".gz", ".npy"):
+        with reading(path, "not readable"):
+            return _unpacked(content)
     if path.suffix != ".parquet":
-        return read_bytes(path, MAX_ARRAYS)
+        return content
     with reading(path, "not a readable table"):
         table = read_parquet(path)
         stream = io.StringIO()

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation import metrics
-from cad.evaluation.assisted import Assisted, assist
-from cad.evaluation.ceiling import Ceiling, readers_ceiling
-from cad.evaluation.comparison import Comparison, compare_with_truth, is_probability
-from cad.evaluation.conformal import ConformalSummary, conformal_summary
-from cad.evaluation.crossval import Fold, OutOfFold
-from cad.evaluation.decisions import (
-    DecisionCount,
+from cad.evaluation.decisions.conformal import ConformalSummary, conformal_summary
+from cad.evaluation.decisions.costs import (
     Reject,
     Thresholds,
-    count_decisions,
-    decided_words,
     reject_summary,
 )
-from cad.evaluation.mrmc import AgainstReaders
-from cad.evaluation.null import PermutationNull
-from cad.evaluation.operating import OperatingChoice
-from cad.evaluation.patient_level import PatientLevel, patient_level
-from cad.evaluation.reader_results import ReaderResult, reader_results, score_table
-from cad.evaluation.readers import Agreement
+from cad.evaluation.decisions.operating import OperatingChoice
+from cad.evaluation.folds.crossval import Fold, OutOfFold
+from cad.evaluation.folds.null import PermutationNull
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.comparison import Comparison, compare_with_truth, is_probability
+from cad.evaluation.readers.agreement import Agreement
+from cad.evaluation.readers.assisted import Assisted, assist
+from cad.evaluation.readers.ceiling import Ceiling, readers_ceiling
+from cad.evaluation.readers.mrmc import AgainstReaders
+from cad.evaluation.readers.results import ReaderResult, reader_results, score_table
 from cad.files import json_safe
 from cad.settings import DecisionSettings
 
@@ -53,11 +49,40 @@ class FoldResult:
 
     name: str
     n_train: int
+    n_unlabelled: int
     n_test: int
     selected: dict[str, Any]
     features: list[str] | None
     warnings: list[str]
     error: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """Hold what trained models say beside a region's probability.
+
+    A prediction is measured by these, for they are what its pages state; a validation makes its
+    own from the other patients.
+
+    Parameters
+    ----------
+    p_benign, p_malignant : ndarray, shape (n,)
+        Conformal p-values by the training's regions.
+    with_tool : DataFrame, shape (n, readers)
+        Every reader's probability with the tool.
+    """
+
+    p_benign: np.ndarray
+    p_malignant: np.ndarray
+    with_tool: pd.DataFrame
+
+
+_PER_ROW = {
+    "assisted": ("probability",),
+    "ceiling": (),
+    "conformal": ("p_benign", "p_malignant"),
+}
+"""What parts of a summary hold of every region: not written among the measures."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +112,8 @@ class Summary:
         Readers with the tool, with the reason for None in ``assisted_note``.
     ceiling : Ceiling or None
         What the readers allow.
-    patient_level : PatientLevel or None
-        Probability of any malignant region, and its measures.
     operating_point : OperatingChoice or None
         Thresholds with an aim, where the settings have one.
-    decisions : dict of str to DecisionCount
-        benign, refer, malignant.
     reject : Reject or None
         None without regions of both classes from enough patients.
     conformal : ConformalSummary or None
@@ -101,6 +122,18 @@ class Summary:
         Empty for predictions of a trained model.
     null : PermutationNull or None
         When one was asked for.
+    rows : Given or None
+        What measuring made of every region; a column of the result table each, and no measure.
+    decisions : dict of str to dict
+        What the decisions come to, by the rule that makes them.
+    rivals, reader_skill : dict or None
+        Of a validation: what else learns on the same folds; who of the readers adds what.
+    unlabelled_rows : int or None
+        Most rows without a label that a fold's learner saw.
+    patient_level : dict or None
+        Of the men as a whole, measured once every decision is made.
+    at_training : dict of str to OperatingChoice
+        Of a prediction, by model: the thresholds with an aim, and what they promise.
     """
 
     n: Sizes
@@ -116,21 +149,33 @@ class Summary:
     assisted: Assisted | None
     assisted_note: str
     ceiling: Ceiling | None
-    patient_level: PatientLevel | None
     operating_point: OperatingChoice | None
-    decisions: dict[str, DecisionCount]
     reject: Reject | None
     conformal: ConformalSummary | None
     folds: list[FoldResult] = field(default_factory=list)
     null: PermutationNull | None = None
+    rows: Given | None = None
+    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rivals: dict[str, Any] | None = None
+    reader_skill: dict[str, Any] | None = None
+    unlabelled_rows: int | None = None
+    patient_level: dict[str, Any] | None = None
+    at_training: dict[str, OperatingChoice] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-safe content of ``metrics.json``."""
         content = _fields(self)
+        del content["rows"]
         content["null"] = None if self.null is None else self.null.as_dict()
-        for name in ("assisted", "ceiling", "operating_point"):
+        for name, rows in _PER_ROW.items():
             part = content[name]
-            content[name] = part and {**asdict(part), "sentence": part.sentence()}
+            content[name] = part and {k: v for k, v in _fields(part).items() if k not in rows}
+        for name in ("assisted", "ceiling"):
+            part = getattr(self, name)
+            content[name] = part and {**content[name], "sentence": part.sentence()}
+        point = self.operating_point
+        content["operating_point"] = point and point.as_dict()
+        content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
         safe: dict[str, Any] = json_safe(content)
         return safe
 
@@ -144,6 +189,7 @@ def evaluate(
     feature_names: list[str] | None = None,
     null: PermutationNull | None = None,
     operating_point: OperatingChoice | None = None,
+    given: Given | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -156,6 +202,7 @@ def evaluate(
         feature_names=feature_names,
         null=null,
         operating_point=operating_point,
+        given=given,
         bootstraps=bootstraps,
         seed=seed,
     ).as_dict()
@@ -170,6 +217,7 @@ def summarise(
     feature_names: list[str] | None = None,
     null: PermutationNull | None = None,
     operating_point: OperatingChoice | None = None,
+    given: Given | None = None,
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Summary:
@@ -180,7 +228,7 @@ def summarise(
     frame : DataFrame
         One row per region: ``participant_id, roi_id``; ``probability``; ``truth``, 1 or 0 by
         histology; ``p``, the readers' mean; each NaN where unknown. Optional: ``label_kind``;
-        ``decision_value``, where a learner has no probability; ``decision``, if not by threshold.
+        ``decision_value``, where a learner has no probability.
     reader_scores : DataFrame, optional
         ``participant_id, roi_id, reader_id, probability``, one row per score.
     decision : DecisionSettings
@@ -189,6 +237,8 @@ def summarise(
         What each fold did, and names for the columns that selection kept.
     null, operating_point
         Passed through; the operating point's thresholds replace those of the costs.
+    given : Given, optional
+        Of a prediction.
     bootstraps, seed : int
         Patient resamples for the intervals of everything but the AUC, and their seed.
     """
@@ -202,7 +252,7 @@ def summarise(
     histology = compare_with_truth(truth, truth, score, patients, **options)
     readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
     wide = score_table(frame, reader_scores)
-    decided = decided_words(frame, score, (lower, upper))
+    tool, conformal = _tool(columns, wide, given, resampling), _conformal(columns, given)
     return Summary(
         n=_sizes(columns),
         label_kinds=_kinds(frame),
@@ -211,13 +261,25 @@ def summarise(
         histology=histology,
         consensus=readers,
         **_fields(reader_results(truth, score, patients, wide)),
-        **_tool(columns, wide, resampling),
+        **tool,
         operating_point=operating_point,
-        decisions=count_decisions(decided, truth),
-        reject=reject_summary(truth, consensus, score, patients, decided, decision),
-        conformal=_conformal(columns),
+        reject=reject_summary(truth, consensus, score, patients, decision),
+        conformal=conformal,
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
+        rows=given or _rows(columns, conformal, tool["assisted"]),
+    )
+
+
+def _rows(
+    columns: _Columns, conformal: ConformalSummary | None, assisted: Assisted | None
+) -> Given:
+    """Return what a validation says beside each region's probability; NaN where it says nothing."""
+    nothing = np.full(len(columns.ids), np.nan)
+    return Given(
+        nothing if conformal is None else conformal.p_benign,
+        nothing if conformal is None else conformal.p_malignant,
+        pd.DataFrame({} if assisted is None else assisted.probability, index=range(len(nothing))),
     )
 
 
@@ -249,21 +311,24 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _tool(
-    columns: _Columns, wide: pd.DataFrame | None, resampling: dict[str, int]
+    columns: _Columns,
+    wide: pd.DataFrame | None,
+    given: Given | None,
+    resampling: dict[str, int],
 ) -> dict[str, Any]:
-    """Return what needs a probability: readers with the tool, their ceiling, the patients."""
+    """Return what needs a probability: readers with the tool, their ceiling."""
     truth, q, patients = columns.truth, columns.score, columns.ids
-    found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling", "patient_level"))
+    found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     found["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(q[np.isfinite(q)]):
         return {**found, "assisted_note": "the learner gives no probability"}
-    found["patient_level"] = patient_level(truth, q, patients, **resampling)
     if wide is None:
         return found
     scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
     found["ceiling"] = readers_ceiling(truth, scores, q, patients, names, **resampling)
+    made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
-        found["assisted"] = assist(truth, scores, q, patients, names)
+        found["assisted"] = assist(truth, scores, q, patients, names, given=made)
     except CadError as error:
         found["assisted_note"] = str(error)
     return found
@@ -281,11 +346,12 @@ def _sizes(columns: _Columns) -> Sizes:
     )
 
 
-def _conformal(columns: _Columns) -> ConformalSummary | None:
+def _conformal(columns: _Columns, given: Given | None) -> ConformalSummary | None:
     truth, score = columns.truth, columns.score
     known = truth[np.isfinite(truth) & np.isfinite(score)]
     both = (known == 1).any() and (known == 0).any()
-    return conformal_summary(truth, score, columns.ids) if both else None
+    p_values = None if given is None else (given.p_benign, given.p_malignant)
+    return conformal_summary(truth, score, columns.ids, p_values=p_values) if both else None
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
@@ -294,6 +360,7 @@ def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
     return FoldResult(
         name=fold.name,
         n_train=fold.n_train,
+        n_unlabelled=fold.n_unlabelled,
         n_test=len(fold.rows),
         selected=fold.selected,
         features=features,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from cad import __version__
+from cad._version import __version__
 from cad.errors import CadError, install
 from cad.execution.options import ExecutionOptions
 from cad.execution.worker import Done, Fault, Worker

@@ -37,14 +37,18 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
             reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
             print(reason, file=sys.stderr)
         if now - last >= _PLAIN_SECONDS or count == pending:
-            print(
-                f"{count} of {pending} studies, {failed} failed, {per_second:.2f} a second, "
-                f"{(pending - count) / per_second:.0f} s to go",
-                file=sys.stderr,
-            )
+            text = f"{count} of {pending} studies, {failed} failed"
+            if count >= _ENOUGH:
+                left = (pending - count) / per_second
+                text += f", {per_second:.2f} a second, {left:.0f} s to go"
+            print(text, file=sys.stderr)
             last = now
 
     yield tell
+
+
+_ENOUGH = 3
+"""Studies from which a rate is told: the first ones also compile."""
 
 
 class _Rate:
@@ -89,7 +93,8 @@ def _bar(pending: int) -> Iterator[Tell]:
         def tell(outcome: StudyOutcome) -> None:
             nonlocal failed
             failed += outcome.status == "failed"
-            _, per_second, _ = rate.after_one_more()
-            bar.update(line, advance=1, failed=failed, rate=f"{per_second:.2f}/s")
+            count, per_second, _ = rate.after_one_more()
+            told = f"{per_second:.2f}/s" if count >= _ENOUGH else ""
+            bar.update(line, advance=1, failed=failed, rate=told)
 
         yield tell

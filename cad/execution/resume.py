@@ -23,7 +23,8 @@ from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
 from cad.files import write_atomic
-from cad.reading import parse_json, reading
+from cad.folders import keep
+from cad.reading import MAX_ARRAYS, parse_json, read_bytes, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 
@@ -79,6 +80,21 @@ def measure_studies(
         log.add({"time": round(time.time(), 3), **_summary(outcomes, len(pending), start)})
     _compact(folder.memory, {task.ref.study_id for task in tasks})
     return [outcomes[task.ref.study_id] for task in tasks]
+
+
+def borrow(earlier: RunFolder, folder: RunFolder) -> None:
+    """Give a run the measured studies of another that measures the same; its own stay.
+
+    What of them is current decides :func:`measure_studies`, as for a run's own.
+    """
+    if folder.memory.exists() or not earlier.memory.exists():
+        return
+    for path in sorted(earlier.study("any").parent.glob("*.npz")):
+        target = folder.study(path.stem)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            keep(path, target)
+    write_atomic(folder.memory, read_bytes(earlier.memory, MAX_ARRAYS))
 
 
 def _plan(

@@ -9,8 +9,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from cad import __version__
+from cad._version import __version__
 from cad.cohort import StudyRef
+from cad.columns import columns_digest
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
@@ -33,7 +34,7 @@ class StudyTask:
     out : Path
         The run folder.
     resume : bool
-        Keep a result whose key (input bytes, settings, version) is unchanged.
+        Keep a result whose key (input bytes, settings, columns, version) is unchanged.
     failed : Failure or None
         Why the study failed before, when it had ``failed_key``: not tried again with that key.
     failed_key : str
@@ -70,8 +71,8 @@ class StudyOutcome:
     seconds : float
         Wall time.
     key : str
-        Hash of input bytes, settings and version; empty where the input could not be read, or
-        the failure was not the input's: such a study is always tried again.
+        Hash of input bytes, settings, columns and version; empty where the input could not be
+        read, or the failure was not the input's: such a study is always tried again.
     peak_mb : float
         Largest resident memory while it was measured, megabytes; 0 where unknown.
     """
@@ -113,7 +114,8 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 def settings_key(settings: PipelineSettings) -> str:
     """Return everything but the input that decides a study's numbers, as text."""
     content = settings.model_dump(mode="json", include={"images", "features"})
-    return json.dumps([RESULT_VERSION, __version__, content], sort_keys=True)
+    made = columns_digest(settings.features)  # a feature that was added since is measured
+    return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)
 
 
 def input_key(task: StudyTask) -> str:

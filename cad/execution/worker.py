@@ -8,7 +8,6 @@ others use counts for neither, so that a busy machine does not turn slow into fa
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 import time
@@ -299,5 +298,7 @@ def peak_mb() -> float:
                 return int(line.split()[1]) / 1024
     except OSError:
         pass
+    import resource  # absent on Windows, where no study is measured
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 1024)

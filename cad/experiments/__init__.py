@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cad.errors import CadError
-from cad.folders import owned
+from cad.folders import Kind, claimed
 
 EXPERIMENTS = {
     "niaf2014-outlier": "cad.experiments.niaf2014:outlier",
@@ -30,6 +30,8 @@ EXPERIMENTS = {
     "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
     "amirou2014-covertype": "cad.experiments.amirou2014:covertype",
 }
+
+EXPERIMENT = Kind("result of an experiment", lambda folder: False)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def run_experiment(name: str, options: Options) -> Path:
     Raises
     ------
     CadError
-        For an unknown name (with the nearest known one), or a folder that another process uses.
+        For an unknown name (with the nearest known one), or a folder that holds something else or
+        that another process uses.
     """
     if name not in EXPERIMENTS:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
@@ -78,7 +81,7 @@ def run_experiment(name: str, options: Options) -> Path:
             hint=f"did you mean {near[0]!r}?" if near else f"known: {', '.join(EXPERIMENTS)}",
         )
     module, function = EXPERIMENTS[name].split(":")
-    with owned(options.out):
+    with claimed(options.out, EXPERIMENT):
         result = getattr(import_module(module), function)(options)
         path: Path = result.write(options.out, name)
         return path

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
-from cad.evaluation.reject import decide, reject_point
+from cad.evaluation.decisions.reject import decide, reject_point
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians
 from cad.experiments.heartbeats import FEATURES, RECORDS, read_beats
@@ -109,8 +109,9 @@ def ecg(options: Options) -> Result:
         f"Records {', '.join(RECORDS)}: {len(pvc)} beats, {int(pvc.sum())} premature ventricular "
         f"contractions against all others; features: {'; '.join(FEATURES)}",
         [
-            "The paper's records 214 and 221 are not in the data folder, and it takes its features "
-            "from another paper; ours are stated above.",
+            f"The paper shows records 214 and 221, and 21 records in all; the data folder holds "
+            f"{len(RECORDS)} records with 40 ectopic beats or more ({', '.join(RECORDS)}), 214 and "
+            "221 not among them. It takes its features from another paper; ours are stated above.",
             "Its negative class is normal and bundle-branch-block beats; ours is every other beat.",
         ],
     )

@@ -1,4 +1,4 @@
-"""The three methods that [N14] compares, in its own set-up."""
+"""The methods that [N14] compares, in its own set-up: the P-SVM in both scales, SVM, F-SVM."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from scipy.stats import binomtest, wilcoxon
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 
-from cad.evaluation.metrics import alignment_error, auc, kl, kl_one_sided
+from cad.evaluation.measures.metrics import alignment_error, auc, kl, kl_one_sided
 from cad.learners import FuzzySVC, KernelLogistic, PlattSVC, ProbabilisticSVC
 from cad.learners.base import LearnerWarning
 
-METHODS = ("P-SVM", "SVM", "F-SVM")
+SCALES = {"P-SVM, learned scale": "learned", "P-SVM, fixed scale": "fixed"}
+METHODS = (*SCALES, "SVM", "F-SVM")
 # Not in the papers: what learns from the same probabilities without tubes.
 BASELINES = ("logistic on soft labels", "kernel ridge on p")
 COST = 100.0
 GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
 
 
-def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float, scale: object = "learned") -> Any:
+def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     """Fit one method to probabilities of the positive class.
 
     Parameters
     ----------
     method : str
-        ``P-SVM`` (labels of [N14] (18)); ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on
-        the training decision values; or one of ``BASELINES``, which learn the probabilities.
+        One of ``SCALES``, a P-SVM with the labels of [N14] (18), its scale learned or that of
+        (14); ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on the training decision
+        values; or one of ``BASELINES``, which learn the probabilities.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
         Stated probabilities.
     eta : float
         Half-width of the tubes.
-    scale : str or float
-        The P-SVM's scale.
     """
-    if method == "P-SVM":
+    if method in SCALES:
         model = ProbabilisticSVC(
-            C=COST, kernel="rbf", gamma=GAMMA, eta=eta, boundary="paper", scale=scale
+            C=COST, kernel="rbf", gamma=GAMMA, eta=eta, boundary="paper", scale=SCALES[method]
         )
         return model.fit(X, p)
     if method == "SVM":
@@ -89,7 +89,6 @@ def attempt(
     p: np.ndarray,
     eta: float,
     test: tuple[np.ndarray, np.ndarray],
-    scale: object = "learned",
 ) -> dict[str, float]:
     """Measure a fit on test points and their probabilities; a refusal is counted instead.
 
@@ -100,7 +99,7 @@ def attempt(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LearnerWarning)
             warnings.simplefilter("error", ConvergenceWarning)
-            return {"refused": 0.0, **measures(fit(method, X, p, eta, scale), *test)}
+            return {"refused": 0.0, **measures(fit(method, X, p, eta), *test)}
     except (ValueError, ConvergenceWarning):
         return {"refused": 1.0}
 
@@ -111,15 +110,17 @@ def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return grouped.median().assign(refused=grouped["refused"].mean()).reset_index()
 
 
-def paired_p(rows: pd.DataFrame, measure: str, other: str, better: str) -> tuple[float, float]:
-    """Return one-sided p-values over seeds that the P-SVM is better than another method.
+def paired_p(
+    rows: pd.DataFrame, measure: str, method: str, other: str, better: str
+) -> tuple[float, float]:
+    """Return one-sided p-values over seeds that a P-SVM is better than another method.
 
     Wilcoxon's signed-rank test, and the sign test, which counts seeds and not by how much. A seed
     where the P-SVM refused counts against it, by more than any other. ``better`` is ``higher`` or
     ``lower``.
     """
     wide = rows.pivot(index="seed", columns="method", values=measure)
-    gap = (wide["P-SVM"] - wide[other]) * (1 if better == "higher" else -1)
+    gap = (wide[method] - wide[other]) * (1 if better == "higher" else -1)
     gap = gap.fillna(-1 - gap.abs().max()).fillna(-1).to_numpy()
     wins, decided = int((gap > 0).sum()), int((gap != 0).sum())
     if decided == 0:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import BASELINES, METHODS, attempt, medians
+from cad.experiments.methods import BASELINES, METHODS, SCALES, attempt, medians
 from cad.experiments.niaf2014 import N_TEST, N_TRAIN, SEEDS, TABLE2_MEANS, TABLE2_NOISE, compare
 from cad.experiments.results import COLOURS, Result
 
@@ -63,15 +63,13 @@ def proportion(options: Options) -> Result:
             p = noisy(_data().posterior(X), TABLE2_NOISE, rng)
             soft = rng.permutation(N_TRAIN) < round(share * N_TRAIN)
             labels = np.where(soft, p, (p > 0.5).astype(float))
-            # Without any soft label the P-SVM is an SVM: its scale cannot be learned.
-            scale = "learned" if share > 0 else "fixed"
             test = X_test, _data().posterior(X_test)
             rows += [
                 {
                     "share": share,
                     "seed": seed,
                     "method": method,
-                    **attempt(method, X, labels, TABLE2_NOISE, test, scale),
+                    **attempt(method, X, labels, TABLE2_NOISE, test),
                 }
                 for method in (*METHODS, *BASELINES)
             ]
@@ -83,8 +81,8 @@ def proportion(options: Options) -> Result:
         {"Measures": table, "Order of the methods": _orders(table, "share")},
         {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
         [
-            "With no probabilistic label all three are the same SVM; the P-SVM's scale is fixed "
-            "(η = .15) instead of fitted, which costs it KL there."
+            "With no probabilistic label all are the same SVM: no scale can be learned (refused), "
+            "and the fixed one is not fitted to the labels, which costs it KL there."
         ],
     )
 
@@ -119,16 +117,18 @@ def discrete(options: Options) -> Result:
 
 
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Return the paper's methods from best to worst for every measure at every level."""
+    """Return the paper's methods from best to worst for every measure, level and scale."""
     rows = []
     for level, part in table.groupby(by, sort=False):
-        row: dict[str, object] = {by: level}
-        for measure, way in _BETTER.items():
-            ranked = part[~part["method"].isin(BASELINES)].sort_values(
-                measure, ascending=way == "lower", kind="stable"
-            )
-            row[measure] = " > ".join(ranked["method"])
-        rows.append(row)
+        for method, scale in SCALES.items():
+            row: dict[str, object] = {by: level, "scale": scale}
+            compared = part[part["method"].isin([method, "SVM", "F-SVM"])]
+            for measure, way in _BETTER.items():
+                ranked = compared.dropna(subset=measure).sort_values(
+                    measure, ascending=way == "lower", kind="stable"
+                )
+                row[measure] = " > ".join(ranked["method"].replace(method, "P-SVM"))
+            rows.append(row)
     return pd.DataFrame(rows)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cad.evaluation.tables import to_markdown
 from cad.files import write_atomic, write_csv
+from cad.terms.text import to_markdown
 
 COLOURS = {
-    "P-SVM": "#0072B2",
+    "P-SVM, learned scale": "#0072B2",
+    "P-SVM, fixed scale": "#CC79A7",
     "SVM": "#D55E00",
     "F-SVM": "#009E73",
     "logistic on soft labels": "#56B4E9",

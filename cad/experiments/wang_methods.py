@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 from sklearn.svm import SVC
 
-from cad.learners.opauc import opauc_path
-from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.rankboost import RankBoost
-from cad.learners.ssrankboost import SSRankBoost, neighbour_ranks
-from cad.learners.svmlin import SVMLin
+from cad.learners.ranking.opauc import opauc_path
+from cad.learners.ranking.rankboost import RankBoost
+from cad.learners.ranking.ssrankboost import SSRankBoost, neighbour_ranks
+from cad.learners.ranking.svmlin import SVMLin
+from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 
 Rows = np.ndarray
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import wilcoxon
 
-from cad.evaluation.compare import hochberg
+from cad.evaluation.folds.compare import hochberg
 from cad.experiments.results import Result
 from cad.experiments.wang_methods import C_SSL, M_SSL, METHODS
 

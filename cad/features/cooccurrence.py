@@ -1,7 +1,7 @@
-"""Compiled counting of grey-level pairs, and the 25 features of one co-occurrence matrix.
+"""Compiled counting of grey-level pairs, and the features of one co-occurrence matrix.
 
 Pairs of voxels at one distance along a direction are counted once and read as a symmetric matrix.
-Three features need the matrix itself (joint maximum, energy, joint entropy); the other 22 follow
+Three features need the matrix itself (joint maximum, energy, joint entropy); the others follow
 from the counts of single levels, of level differences and of level sums, so the matrix is visited
 only where it is occupied. The sum of c log2 c over integer counts comes from a table: no logarithm
 is taken in the loop.
@@ -10,6 +10,7 @@ is taken in the loop.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -42,9 +43,9 @@ def add_features(
     n_levels: int,
     extremes: tuple[int, int],
     table: np.ndarray,
-    out: np.ndarray,
+    out: Any,
 ) -> None:
-    """Add the 25 features of one symmetric matrix to ``out``.
+    """Add the features of one symmetric matrix to the fields of ``out``.
 
     Parameters
     ----------
@@ -59,6 +60,8 @@ def add_features(
         Grey levels of the region.
     extremes : (int, int)
         Lowest and highest level (from 0) that occurs.
+    out : record of :data:`cad.features.haralick.RECORD`
+        Sums over matrices.
     """
     # Sums run over counts, not probabilities, and are divided once at the end: integers are exact
     # and c log c comes from the table.
@@ -113,33 +116,35 @@ def add_features(
     h_joint = 0.0 if constant else max(log_whole - joint_log / whole, 0.0)
     h_difference = 0.0 if constant else max(log_pairs - diff_log / pairs, 0.0)
     h_sum = 0.0 if constant else max(log_pairs - sum_log / pairs, 0.0)
-    out[0] += joint_max / whole
-    out[1] += mean
-    out[2] += variance
-    out[3] += h_joint
-    out[4] += diff_avg
-    out[5] += max(contrast - diff_avg * diff_avg, 0.0)
-    out[6] += h_difference
-    out[7] += 2.0 * mean
-    out[8] += tendency
-    out[9] += h_sum
-    out[10] += squares / (whole * whole)
-    out[11] += contrast
-    out[12] += diff_avg
-    out[13] += inv / pairs
-    out[14] += inv_n / pairs
-    out[15] += idm / pairs
-    out[16] += idm_n / pairs
-    out[17] += inv_var / pairs
-    out[18] += 1.0 if constant else covariance / variance
-    out[19] += covariance + mean * mean
-    out[20] += tendency
-    out[21] += shade
-    out[22] += prominence
+    out.joint_maximum += joint_max / whole
+    out.joint_average += mean
+    out.joint_variance += variance
+    out.joint_entropy += h_joint
+    out.difference_average += diff_avg
+    out.difference_variance += max(contrast - diff_avg * diff_avg, 0.0)
+    out.difference_entropy += h_difference
+    out.sum_average += 2.0 * mean
+    out.sum_variance += tendency
+    out.sum_entropy += h_sum
+    out.energy += squares / (whole * whole)
+    out.contrast += contrast
+    out.dissimilarity += diff_avg
+    out.inverse_difference += inv / pairs
+    out.inverse_difference_normalised += inv_n / pairs
+    out.inverse_difference_moment += idm / pairs
+    out.inverse_difference_moment_normalised += idm_n / pairs
+    out.inverse_variance += inv_var / pairs
+    out.correlation += 1.0 if constant else covariance / variance
+    out.autocorrelation += covariance + mean * mean
+    out.cluster_tendency += tendency
+    out.cluster_shade += shade
+    out.cluster_prominence += prominence
     # The matrix is symmetric: both cross entropies HXY1 and HXY2 equal twice the single entropy.
     if not constant:
-        out[23] += (h_joint - 2.0 * h_single) / h_single
-        out[24] += math.sqrt(max(1.0 - math.exp(-2.0 * (2.0 * h_single - h_joint)), 0.0))
+        out.information_correlation_1 += (h_joint - 2.0 * h_single) / h_single
+        out.information_correlation_2 += math.sqrt(
+            max(1.0 - math.exp(-2.0 * (2.0 * h_single - h_joint)), 0.0)
+        )
 
 
 # The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
@@ -172,7 +177,7 @@ def new_counts(n_levels: int) -> Counts:
 
 @njit(cache=True, nogil=True)
 def finish(
-    counts: Counts, occupied: int, bits: int, n_levels: int, table: np.ndarray, out: np.ndarray
+    counts: Counts, occupied: int, bits: int, n_levels: int, table: np.ndarray, out: Any
 ) -> int:
     """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
     # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.

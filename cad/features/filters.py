@@ -17,6 +17,7 @@ from itertools import permutations, product
 import numpy as np
 from scipy.ndimage import convolve1d
 
+from cad.columns import filter_name
 from cad.errors import CadError, install
 from cad.settings import FeatureSettings, FilterSettings
 
@@ -31,15 +32,6 @@ _KEYS = {
 _NEEDED = {"mean": ("support_mm",), "log": ("sigma_mm",), "wavelet": ("wavelet", "bands")}
 _EQUAL = 0.01
 _WHOLE_IMAGE = 1 << 20
-
-
-def filter_name(chosen: FilterSettings) -> str:
-    """Return a filter's part of its columns' names, such as ``log3mm`` or ``wavelet_db3_llh_1``."""
-    if chosen.kind == "wavelet":
-        turned = "_turned" if chosen.rotations else ""
-        return f"wavelet_{chosen.wavelet}_{(chosen.bands or '').lower()}_{chosen.level}{turned}"
-    width = chosen.support_mm if chosen.kind == "mean" else chosen.sigma_mm
-    return f"{chosen.kind}{width:g}mm" + ("_3d" if chosen.dimension == "3D" else "")
 
 
 def filter_words(chosen: FilterSettings) -> str:

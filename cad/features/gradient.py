@@ -33,10 +33,10 @@ def sobel_map(
 
     Returns
     -------
-    ndarray of float32, shape (z, y, x)
+    ndarray of float, shape (z, y, x)
         Image unit per mm; NaN outside the mask.
     """
-    out = np.full(image.shape, np.nan, np.float32)
+    out = np.full(image.shape, np.nan)
     _sobel(
         np.ascontiguousarray(image, np.float32), np.array(spacing, float), np.flatnonzero(mask), out
     )
@@ -57,14 +57,14 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
     Returns
     -------
-    ndarray of float32, shape (z, y, x)
+    ndarray of float, shape (z, y, x)
         Image unit, not divided by the voxel size; NaN outside the mask.
 
     References
     ----------
     Kirsch, Comput Biomed Res 4 (1971) 315.
     """
-    out = np.full(image.shape, np.nan, np.float32)
+    out = np.full(image.shape, np.nan)
     _kirsch(np.ascontiguousarray(image, np.float32), np.flatnonzero(mask), out)
     return out
 

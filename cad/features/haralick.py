@@ -12,41 +12,18 @@ offsets of Chebyshev norm d instead; at distance 1 both are the same.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from cad.errors import CadError
 from cad.features.cooccurrence import Counts, entropy_table, finish, new_counts, row_bits
 from cad.features.regions import RegionVoxels
+from cad.terms.features import HARALICK
 
-HARALICK = (
-    "joint_maximum",
-    "joint_average",
-    "joint_variance",
-    "joint_entropy",
-    "difference_average",
-    "difference_variance",
-    "difference_entropy",
-    "sum_average",
-    "sum_variance",
-    "sum_entropy",
-    "energy",
-    "contrast",
-    "dissimilarity",
-    "inverse_difference",
-    "inverse_difference_normalised",
-    "inverse_difference_moment",
-    "inverse_difference_moment_normalised",
-    "inverse_variance",
-    "correlation",
-    "autocorrelation",
-    "cluster_tendency",
-    "cluster_shade",
-    "cluster_prominence",
-    "information_correlation_1",
-    "information_correlation_2",
-)
-"""Columns of :func:`haralick_features`, in order."""
+RECORD = np.dtype([(name, float) for name in HARALICK])
+"""What :func:`haralick_features` gives of a region: a field for each feature."""
 
 # name -> (directions leave the slice, one matrix per slice, one matrix per direction)
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
@@ -96,8 +73,8 @@ def haralick_features(
 
     Returns
     -------
-    ndarray, shape (n_regions, 25)
-        Columns as in ``HARALICK``; NaN for a region without a pair of neighbours.
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``HARALICK``; all NaN for a region without a pair of neighbours.
 
     Raises
     ------
@@ -105,7 +82,8 @@ def haralick_features(
         For an unknown aggregation or a distance below 1.
     """
     three_d, by_slice, by_direction = check_aggregation(aggregation, distance)
-    out = np.empty((regions.count, len(HARALICK)))
+    out = np.zeros(regions.count, RECORD)
+    matrices = np.zeros(regions.count)
     _regions(
         levels,
         n_levels,
@@ -118,8 +96,17 @@ def haralick_features(
         by_direction,
         entropy_table(),
         out,
+        matrices,
     )
-    return out
+    return averaged(out, matrices)
+
+
+def averaged(total: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """Divide sums of features, ``RECORD``, by how many matrices each is of; NaN of none."""
+    values = total.view(float).reshape(len(total), -1)
+    with np.errstate(invalid="ignore"):
+        values /= matrices[:, None]
+    return total
 
 
 def check_aggregation(aggregation: str, distance: int) -> tuple[bool, bool, bool]:
@@ -144,6 +131,7 @@ def _regions(
     by_direction: bool,
     table: np.ndarray,
     out: np.ndarray,
+    matrices: np.ndarray,
 ) -> None:
     most = 1 + 0 * distance  # a literal's type would have everything below compiled twice
     for n in n_levels:
@@ -152,9 +140,7 @@ def _regions(
     plane, row = shape[1] * shape[2], shape[2]
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]
-        out[r] = 0.0
         if a == b:
-            out[r] = np.nan
             continue
         z0, z1 = index[a] // plane, index[b - 1] // plane
         y0, y1, x0, x1 = shape[1], 0, shape[2], 0
@@ -170,7 +156,6 @@ def _regions(
             at = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
             place[i - a] = at
             box[at] = levels[i]
-        groups = 0
         first = 0
         while first < b - a:
             last = b - a
@@ -179,7 +164,7 @@ def _regions(
                 slab = place[first] // (ny * nx)
                 while last < b - a and place[last] // (ny * nx) == slab:
                     last += 1
-            groups += _group(
+            matrices[r] += _group(
                 box,
                 place[first:last],
                 ny,
@@ -192,11 +177,6 @@ def _regions(
                 out[r],
             )
             first = last
-        if groups == 0:
-            out[r] = np.nan
-        else:
-            for k in range(out.shape[1]):
-                out[r, k] /= groups
 
 
 @njit(cache=True, nogil=True)
@@ -210,7 +190,7 @@ def _group(
     n_levels: int,
     counts: Counts,
     table: np.ndarray,
-    out: np.ndarray,
+    out: Any,
 ) -> int:
     """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
     joint, cells = counts[0], counts[1]

@@ -14,12 +14,13 @@ from numba import njit
 
 from cad.errors import CadError
 from cad.features.cooccurrence import entropy_table, finish, new_counts, row_bits
-from cad.features.haralick import HARALICK, check_aggregation, directions
+from cad.features.haralick import RECORD, averaged, check_aggregation, directions
 from cad.features.histogram import discretise
 from cad.features.measure import aggregation_of
 from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import TextureSettings
+from cad.terms.features import HARALICK
 
 
 def haralick_map(
@@ -69,9 +70,9 @@ def haralick_map(
         levels, int(n_levels[0]), region, radius, texture.distance, aggregation_of(texture), jobs
     )
     maps = {}
-    for column, name in enumerate(HARALICK):
+    for name in HARALICK:
         values = np.full(image.array.size, np.nan, np.float32)
-        values[region.index] = found[:, column]
+        values[region.index] = found[name]
         maps[name] = image.with_array(values.reshape(image.shape))
     return maps
 
@@ -104,8 +105,8 @@ def haralick_windows(
 
     Returns
     -------
-    ndarray, shape (n_voxels, 25)
-        Columns as in ``HARALICK``; NaN where a window holds no pair.
+    ndarray of :data:`cad.features.haralick.RECORD`, shape (n_voxels,)
+        All NaN where a window holds no pair.
     """
     three_d, by_slice, by_direction = check_aggregation(aggregation, distance)
     if by_slice:
@@ -121,16 +122,18 @@ def haralick_windows(
     padded = np.zeros(coords.max(axis=0) - low + 1 + 2 * np.array(size), np.int64)
     at = coords - low + np.array(size)
     padded[tuple(at.T)] = levels
-    out = np.zeros((len(levels), len(HARALICK)))
+    out = np.zeros(len(levels), RECORD)
+    matrices = np.zeros(len(levels))
     offsets = directions(three_d, distance)
     table = entropy_table()
     window = np.array(size, np.int64)
 
     def work(part: slice) -> None:
-        _windows(padded, at[part], window, offsets, by_direction, n_levels, table, out[part])
+        whole = (padded, at[part], window, offsets, by_direction, n_levels, table)
+        _windows(*whole, out[part], matrices[part])
 
     _in_threads(work, len(levels), jobs)
-    return out
+    return averaged(out, matrices)
 
 
 def _in_threads(work: Callable[[slice], None], count: int, jobs: int) -> None:
@@ -154,6 +157,7 @@ def _windows(
     n_levels: int,
     table: np.ndarray,
     out: np.ndarray,
+    matrices: np.ndarray,
 ) -> None:
     counts = new_counts(n_levels)
     joint, cells = counts[0], counts[1]
@@ -163,7 +167,6 @@ def _windows(
     ny, nx = padded.shape[1], padded.shape[2]
     for v in range(len(centres)):
         cz, cy, cx = centres[v]
-        matrices = 0
         occupied = 0
         for o in range(len(offsets)):
             dz, dy, dx = offsets[o]
@@ -178,9 +181,5 @@ def _windows(
                         occupied += joint[cell] == 0
                         joint[cell] += 1
             if by_direction or o == len(offsets) - 1:
-                matrices += finish(counts, occupied, bits, n_levels, table, out[v])
+                matrices[v] += finish(counts, occupied, bits, n_levels, table, out[v])
                 occupied = 0
-        if matrices == 0:
-            out[v] = np.nan
-        else:
-            out[v] /= matrices

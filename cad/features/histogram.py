@@ -11,42 +11,19 @@ is 0, uniformity 1, both gradients are 0 at level 1.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from cad.errors import CadError
+from cad.features.intensity import RECORD as SUMMARY
 from cad.features.intensity import summarise
+from cad.terms.features import HISTOGRAM, STATISTICS
 
-HISTOGRAM = (
-    "mean",
-    "variance",
-    "skewness",
-    "kurtosis",
-    "median",
-    "minimum",
-    "p10",
-    "p90",
-    "maximum",
-    "mode",
-    "iqr",
-    "range",
-    "mad",
-    "rmad",
-    "medad",
-    "cov",
-    "qcod",
-    "entropy",
-    "uniformity",
-    "maximum_gradient",
-    "maximum_gradient_level",
-    "minimum_gradient",
-    "minimum_gradient_level",
-)
-"""Columns of :func:`histogram_features`, in order."""
+RECORD = np.dtype([(name, float) for name in HISTOGRAM])
+"""What :func:`histogram_features` gives of a region: a field for each feature."""
 
-# Where summarise() puts what the histogram family shares with the statistics.
-_SHARED = np.array([0, 1, 2, 3, 4, 5, 6, 9, 10, -1, 11, 12, 13, 14, 15, 16, 17])
 # A value this close below the edge of a grey level (in levels) lies on it: stored integers often
 # meet an edge exactly, and rounding must not decide, or a scanner's gain would move the texture.
 _TIE = 1e-4
@@ -127,11 +104,14 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
 
     Returns
     -------
-    ndarray, shape (n_regions, 23)
-        Columns as in ``HISTOGRAM``; NaN in the row of a region without voxels.
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``HISTOGRAM``; all NaN for a region without voxels.
     """
-    out = np.empty((len(start) - 1, len(HISTOGRAM)))
-    _histogram(levels, start, n_levels, out)
+    summary = np.full(len(start) - 1, np.nan, SUMMARY)
+    out = np.full(len(start) - 1, np.nan, RECORD)
+    _histogram(levels, start, n_levels, summary, out)
+    for name in set(HISTOGRAM) & set(STATISTICS):  # what levels share with any values
+        out[name] = summary[name]
     return out
 
 
@@ -174,13 +154,15 @@ def _discretise(
 
 @njit(cache=True)
 def _histogram(
-    levels: np.ndarray, start: np.ndarray, n_levels: np.ndarray, out: np.ndarray
+    levels: np.ndarray,
+    start: np.ndarray,
+    n_levels: np.ndarray,
+    summary: np.ndarray,
+    out: np.ndarray,
 ) -> None:
-    shared = np.empty(20)
     for r in range(len(start) - 1):
         n = start[r + 1] - start[r]
         if n == 0:
-            out[r] = np.nan
             continue
         top = n_levels[r]
         counts = np.zeros(top)
@@ -193,10 +175,8 @@ def _histogram(
             for _ in range(int(counts[g])):
                 ordered[at] = g + 1
                 at += 1
-        summarise(ordered, shared)
-        for k in range(len(_SHARED)):
-            if _SHARED[k] >= 0:
-                out[r, k] = shared[_SHARED[k]]
+        summarise(ordered, summary[r])
+        mean = summary[r].mean
         entropy = 0.0
         uniformity = 0.0
         mode = 0
@@ -206,30 +186,30 @@ def _histogram(
             if p > 0:
                 entropy -= p * math.log2(p)
             # The mode nearest to the mean when several levels tie (IBSI).
-            nearer = abs(g + 1 - shared[0]) < abs(mode + 1 - shared[0])
+            nearer = abs(g + 1 - mean) < abs(mode + 1 - mean)
             if counts[g] > counts[mode] or (counts[g] == counts[mode] and nearer):
                 mode = g
-        out[r, 9] = mode + 1
-        out[r, 17] = entropy
-        out[r, 18] = uniformity
+        out[r].mode = mode + 1
+        out[r].entropy = entropy
+        out[r].uniformity = uniformity
         _gradients(counts, out[r])
 
 
 @njit(cache=True)
-def _gradients(counts: np.ndarray, out: np.ndarray) -> None:
-    """Return the largest and smallest slope of the histogram and their levels (first on ties)."""
+def _gradients(counts: np.ndarray, out: Any) -> None:
+    """Write the largest and smallest slope of the histogram and their levels (first on ties)."""
     top = len(counts)
-    out[19], out[20], out[21], out[22] = 0.0, 1.0, 0.0, 1.0
-    if top < 2:
-        return
-    for g in range(top):
+    steepest, steepest_at, lowest, lowest_at = 0.0, 1, 0.0, 1
+    for g in range(top if top > 1 else 0):
         if g == 0:
             slope = counts[1] - counts[0]
         elif g == top - 1:
             slope = counts[g] - counts[g - 1]
         else:
             slope = (counts[g + 1] - counts[g - 1]) / 2
-        if g == 0 or slope > out[19]:
-            out[19], out[20] = slope, g + 1
-        if g == 0 or slope < out[21]:
-            out[21], out[22] = slope, g + 1
+        if g == 0 or slope > steepest:
+            steepest, steepest_at = slope, g + 1
+        if g == 0 or slope < lowest:
+            lowest, lowest_at = slope, g + 1
+    out.maximum_gradient, out.maximum_gradient_level = steepest, steepest_at
+    out.minimum_gradient, out.minimum_gradient_level = lowest, lowest_at

@@ -14,13 +14,12 @@ import numpy as np
 from cad.errors import CadError
 from cad.features.filters import reach
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
-from cad.features.registry import map_feature_stem
 from cad.imaging.geometry import resample_mask
-from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale, standardise_t2
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import FeatureSettings, FilterSettings, PipelineSettings
+from cad.terms.modality import modality
 
 # Gradients look one voxel beyond a region; filters say themselves how far they see.
 _MARGIN = 2
@@ -37,7 +36,7 @@ class Prepared:
     grid : Volume
         The part of the modality's grid that is measured; for ``t2w`` and ``adc`` with the values.
     maps : dict of str to ndarray
-        For ``dce``: maps on ``grid`` by the stem of their feature names.
+        For ``dce``: maps on ``grid`` by the names of :data:`cad.terms.features.MAPS`.
     notes : list of str
         What was assumed.
     perfusion : PerfusionMaps or None
@@ -205,7 +204,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     made = perfusion_maps(cut, settings.features.perfusion, inside)
     fixed = settings.features.perfusion.t1 == "fixed" or not study.vfa
     maps = {
-        map_feature_stem(name): volume.array
+        name: volume.array
         for name, volume in made.maps.items()
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }

@@ -7,42 +7,24 @@ spread, for skewness and for kurtosis. The two ratios (coefficient of variation,
 coefficient of dispersion) are 0 when their denominator is 0.
 
 Voxels may have weights, the share of each that is the region's; percentiles are then linear between
-the middles of the weights. With equal weights nothing changes.
+the middles of the weights. Equal values share their weights evenly: none of them is the first. With
+equal weights nothing changes.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from cad.features.regions import keep_finite
 from cad.features.sorting import ascending, taken
+from cad.terms.features import STATISTICS
 
-STATISTICS = (
-    "mean",
-    "variance",
-    "skewness",
-    "kurtosis",
-    "median",
-    "minimum",
-    "p10",
-    "p25",
-    "p75",
-    "p90",
-    "maximum",
-    "iqr",
-    "range",
-    "mad",
-    "rmad",
-    "medad",
-    "cov",
-    "qcod",
-    "energy",
-    "rms",
-)
-"""Columns of :func:`statistics`, in order."""
+RECORD = np.dtype([(name, float) for name in STATISTICS])
+"""What :func:`statistics` gives of a region: a field for each statistic."""
 
 
 def statistics(
@@ -67,12 +49,12 @@ def statistics(
 
     Returns
     -------
-    ndarray, shape (n_regions, 20)
-        Columns as in ``STATISTICS``; NaN in the row of a region without a finite value.
+    ndarray of ``RECORD``, shape (n_regions,)
+        A field for each of ``STATISTICS``; all NaN for a region without a finite value.
     """
     finite, limits, kept = keep_finite(np.ascontiguousarray(values, float), start)
     limits = np.ascontiguousarray(limits, np.int64)
-    out = np.empty((len(start) - 1, len(STATISTICS)))
+    out = np.full(len(start) - 1, np.nan, RECORD)
     if weight is None or core is None:
         _statistics(finite, limits, out)
     else:
@@ -91,8 +73,8 @@ def percentile(ordered: np.ndarray, share: float) -> float:
 
 
 @njit(cache=True)
-def summarise(ordered: np.ndarray, out: np.ndarray) -> None:
-    """Write the 20 statistics of ascending values into ``out``."""
+def summarise(ordered: np.ndarray, out: Any) -> None:
+    """Write the statistics of ascending values into ``out``, a ``RECORD``."""
     n = len(ordered)
     total = 0.0
     squares = 0.0
@@ -127,30 +109,29 @@ def summarise(ordered: np.ndarray, out: np.ndarray) -> None:
             if p10 <= v <= p90:
                 rmad += abs(v - centre)
         rmad /= robust_n
-    out[0] = mean
-    out[1] = m2
-    out[2] = m3 / m2**1.5 if m2 > 0 else 0.0
-    out[3] = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
-    out[4] = median
-    out[5] = ordered[0]
-    out[6], out[7], out[8], out[9] = p10, p25, p75, p90
-    out[10] = ordered[n - 1]
-    out[11] = p75 - p25
-    out[12] = ordered[n - 1] - ordered[0]
-    out[13] = mad / n
-    out[14] = rmad
-    out[15] = medad / n
-    out[16] = math.sqrt(m2) / mean if mean != 0 else 0.0
-    out[17] = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
-    out[18] = squares
-    out[19] = math.sqrt(squares / n)
+    out.mean = mean
+    out.variance = m2
+    out.skewness = m3 / m2**1.5 if m2 > 0 else 0.0
+    out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
+    out.median = median
+    out.minimum = ordered[0]
+    out.p10, out.p25, out.p75, out.p90 = p10, p25, p75, p90
+    out.maximum = ordered[n - 1]
+    out.iqr = p75 - p25
+    out.range = ordered[n - 1] - ordered[0]
+    out.mad = mad / n
+    out.rmad = rmad
+    out.medad = medad / n
+    out.cov = math.sqrt(m2) / mean if mean != 0 else 0.0
+    out.qcod = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
+    out.energy = squares
+    out.rms = math.sqrt(squares / n)
 
 
 @njit(cache=True)
 def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     for r in range(len(start) - 1):
         if start[r + 1] == start[r]:
-            out[r] = np.nan
             continue
         own = values[start[r] : start[r + 1]]
         summarise(taken(own, ascending(own)), out[r])
@@ -174,16 +155,27 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
 
 
 @njit(cache=True)
+def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
+    """Give each of equal values the mean of their weights, in place."""
+    first = 0
+    for last in range(1, len(ordered) + 1):
+        if last == len(ordered) or ordered[last] != ordered[first]:
+            if last - first > 1:
+                weight[first:last] = np.sort(weight[first:last]).mean()
+            first = last
+
+
+@njit(cache=True)
 def _weighted_statistics(
     values: np.ndarray, weights: np.ndarray, core: np.ndarray, start: np.ndarray, out: np.ndarray
 ) -> None:
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]
         if a == b:
-            out[r] = np.nan
             continue
         order = ascending(values[a:b])
         v, w = taken(values[a:b], order), taken(weights[a:b], order)
+        _share_evenly(v, w)
         n = len(v)
         total = weighted = squares = 0.0
         for i in range(n):
@@ -192,7 +184,7 @@ def _weighted_statistics(
             squares += w[i] * v[i] * v[i]
         if n == 1 or v[0] == v[n - 1]:
             summarise(v, out[r])
-            out[r, 18] = total * v[0] * v[0]
+            out[r].energy = total * v[0] * v[0]
             continue
         # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal
         # weights this is i / (n - 1), as for whole voxels.
@@ -230,20 +222,21 @@ def _weighted_statistics(
             rmad /= robust_weight
         if low > high:
             low, high = v[0], v[n - 1]
-        out[r, 0] = mean
-        out[r, 1] = m2
-        out[r, 2] = m3 / m2**1.5
-        out[r, 3] = m4 / (m2 * m2) - 3.0
-        out[r, 4] = median
-        out[r, 5] = low
-        out[r, 6], out[r, 7], out[r, 8], out[r, 9] = p10, p25, p75, p90
-        out[r, 10] = high
-        out[r, 11] = p75 - p25
-        out[r, 12] = high - low
-        out[r, 13] = mad / total
-        out[r, 14] = rmad
-        out[r, 15] = medad / total
-        out[r, 16] = math.sqrt(m2) / mean if mean != 0 else 0.0
-        out[r, 17] = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
-        out[r, 18] = squares
-        out[r, 19] = math.sqrt(squares / total)
+        own = out[r]
+        own.mean = mean
+        own.variance = m2
+        own.skewness = m3 / m2**1.5
+        own.kurtosis = m4 / (m2 * m2) - 3.0
+        own.median = median
+        own.minimum = low
+        own.p10, own.p25, own.p75, own.p90 = p10, p25, p75, p90
+        own.maximum = high
+        own.iqr = p75 - p25
+        own.range = high - low
+        own.mad = mad / total
+        own.rmad = rmad
+        own.medad = medad / total
+        own.cov = math.sqrt(m2) / mean if mean != 0 else 0.0
+        own.qcod = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
+        own.energy = squares
+        own.rms = math.sqrt(squares / total)

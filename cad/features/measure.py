@@ -6,21 +6,22 @@ Regions of interest, perturbed copies of them and spheres around voxels all pass
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 
-from cad.features.filters import filter_name, response_map
+from cad.columns import columns_of, filter_name, map_family, map_part
+from cad.features.filters import response_map
 from cad.features.gradient import kirsch_map, sobel_map
-from cad.features.haralick import HARALICK, haralick_features
-from cad.features.histogram import HISTOGRAM, discretise, histogram_features
+from cad.features.haralick import haralick_features
+from cad.features.histogram import discretise, histogram_features
 from cad.features.images import Prepared, filters_of
-from cad.features.intensity import STATISTICS, statistics
+from cad.features.intensity import statistics
 from cad.features.regions import RegionVoxels, keep_finite
-from cad.features.registry import counts_voxels, statistics_of
 from cad.imaging.geometry import MIN_VOXELS
 from cad.settings import FeatureSettings, TextureSettings
+from cad.terms.features import MAPS
 
 # settings.texture (dimension, aggregation) -> IBSI's name
 _AGGREGATION = {
@@ -35,8 +36,6 @@ _AGGREGATION = {
 # A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
 # of a region where the model fits less than this share. How good fits are is said of all voxels.
 MIN_FITTED = 0.5
-UNFIT = "_did_not_fit"
-FIT_QUALITY = (UNFIT, "_r2", "_residual")
 
 
 def aggregation_of(texture: TextureSettings) -> str:
@@ -81,30 +80,36 @@ def measure(
     Returns
     -------
     dict of str to ndarray, shape (n_regions,)
-        In the registry's order. NaN where fewer than 5 voxels of a map have a value, or a region
+        In the order of storage. NaN where fewer than 5 voxels of a map have a value, or a region
         has no pair of neighbours for co-occurrence. Statistics weigh voxels by the region's share
         of them, histogram and co-occurrence take its core. Kinetic parameters of voxels that did
         not fit are left out, and are NaN for a region where less than half fits; fit quality (R2,
         residual, share that did not fit) is of all voxels.
     """
-    columns = (
-        _measure_maps(prepared, regions, settings)
-        if prepared.name == "dce"
-        else _measure_image(prepared, regions, settings)
-    )
+    series = prepared.name == "dce"
+    parts = (_of_series if series else _of_image)(prepared, regions, settings)
+    return pick(parts, prepared.name, settings)
+
+
+def pick(
+    parts: Mapping[str, Mapping[str, np.ndarray] | np.ndarray],
+    image: str,
+    settings: FeatureSettings,
+) -> dict[str, np.ndarray]:
+    """Return the columns of an image that settings ask for, from its parts' statistics by name."""
     return {
-        name: values
-        for name, values in columns.items()
-        if not any(fnmatchcase(name, pattern) for pattern in settings.exclude)
-        and (settings.counting or not counts_voxels(name))
+        name: parts[column.part][column.statistic]
+        for name, column in columns_of(settings).items()
+        if column.image == image and column.part in parts
     }
 
 
-def _measure_image(
+def _of_image(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
+    """Return the statistics of an image's parts, each a record a region."""
     name, image, families = prepared.name, prepared.grid.array, settings.families
-    columns: dict[str, np.ndarray] = {}
+    parts: dict[str, np.ndarray] = {}
     texture = texture_of(settings, name)
     core = regions.core()
     values = resegmented(core.values(image), core.start, texture)
@@ -113,54 +118,49 @@ def _measure_image(
     levels, n_levels = discretise(finite, start, texture.bins, texture.bin_width, anchor)
     inside = resegmented(regions.values(image), regions.start, texture)
     if "intensity" in families:
-        columns |= _statistics(f"{name}_intensity", inside, regions)
+        parts["intensity"] = _statistics(inside, regions)
     if "histogram" in families:
-        found = histogram_features(levels, start, n_levels)
-        found[np.diff(start) < MIN_VOXELS] = np.nan
-        columns |= {f"{name}_histogram_{f}": found[:, i] for i, f in enumerate(HISTOGRAM)}
+        parts["histogram"] = histogram_features(levels, start, n_levels)
+        parts["histogram"][np.diff(start) < MIN_VOXELS] = np.nan
     if "gradient" in families:
         voxels = regions.voxels()
-        for family, gradient in (
-            ("sobel", sobel_map(image, prepared.grid.spacing, voxels)),
-            ("kirsch", kirsch_map(image, voxels)),
-        ):
-            columns |= _statistics(f"{name}_{family}", regions.values(gradient), regions)
+        sobel = sobel_map(image, prepared.grid.spacing, voxels)
+        parts["sobel"] = _statistics(regions.values(sobel), regions)
+        parts["kirsch"] = _statistics(regions.values(kirsch_map(image, voxels)), regions)
     for chosen in filters_of(settings, name):
-        found = regions.values(response_map(image, prepared.grid.spacing, chosen))
+        response = regions.values(response_map(image, prepared.grid.spacing, chosen))
         # Re-segmentation is the region's: what does not count there does not count here (IBSI).
-        found[~np.isfinite(inside)] = np.nan
-        columns |= _statistics(f"{name}_{filter_name(chosen)}", found, regions)
+        response[~np.isfinite(inside)] = np.nan
+        parts[filter_name(chosen)] = _statistics(response, regions)
     if "haralick" in families:
         everywhere = np.zeros(len(values), np.int64)
         everywhere[kept] = levels
-        texture_values = haralick_features(
+        parts["haralick"] = haralick_features(
             everywhere, n_levels, core, texture.distance, aggregation_of(texture)
         )
-        columns |= {f"{name}_haralick_{f}": texture_values[:, i] for i, f in enumerate(HARALICK)}
-    return columns
+    return parts
 
 
-def _measure_maps(
+def _of_series(
     prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    columns: dict[str, np.ndarray] = {}
+    """Return the statistics of a dynamic series' maps, each a record a region."""
+    parts: dict[str, np.ndarray] = {}
     unfit = {
-        stem.removesuffix(UNFIT): regions.values(image) > 0
-        for stem, image in prepared.maps.items()
-        if stem.endswith(UNFIT)
+        MAPS[name].model: regions.values(image) > 0
+        for name, image in prepared.maps.items()
+        if MAPS[name].role == "did_not_fit"
     }
     fits = {model: _fits(lost, regions) for model, lost in unfit.items()}
-    for stem, image in prepared.maps.items():
-        family = "semiquantitative" if stem.startswith("dce_semi_") else "kinetic"
-        if family not in settings.families:
+    for name, image in prepared.maps.items():
+        made = MAPS[name]
+        if map_family(made) not in settings.families:
             continue
         values = regions.values(image)
-        if not stem.endswith(FIT_QUALITY):
-            model = next((m for m in unfit if stem.startswith(f"{m}_")), None)
-            if model is not None:
-                values[unfit[model] | ~fits[model]] = np.nan
-        columns |= _statistics(stem, values, regions)
-    return columns
+        if made.role == "parameter" and made.model in unfit:
+            values[unfit[made.model] | ~fits[made.model]] = np.nan
+        parts[map_part(name)] = _statistics(values, regions)
+    return parts
 
 
 def _fits(unfit: np.ndarray, regions: RegionVoxels) -> np.ndarray:
@@ -174,12 +174,11 @@ def _fits(unfit: np.ndarray, regions: RegionVoxels) -> np.ndarray:
     return np.repeat(np.array(good, bool), np.diff(regions.start))
 
 
-def _statistics(stem: str, values: np.ndarray, regions: RegionVoxels) -> dict[str, np.ndarray]:
+def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
     finite, limits, kept = keep_finite(values, regions.start)
     if regions.weight is None:
-        found = statistics(finite, limits)
+        made = statistics(finite, limits)
     else:
-        found = statistics(finite, limits, regions.weight[kept], regions.is_core[kept])
-    found[np.diff(limits) < MIN_VOXELS] = np.nan
-    wanted = statistics_of(stem)
-    return {f"{stem}_{s}": found[:, i] for i, s in enumerate(STATISTICS) if s in wanted}
+        made = statistics(finite, limits, regions.weight[kept], regions.is_core[kept])
+    made[np.diff(limits) < MIN_VOXELS] = np.nan
+    return made

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from skimage.measure import find_contours
 
-from cad.cohort.sectors import SIDES, sector_at
 from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.size import largest_distance
 from cad.imaging.drawn import fill
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
+from cad.terms.sectors import SIDES, sector_at
 
 ONE_SIDE = 0.75  # share of a region's voxels on one side for it to be called so
 

@@ -21,17 +21,15 @@ from cad.files import JsonObject
 from cad.imaging.study_files import image_path
 from cad.imaging.transmit import b1_path
 from cad.settings import PipelineSettings
+from cad.terms.modality import MODALITIES
 
 PREFIX = "provenance_"
 # Voxel sizes may differ from training by this factor before it is said. How many voxels a region
 # has, how purely its own, and how many have a value is a matter of the region; how far frames were
 # moved back is one of the patient.
 _TOLERANCE = 1.25
-_OF_REGION = ("_voxels", "_purity", "_valid", "_moved")
-_TITLES = {
-    "t2_reference": "T2 scaled over",
-    "t1_source": "tissue T1 from",
-    "input": "arterial input",
+_OF_REGION = ("voxels", "purity", "valid", "moved")
+_OF_IMAGE = {
     "unit": "unit",
     "interpolation": "interpolation",
     "level": "level as stored",
@@ -39,6 +37,22 @@ _TITLES = {
     "spacing": "voxel size in the slice, mm",
     "thickness": "slice distance, mm",
 }
+# What is compared with the training, by the column's name, and what a warning calls it.
+_COMPARED = {
+    "t2_reference": "T2 scaled over",
+    "t1_source": "tissue T1 from",
+    "input": "arterial input",
+    **{
+        f"{image.name}_{key}": f"{image.name}: {title}"
+        for image in MODALITIES
+        for key, title in _OF_IMAGE.items()
+    },
+}
+PROVENANCE = {
+    PREFIX + name
+    for name in (*_COMPARED, *(f"{m.name}_{key}" for m in MODALITIES for key in _OF_REGION))
+}
+"""Every column that says how a value was measured."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +96,8 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
 
     Flip angles, transmit field, vessel input and gland reference are chosen only when every study
     with that image has them; otherwise the constant, the stated angles, the population input and
-    the whole image serve all. A later study that lacks what was chosen is not measured in that
-    image, and says so.
+    a box about the regions serve all. A later study that lacks what was chosen is not measured in
+    that image, and says so.
     """
     perfusion, images = settings.features.perfusion, settings.images
     if perfusion.t1 == "auto":
@@ -98,14 +112,9 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
         perfusion = perfusion.model_copy(update={"b1": "map" if every else "none"})
     if images.t2_reference == "auto":
         every = facts.t2w > 0 and facts.gland == facts.t2w
-        images = images.model_copy(update={"t2_reference": "gland" if every else "image"})
+        images = images.model_copy(update={"t2_reference": "gland" if every else "regions"})
     features = settings.features.model_copy(update={"perfusion": perfusion})
     return settings.model_copy(update={"images": images, "features": features})
-
-
-def is_feature(column: str) -> bool:
-    """Return whether a column of the table is a feature: no key and no provenance."""
-    return column not in ("participant_id", "study_id", "roi_id") and not column.startswith(PREFIX)
 
 
 def summary(table: pd.DataFrame) -> JsonObject:
@@ -117,13 +126,11 @@ def summary(table: pd.DataFrame) -> JsonObject:
         By column without the prefix: the sorted values of a text, [least, largest] of a number.
     """
     found: JsonObject = {}
-    for column in table.columns:
-        if not column.startswith(PREFIX) or column.endswith(_OF_REGION):
+    for name in _COMPARED:
+        column = PREFIX + name
+        if column not in table or table[column].isna().all():
             continue
         values = table[column].dropna()
-        if not len(values):
-            continue
-        name = column.removeprefix(PREFIX)
         if pd.api.types.is_numeric_dtype(values):
             found[name] = [float(values.min()), float(values.max())]
         else:
@@ -151,7 +158,7 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
         value = row.get(PREFIX + name)
         if value is None or (isinstance(value, float) and np.isnan(value)):
             continue
-        title = _title(name)
+        title = _COMPARED.get(name, name)
         if isinstance(known[0], str):
             if str(value) not in known:
                 said.append(f"{title}: {value}, trained on {' and '.join(known)}")
@@ -168,11 +175,9 @@ def check_columns(names: Iterable[str]) -> None:
     CadError
         Naming the first such column.
     """
-    wrong = [name for name in names if name.startswith(PREFIX)]
+    wrong = [name for name in names if str(name).startswith(PREFIX)]
     if wrong:
-        raise CadError(f"{wrong[0]} says how a region was measured and is no feature")
-
-
-def _title(name: str) -> str:
-    modality, _, what = name.partition("_")
-    return f"{modality}: {_TITLES[what]}" if what in _TITLES else _TITLES.get(name, name)
+        raise CadError(
+            f"{wrong[0]} says how a region was measured and is no feature",
+            hint=f"leave out the columns that begin with {PREFIX}",
+        )

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import re
 from typing import Any
 
 import numpy as np
 
+from cad.columns import radiomics_part, snake
 from cad.errors import CadError, install
 from cad.features.images import Prepared
-from cad.features.measure import texture_of
+from cad.features.measure import pick, texture_of
 from cad.features.regions import RegionVoxels
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings
-
-# Of these classes all but one feature is measured by the project itself.
-_SINGLE = {"total_energy": "TotalEnergy", "mcc": "MCC"}
-_COLUMN = {"total_energy": "firstorder_total_energy", "mcc": "glcm_mcc"}
+from cad.terms.features import RADIOMICS
 
 
 def check_radiomics(classes: tuple[str, ...]) -> None:
@@ -65,9 +62,9 @@ def radiomics_features(
         When the extra is absent.
     """
     check_radiomics(settings.radiomics)
-    columns: dict[str, np.ndarray] = {}
+    parts: dict[str, dict[str, np.ndarray]] = {}
     if not settings.radiomics:
-        return columns
+        return {}
     # pyradiomics sums in the image's own type; float32 would lose digits.
     image = prepared.grid.with_array(prepared.grid.array.astype(np.float64))
     regions = regions.core()
@@ -76,13 +73,18 @@ def radiomics_features(
             continue
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
-        found = _one(image, image.with_array(mask.reshape(regions.shape)), settings, prepared.name)
-        for name, value in found.items():
-            columns.setdefault(f"{prepared.name}_{name}", np.full(regions.count, np.nan))[r] = value
-    return columns
+        own = image.with_array(mask.reshape(regions.shape))
+        for name in settings.radiomics:
+            part = parts.setdefault(radiomics_part(name), {})
+            for feature, value in _measured(name, image, own, settings, prepared.name).items():
+                part.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
+    return pick(parts, prepared.name, settings)
 
 
-def _one(image: Volume, mask: Volume, settings: FeatureSettings, modality: str) -> dict[str, float]:
+def _measured(
+    name: str, image: Volume, mask: Volume, settings: FeatureSettings, modality: str
+) -> dict[str, float]:
+    """Measure one region's features of a class, by pyradiomics' names."""
     import radiomics
     from radiomics import firstorder, glcm, gldm, glrlm, glszm, ngtdm, shape
 
@@ -98,19 +100,7 @@ def _one(image: Volume, mask: Volume, settings: FeatureSettings, modality: str) 
     }
     texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
-    found: dict[str, float] = {}
-    for name in settings.radiomics:
-        measured = classes[name](image.to_sitk(), mask.to_sitk(), label=1, **bins)
-        if name in _SINGLE:
-            measured.enableFeatureByName(_SINGLE[name])
-            found[_COLUMN[name]] = float(measured.execute()[_SINGLE[name]])
-            continue
-        measured.enableAllFeatures()
-        for feature, value in measured.execute().items():
-            found[f"{name}_{_snake(feature)}"] = float(value)
-    return found
-
-
-def _snake(name: str) -> str:
-    """Write ``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    made = classes[name](image.to_sitk(), mask.to_sitk(), label=1, **bins)
+    for feature in RADIOMICS[name][1]:
+        made.enableFeatureByName(feature)
+    return {feature: float(value) for feature, value in made.execute().items()}

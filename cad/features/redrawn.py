@@ -14,10 +14,10 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.features.images import available, compact
-from cad.features.measure import measure
+from cad.features.measure import measure, pick
 from cad.features.radiomics_classes import radiomics_features
 from cad.features.robustness import prepared_copies
-from cad.features.size import size_columns
+from cad.features.size import size_and_position
 from cad.imaging.geometry import resample_mask
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.standardise import NyulScale
@@ -72,8 +72,7 @@ def _size(
     study: Study, settings: PipelineSettings, masks: Sequence[Volume]
 ) -> dict[str, np.ndarray]:
     """Measure size and position of every mask, where the settings name them."""
-    wanted = {family for family in ("size", "position") if family in settings.features.families}
-    if not wanted or study.roi_map is None:
+    if not {"size", "position"} & {*settings.features.families} or study.roi_map is None:
         return {}
     columns: dict[str, np.ndarray] = {}
     for number, mask in enumerate(masks):
@@ -81,7 +80,6 @@ def _size(
         if not inside.array.any():
             continue
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
-        for name, values in size_columns(alone, [1]).items():
-            if name.split("_")[0] in wanted:
-                columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
+        for name, values in pick(size_and_position(alone, [1]), "", settings.features).items():
+            columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
     return columns

@@ -1,7 +1,7 @@
 """How large a region is and where it lies: features that are named as what they are.
 
 Everything is measured on the label map as drawn, in millimetres, and belongs to no image. Texture
-must not say it in disguise, see :data:`cad.features.registry.COUNTING`.
+must not say it in disguise, see :data:`cad.terms.features.COUNTING`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from skimage.measure import marching_cubes, mesh_surface_area
 
 from cad.imaging.drawn import fill
 from cad.imaging.study import Study
+from cad.terms.features import POSITION
 
-SIZE = ("volume", "mesh_volume", "surface", "diameter", "slices")
 # Points whose distances to all others are held at once.
 _POINTS = 200
-POSITION = ("capsule_distance", "side", "back", "head")
 
 
-def size_columns(study: Study, labels: list[int]) -> dict[str, np.ndarray]:
+def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np.ndarray]]:
     """Measure regions of the label map.
 
     Parameters
@@ -34,9 +33,9 @@ def size_columns(study: Study, labels: list[int]) -> dict[str, np.ndarray]:
 
     Returns
     -------
-    dict of str to ndarray, shape (n_regions,)
-        ``size_<name>``: volume (mL, by voxels), volume, surface (mm2) and largest diameter (mm) of
-        the mesh around the voxels' centres (IBSI), number of slices. ``position_<name>``: distance
+    dict of str to dict of str to ndarray, shape (n_regions,)
+        ``size``: volume (mL, by voxels), volume, surface (mm2) and largest diameter (mm) of
+        the mesh around the voxels' centres (IBSI), number of slices. ``position``: distance
         (mm) of the centre from the capsule, and how far it lies to the side, to the back and to
         the head of the gland's box (0 to 1, side 0 in the middle); NaN without a gland mask.
     """
@@ -44,7 +43,7 @@ def size_columns(study: Study, labels: list[int]) -> dict[str, np.ndarray]:
         return {}
     array, spacing = study.roi_map.array, np.array(study.roi_map.spacing[::-1])
     gland, boxes = _gland(study), ndimage.find_objects(array)
-    rows = []
+    sizes, positions = [], []
     for label in labels:
         box = boxes[label - 1]
         inside = array[box] == label
@@ -53,10 +52,23 @@ def size_columns(study: Study, labels: list[int]) -> dict[str, np.ndarray]:
         slices = int(inside.any(axis=(1, 2)).sum())
         milli = count * float(np.prod(spacing)) / 1000.0
         centre = np.argwhere(inside).mean(axis=0) + [part.start for part in box]
-        where = (np.nan,) * 4 if gland is None else gland.position(centre)
-        rows.append((milli, volume / 1000.0, surface, diameter, slices, *where))
-    names = [*(f"size_{n}" for n in SIZE), *(f"position_{n}" for n in POSITION)]
-    return dict(zip(names, np.array(rows, float).reshape(-1, len(names)).T, strict=True))
+        where = dict.fromkeys(POSITION, math.nan) if gland is None else gland.position(centre)
+        sizes.append(
+            {
+                "volume": milli,
+                "mesh_volume": volume / 1000.0,
+                "surface": surface,
+                "diameter": diameter,
+                "slices": slices,
+            }
+        )
+        positions.append(where)
+    return {"size": _by_name(sizes), "position": _by_name(positions)}
+
+
+def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
+    names = rows[0] if rows else {}
+    return {name: np.array([row[name] for row in rows], float) for name in names}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +82,13 @@ class _Gland:
     last: np.ndarray
     inward: np.ndarray
 
-    def position(self, centre: np.ndarray) -> tuple[float, float, float, float]:
+    def position(self, centre: np.ndarray) -> dict[str, float]:
         """Return distance from the capsule, side, back and head of a point (voxel indices)."""
         z, y, x = (centre - self.first + 0.5) / (self.last - self.first + 1)
         at = (centre - self.first + 1)[:, None]
         # Outside of the box there is no gland: 0.
-        return float(ndimage.map_coordinates(self.inward, at, order=1)[0]), abs(2 * x - 1), y, z
+        depth = float(ndimage.map_coordinates(self.inward, at, order=1)[0])
+        return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 
 def _gland(study: Study) -> _Gland | None:

@@ -33,11 +33,11 @@ from cad.features.measure import measure
 from cad.features.regions import RegionVoxels
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.interpolate import at_spacing
-from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
+from cad.terms.modality import MODALITIES
 
 RADIUS_MM = 4.0
 MARGIN_MM = 5.0

@@ -8,21 +8,22 @@ from dataclasses import asdict
 
 import numpy as np
 
+from cad.columns import column_name
 from cad.features.place import axial_diameter, curve_type, gland_on, place_of
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject
 from cad.imaging.geometry import resample_image, resample_mask
-from cad.imaging.modality import MODALITIES
 from cad.imaging.registration import Registration
 from cad.imaging.registration_view import registration_view
-from cad.imaging.study import Roi, Study
+from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Volume
+from cad.terms.modality import MODALITIES
 
 MARGIN_MM = 20.0
 MARGIN_SLICES = 2
 # Maps that pages show, by their names in StudyFeatures.maps.
-ENHANCEMENT = "dce_semi_relative_enhancement"
-KTRANS = "dce_tofts_ktrans"
+ENHANCEMENT = "relative_enhancement"
+KTRANS = "tofts_ktrans"
 MIN_WINDOW_VOXELS = 50
 ADC_WINDOW = [0.0, 3000.0]  # 1e-6 mm2/s: no tissue diffuses less than not at all, or like hot water
 
@@ -67,6 +68,7 @@ def snapshot(
         "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
         "gland_ml": None if study.gland is None else _millilitres(study.gland),
         "archive": _archive(study, grid),
+        "acquired": _acquired(study),
         "notes": [*study.notes, *features.notes],
         "slice_numbers": _slice_numbers(study, grid),
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
@@ -150,10 +152,10 @@ def _describe(
     rows = features.rows
     row = rows[rows["roi_id"] == roi.roi_id]
     shown = {
-        "adc_median": "adc_intensity_median",
-        "ktrans_median": "dce_tofts_ktrans_median",
-        "ve_median": "dce_tofts_ve_median",
-        "fit_r2": "dce_tofts_r2_median",
+        "adc_median": column_name("adc", "intensity", "median"),
+        "ktrans_median": column_name("dce", "tofts_ktrans", "median"),
+        "ve_median": column_name("dce", "tofts_ve", "median"),
+        "fit_r2": column_name("dce", "tofts_r2", "median"),
     }
     values = {
         name: float(row[column].iloc[0])
@@ -188,6 +190,16 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
 
 def _millilitres(mask: Volume) -> float:
     return float((mask.array != 0).sum()) * float(np.prod(mask.spacing)) / 1000.0
+
+
+def _acquired(study: Study) -> JsonObject:
+    """Return date, maker and field strength (tesla), as far as the first sidecar says them."""
+    protocol = next(iter(study.protocols.values()), Protocol())
+    return {
+        "date": protocol.date,
+        "scanner": protocol.scanner,
+        "field_strength": protocol.field_strength,
+    }
 
 
 def _archive(study: Study, grid: Volume) -> JsonObject:

@@ -23,20 +23,22 @@ from cad.features.images import (
     prepare,
     roi_union,
 )
-from cad.features.measure import UNFIT, measure, resegmented, texture_of
+from cad.features.measure import measure, pick, resegmented, texture_of
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import RegionVoxels
-from cad.features.size import size_columns
+from cad.features.size import size_and_position
 from cad.features.unscaled import UnscaledT2, unscaled_t2
+from cad.imaging.belonging import strays
 from cad.imaging.drawn import Drawn, require_measurable, shares_on
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.interpolate import at_spacing
-from cad.imaging.modality import modality
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import FeatureSettings, PipelineSettings
+from cad.terms.features import MAPS
+from cad.terms.modality import modality
 
 # The enhancement is also shown around gland and regions.
 _SHOWN_MM = 22.0
@@ -73,15 +75,17 @@ class StudyFeatures:
     Parameters
     ----------
     rows : DataFrame
-        ``participant_id``, ``roi_id``, then float columns in the registry's order; one row per
-        region that could be measured. A modality that is absent has no columns.
+        ``participant_id``, ``roi_id``, then the columns of :func:`cad.columns.columns_of`; one row
+        per region that could be measured. A modality that is absent has no columns.
     notes : list of str
         What was missing or assumed.
     failures : list of CadError
         One per region or modality that could not be measured.
     maps : dict of str to Volume
-        ``adc`` and every perfusion map by the stem of its feature names, cut to where it was
+        ``adc`` and every perfusion map (:data:`cad.terms.features.MAPS`), cut to where it was
         needed.
+    gaps : dict of str to dict
+        By ``roi_id`` and modality why a region is not measured there.
     curves : dict of str to Curve
         By ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
@@ -96,6 +100,7 @@ class StudyFeatures:
     notes: list[str] = field(default_factory=list)
     failures: list[CadError] = field(default_factory=list)
     maps: dict[str, Volume] = field(default_factory=dict)
+    gaps: dict[str, dict[str, str]] = field(default_factory=dict)
     curves: dict[str, Curve] = field(default_factory=dict)
     unscaled: UnscaledT2 | None = None
     provenance: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -152,7 +157,7 @@ def extract(
     columns = _region_columns(study, kept, settings)
     for name in names:
         own = [drawn[roi.roi_id][name] for roi in kept]
-        result.notes += _left_out(name, own, kept)
+        result.notes += _left_out(name, own, kept, result.gaps)
         if any(not d.too_little for d in own):
             columns |= _modality(work, settings, name, own, kept, result, scale)
     if study.adc is not None:
@@ -167,11 +172,9 @@ def _region_columns(
     study: Study, rois: list[Roi], settings: PipelineSettings
 ) -> dict[str, np.ndarray]:
     """Measure size and position where the settings name them."""
-    wanted = {f for f in ("size", "position") if f in settings.features.families}
-    if not wanted or not rois:
+    if not {"size", "position"} & {*settings.features.families} or not rois:
         return {}
-    found = size_columns(study, [roi.label for roi in rois])
-    return {name: values for name, values in found.items() if name.split("_")[0] in wanted}
+    return pick(size_and_position(study, [roi.label for roi in rois]), "", settings.features)
 
 
 def _drawn(
@@ -179,13 +182,16 @@ def _drawn(
 ) -> dict[str, dict[str, Drawn]]:
     """Return every region on the part of each modality's grid around the regions, by region.
 
-    A region that no modality can measure is a failure.
+    A region that no modality can measure, or that lies beside the gland, is a failure.
     """
     union = roi_union(study)
     parts = {name: _part(study, name, union) for name in names}
     found: dict[str, dict[str, Drawn]] = {}
+    stray = strays(study)
     for roi in study.rois:
         try:
+            if roi.roi_id in stray:
+                raise stray[roi.roi_id]
             found[roi.roi_id] = require_measurable(study, roi, parts, half)
         except CadError as error:
             failures.append(error)
@@ -199,11 +205,14 @@ def _part(study: Study, name: str, union: Volume | None) -> Volume:
     return crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
 
 
-def _left_out(name: str, drawn: list[Drawn], rois: list[Roi]) -> list[str]:
+def _left_out(
+    name: str, drawn: list[Drawn], rois: list[Roi], gaps: dict[str, dict[str, str]]
+) -> list[str]:
     """Say which regions a modality does not measure, and why; and which it sees in part."""
     notes = []
     for roi, own in zip(rois, drawn, strict=True):
         if own.too_little:
+            gaps.setdefault(roi.roi_id, {})[name] = own.too_little
             notes.append(f"{name} not measured in ROI {roi.roi_id}: {own.too_little}")
         elif own.inside < 1 - _ROUNDING:
             notes.append(f"{name}: {1 - own.inside:.0%} of ROI {roi.roi_id} lie outside the image")
@@ -231,7 +240,8 @@ def _modality(
             )
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
-            prepared = prepare(study, settings, name, needed, scale)
+            # A region that cannot be measured moves no other's scale.
+            prepared = prepare(replace(study, rois=rois), settings, name, needed, scale)
     except CadError as error:
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
@@ -291,7 +301,8 @@ def _provenance(
 
 def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
-    unfit = next((image for stem, image in prepared.maps.items() if stem.endswith(UNFIT)), None)
+    quality = (n for n in prepared.maps if MAPS[n].role == "did_not_fit")
+    unfit = prepared.maps.get(next(quality, ""))
     if unfit is None:
         texture = texture_of(settings, prepared.name)
         values = regions.values(prepared.grid.array)
@@ -312,12 +323,12 @@ def _keep_perfusion(
     made = prepared.perfusion
     if made is None:
         return
-    for stem, array in prepared.maps.items():
-        result.maps[stem] = prepared.grid.with_array(array)
+    for name, array in prepared.maps.items():
+        result.maps[name] = prepared.grid.with_array(array)
     result.notes += _unfit_notes(prepared, regions, rois)
     shown = _enhancement(study, made.arrival, made.n_baseline)
     if shown is not None:
-        result.maps["dce_semi_relative_enhancement"] = shown
+        result.maps["relative_enhancement"] = shown
     flat = np.zeros(int(np.prod(regions.shape)))
     for number, roi in enumerate(rois):
         own = slice(regions.start[number], regions.start[number + 1])
@@ -356,8 +367,8 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 def _unfit_notes(prepared: Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
     """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
-    for stem, image in prepared.maps.items():
-        if not stem.endswith(UNFIT):
+    for name, image in prepared.maps.items():
+        if MAPS[name].role != "did_not_fit":
             continue
         lost_before = np.concatenate([[0], np.cumsum(regions.values(image) > 0)])
         failed = np.diff(lost_before[regions.start])
@@ -367,10 +378,9 @@ def _unfit_notes(prepared: Prepared, regions: RegionVoxels, rois: list[Roi]) -> 
             if lost
         ]
         if counts:
-            model = stem.removeprefix("dce_").removesuffix(UNFIT)
             notes.append(
-                f"{model}: voxels that did not fit are left out of the statistics of ROI "
-                + ", ".join(counts)
+                f"{MAPS[name].model}: voxels that did not fit are left out of the statistics of "
+                f"ROI {', '.join(counts)}"
             )
     return notes
 

@@ -13,7 +13,6 @@ not seen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +20,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.columns import Column
 from cad.errors import CadError
 from cad.files import JsonObject
-from cad.imaging.modality import MODALITIES
 
 # Share of held-out training regions, and of studies, that may be flagged; aimed below the 5 % that
 # are promised, because regions of one patient go together and the quantile is itself uncertain.
@@ -34,28 +33,6 @@ _FOLDS = 10
 _TAIL = 0.10
 _NORMAL_TAIL = 1.2816  # standard deviations from the median to the 10th or 90th percentile
 _CLIP = 12.0
-_TITLES = {entry.name: entry.short for entry in MODALITIES}
-_FAMILY_WORDS = {
-    "intensity": "intensity",
-    "histogram": "histogram",
-    "sobel": "gradient",
-    "kirsch": "gradient",
-    "haralick": "texture",
-    "semi": "enhancement",
-    "tofts": "Tofts",
-    "extended": "extended Tofts",
-    "brix": "Brix",
-    "t1": "T1",
-    "patlak": "Patlak",
-    "mean": "smoothed",
-    "log": "blobs",
-    "wavelet": "wavelet",
-}
-_FILTER_SIZE = re.compile(r"[0-9.e+-]+mm$")
-
-
-# Statistics that move with an image's scale and offset as a whole.
-_LEVEL = ("mean", "median", "minimum", "p10", "p25", "p75", "p90", "maximum", "rms")
 
 
 @dataclass(frozen=True)
@@ -121,6 +98,8 @@ class Typicality:
         Median, and the standard deviation below and above it.
     limits : dict of str to tuple of float
         By group: score above which a region is flagged, and the mean of 2, 3 and 4 regions.
+    columns : mapping of str to Column
+        Which groups each feature is in; a name that is not there is in none.
     """
 
     features: tuple[str, ...]
@@ -128,10 +107,15 @@ class Typicality:
     low: np.ndarray
     high: np.ndarray
     limits: dict[str, tuple[float, ...]]
+    columns: Mapping[str, Column]
 
     @classmethod
     def fit(
-        cls, X: pd.DataFrame, patients: Sequence[str] | np.ndarray, flagged: float = FLAGGED
+        cls,
+        X: pd.DataFrame,
+        patients: Sequence[str] | np.ndarray,
+        columns: Mapping[str, Column],
+        flagged: float = FLAGGED,
     ) -> Typicality:
         """Learn limits so that few regions and few studies of held-out patients are flagged.
 
@@ -141,6 +125,8 @@ class Typicality:
             Training rows; NaN where a feature is missing.
         patients : sequence of str, length n_regions
             Whose regions; all regions of a patient are held out together.
+        columns : mapping of str to Column
+            What the features are.
         flagged : float
             Share of held-out training regions, and of held-out studies, that is flagged.
 
@@ -153,18 +139,18 @@ class Typicality:
         names = np.unique(who)
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
-        whole = cls(*_spread(X), {})
+        whole = cls(*_spread(X), {}, columns)
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in who])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
         for fold in np.unique(folds):
-            inner = cls(*_spread(X[folds != fold]), {})
+            inner = cls(*_spread(X[folds != fold]), {}, columns)
             for patient in np.unique(who[folds == fold]):
                 z = inner.deviations(X[who == patient])
                 for count in _COUNTS:
                     means = np.stack([_mean(z[at]) for at in _alike(z, count)])
                     scores = pd.DataFrame(inner._scores(means)).reindex(
-                        columns=list(_groups(whole.features))
+                        columns=list(whole.groups())
                     )
                     # A study counts once; a region counts once where regions are judged alone.
                     weight = 1.0 if count == 1 else 1.0 / len(means)
@@ -172,7 +158,15 @@ class Typicality:
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {g: tuple(found[g] for found in by_count) for g in by_count[0]}
         usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
-        return cls(whole.features, whole.middle, whole.low, whole.high, usable)
+        return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
+
+    def groups(self) -> dict[str, np.ndarray]:
+        """Return the features (positions) of every image, and of every family and level in it."""
+        places: dict[str, list[int]] = {}
+        for at, name in enumerate(self.features):
+            for group in self.columns[name].groups if name in self.columns else ():
+                places.setdefault(group, []).append(at)
+        return {group: np.array(at) for group, at in places.items()}
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return signed deviations (SD, clipped), shape (n_regions, n_features)."""
@@ -226,11 +220,11 @@ class Typicality:
         hundred standard deviations, and must not hide what the others say.
         """
         tamed = _tamed(z)
-        return {group: _rms(tamed[:, at]) for group, at in _groups(self.features).items()}
+        return {group: _rms(tamed[:, at]) for group, at in self.groups().items()}
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[_Beyond]:
         """Return the groups beyond their limits for rows of deviations, each of so many regions."""
-        scores, groups, found = self._scores(z), _groups(self.features), []
+        scores, groups, found = self._scores(z), self.groups(), []
         at = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             ratio = {
@@ -265,7 +259,7 @@ class Typicality:
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Typicality:
+    def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
         """Read what :meth:`as_dict` gave.
 
         Raises
@@ -280,7 +274,7 @@ class Typicality:
                 hint="train the model again",
             )
         limits = {group: tuple(values) for group, values in content["limits"].items()}
-        return cls(tuple(content["features"]), middle, low, high, limits)
+        return cls(tuple(content["features"]), middle, low, high, limits, columns)
 
 
 @dataclass(frozen=True)
@@ -356,21 +350,6 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
     names = tuple(name for name, v in zip(known.columns, varies, strict=True) if v)
     return names, middle[varies], below[varies], above[varies]
-
-
-def _groups(features: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return the features (positions) of every modality and of every family in it."""
-    found: dict[str, list[int]] = {}
-    for at, name in enumerate(features):
-        modality, _, rest = name.partition("_")
-        title = _TITLES.get(modality, modality)
-        word = _FAMILY_WORDS.get(_FILTER_SIZE.sub("", rest.split("_")[0]))
-        found.setdefault(title, []).append(at)
-        if rest.startswith("intensity_") and rest.removeprefix("intensity_") in _LEVEL:
-            found.setdefault(f"{title} level", []).append(at)
-        if word is not None:
-            found.setdefault(f"{title} {word}" if title != word else word, []).append(at)
-    return {group: np.array(at) for group, at in found.items()}
 
 
 def _rms(z: np.ndarray) -> np.ndarray:

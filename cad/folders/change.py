@@ -15,11 +15,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from cad.errors import CadError
-from cad.files import PART_SUFFIX, write_json
+from cad.files import PART_SUFFIX, flush_names, make_folder, write_json
 from cad.folders.lock import LOCK, locked
 from cad.reading import read_json, reading
 
@@ -80,10 +80,12 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
             target.parent.mkdir(parents=True, exist_ok=True)
             os.rename(built, target)
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
-        for inner, _, _ in os.walk(change):
-            _to_disk(Path(inner))
+        for inner, _, names in os.walk(change):
+            for name in names:  # also what a library wrote, which flushes nothing
+                _flush(Path(inner, name))
+            flush_names(Path(inner))
         os.rename(change, folder / COMMIT)
-        _to_disk(folder)
+        flush_names(folder)
     _carry_out(folder)
 
 
@@ -135,13 +137,24 @@ def _carry_out(folder: Path) -> None:
             arrived = place in new and not os.path.lexists(built)
             if not arrived and (target.is_dir() or place in gone) and os.path.lexists(target):
                 os.rename(target, change / f"old-{number}")
+                flush_names(target.parent)
             if place in new and not arrived:
-                target.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(target.parent)
                 os.replace(built, target)
-                _to_disk(target.parent)
+                flush_names(target.parent)
         (change / _JOURNAL).unlink()  # from here on it is done
     if change.exists():
         shutil.rmtree(change)
+        flush_names(folder)
+
+
+def _flush(path: Path) -> None:
+    """Bring a file's content to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
@@ -169,13 +182,3 @@ def _sweep(folder: Path) -> None:
             path.unlink(missing_ok=True)
         elif _STAGES.fullmatch(path.name) and path.is_dir():
             shutil.rmtree(path)
-
-
-def _to_disk(folder: Path) -> None:
-    """Write a folder's names to the disk, where its file system can: power may fail."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -12,6 +11,12 @@ from pathlib import Path
 from typing import TextIO
 
 from cad.errors import CadError
+from cad.files import make_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows: tables can be learned from, cohorts are not measured there.
+    fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -26,7 +31,10 @@ def locked(folder: Path) -> Iterator[None]:
     CadError
         When another process writes into the folder.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
+    if fcntl is None:
+        yield
+        return
     path = folder / LOCK
     with _taken(path) as stream:
         stream.truncate(0)

@@ -32,7 +32,7 @@ class Drawn:
 
     Parameters
     ----------
-    share : ndarray of float32, shape (z, y, x)
+    share : ndarray of float, shape (z, y, x)
         Share (0 to 1) of each voxel that the region fills.
     voxels : float
         Effective number of voxels: (sum of shares)^2 / sum of squared shares.
@@ -115,15 +115,15 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     half, and not at all elsewhere (IBSI reference manual, 2.4).
     """
     if mask.same_grid(grid):
-        share = (mask.array != 0).astype(np.float32)
+        share = (mask.array != 0).astype(float)
     elif half:
         level = np.nan_to_num(resample_image(mask, grid).array)
-        share = (level >= 0.5 - _ROUNDING).astype(np.float32)
+        share = (level >= 0.5 - _ROUNDING).astype(float)
     else:
         share = occupancy(mask, grid).array
         share[share < _ROUNDING] = 0.0  # a voxel that is only touched
         share[share > 1 - _ROUNDING] = 1.0
-    total, squares = float(share.sum()), float((share**2).sum())
+    total, squares = (float((share**n).sum()) for n in (1, 2))
     volume = float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing))
     if not total:
         return Drawn(share, 0.0, 0.0, 0.0)
@@ -134,7 +134,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
 def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
     """Return shares on one part of a grid, on another part of it that contains all its voxels."""
     offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
-    out = np.zeros(other.shape, np.float32)
+    out = np.zeros(other.shape)
     filled = np.nonzero(share)
     out[tuple(index + first for index, first in zip(filled, offset, strict=True))] = share[filled]
     return out

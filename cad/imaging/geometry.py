@@ -19,8 +19,8 @@ from cad.imaging.volume import Volume
 
 MIN_VOXELS = 5
 OCCUPANCY = 0.5
-# A share of one half that rounding made 0.4999999 is one half.
-_ROUNDING = 1e-6
+# A share of one half that rounding made 0.49999 is one half.
+_ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
 _MIN_SAMPLES, _MAX_SAMPLES = 6, 16
 
@@ -47,7 +47,7 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
 
 
 def occupancy(share: Volume, grid: Volume) -> Volume:
-    """Return the share (0 to 1, float32) of every voxel of ``grid`` that a region fills.
+    """Return the share (0 to 1) of every voxel of ``grid`` that a region fills.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
     grid : Volume
         Where to measure; its values are not read.
     """
-    return grid.with_array(_occupancy(share, grid).astype(np.float32))
+    return grid.with_array(_occupancy(share, grid))
 
 
 def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:

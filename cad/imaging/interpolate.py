@@ -44,7 +44,8 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     old = np.array(image.spacing)
     new = np.where(np.array(spacing) > 0, spacing, old)
     count = np.array(image.shape[::-1])
-    wanted = np.ceil(count * old / new - 1e-6).astype(int)
+    # A file keeps its spacing to seven digits, which must not add a voxel.
+    wanted = np.ceil(count * old / new - 1e-3).astype(int)
     if int(np.prod(wanted)) > MOST_VOXELS:
         raise CadError(
             f"a spacing of {tuple(new)} mm makes {np.prod(wanted):,} voxels of one image",

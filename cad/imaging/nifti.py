@@ -11,6 +11,7 @@ import json
 import math
 import reprlib
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,25 @@ _SCANNER = 1
 _NIFTI = {348: ("Nifti1Image", 108, "f"), 540: ("Nifti2Image", 168, "q")}
 _NIFTI_START, _LAST_START = 540, MIB
 _LARGEST = 1e30
+# A file keeps places to some 1e-5 mm, and other ones in another order of storage: the middle of an
+# image, which no order moves, is taken to the micrometre.
+_PLACES = 3
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
 def read_volume(path: Path) -> Volume:
-    """Read a 3-D NIfTI file in its stored type.
+    """Read a 3-D NIfTI file in its stored type, upright (:meth:`Volume.upright`).
+
+    Raises
+    ------
+    CadError
+        As :func:`read_stored`.
+    """
+    return _settled(read_stored(path))
+
+
+def read_stored(path: Path) -> Volume:
+    """Read a 3-D NIfTI file in its stored type and order.
 
     Parameters
     ----------
@@ -61,8 +76,16 @@ def read_volume(path: Path) -> Volume:
     return _volume(array.T, affine, path)
 
 
+def stored_normal(path: Path) -> np.ndarray:
+    """Return the unit vector (LPS) along which a NIfTI file stores its slices, shape (3,)."""
+    with reading(path, "not a readable NIfTI file", "copy or export it again"):
+        axis = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, 2]
+    unit: np.ndarray = axis / np.linalg.norm(axis)
+    return unit
+
+
 def read_image(path: Path) -> Volume:
-    """Read a 3-D image file of any kind that SimpleITK knows (MetaImage, NRRD), or NIfTI.
+    """Read a 3-D image file of any kind that SimpleITK knows (MetaImage, NRRD), or NIfTI; upright.
 
     Raises
     ------
@@ -82,7 +105,7 @@ def read_image(path: Path) -> Volume:
             raise CadError(f"expected 3 axes of numbers, found size {size}")
         # Eight bytes a voxel are the most that there are.
         check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
-        return Volume.from_sitk(reader.Execute())
+        return Volume.from_sitk(reader.Execute()).upright()
 
 
 def write_volume(path: Path, volume: Volume) -> None:
@@ -96,7 +119,7 @@ def read_dynamic(path: Path) -> Dynamic:
     Returns
     -------
     Dynamic
-        Frames (t, z, y, x) in their stored type, times in seconds from the first frame.
+        Frames (t, z, y, x) in their stored type, upright; seconds from the first frame.
 
     Raises
     ------
@@ -122,8 +145,12 @@ def read_dynamic(path: Path) -> Dynamic:
     repetition = positive(sidecar, "RepetitionTime", path)
     angle = positive(sidecar, "FlipAngle", path)
     with reading(path, "not a dynamic series"):
+        stored = _volume(array.T[0], affine, path)
+        grid = _settled(stored)
         frames = array.T
-        return Dynamic(frames, _volume(frames[0], affine, path), times, repetition, angle)
+        if stored.upright() is not stored:
+            frames = np.stack([stored.with_array(frame).upright().array for frame in frames])
+        return Dynamic(frames, grid, times, repetition, angle)
 
 
 def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = None) -> None:
@@ -231,6 +258,14 @@ def _image_class(path: Path) -> Any:
                     raise CadError(f"the voxels begin at byte {first:g}")
                 return getattr(nibabel, kind)
     raise CadError("expected NIfTI")
+
+
+def _settled(stored: Volume) -> Volume:
+    """Return a volume upright, at a place that does not depend on how a file stores it."""
+    volume = stored.upright()
+    middle = volume.index_to_patient((np.array(volume.shape[::-1]) - 1) / 2)
+    x, y, z = map(float, np.array(volume.origin) + np.round(middle, _PLACES) - middle)
+    return replace(volume, origin=(x, y, z))
 
 
 def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:

@@ -1,11 +1,12 @@
 """The physical gate: is a study what its numbers must be, or in other units, reversed, mixed up?
 
 A few statistics of each image are held against ranges that no patient leaves. They are measured
-over the prostate where it is drawn, else over the middle of the image (half its width and height,
-the middle half of its slices), where a prostate examination has the prostate. T1 depends on the
-tissue more than they do: without a prostate it is measured over the regions, and in the middle of
-an image, where much may be fat, the range is that of any tissue. Nothing is corrected: a value
-outside is named with its range, the likely cause and the way out.
+over the prostate where it is drawn, else over the regions, else over the middle of the image (half
+its width and height, the middle half of its slices), where a prostate examination has the prostate.
+ADC is judged over the regions first, and never over zeros, which a scanner writes where it measured
+nothing. T1 depends on the tissue more than the others: in the middle of an image, where much may be
+fat, the range is that of any tissue. Nothing is corrected: a value outside is named with its range,
+the likely cause and the way out.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from cad.errors import CadError
+from cad.imaging.belonging import gland_volume, turned, width
 from cad.imaging.geometry import resample_mask
-from cad.imaging.modality import ADC
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import read_json, reading
+from cad.terms.modality import ADC, MODALITIES
 
 assert ADC.physical is not None  # nosec B101  # noqa: S101 - a row of the table, not an input
 RANGES: dict[str, tuple[float, float]] = {
@@ -43,6 +45,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "vfa_misfit": (0.0, 0.2),
     "field_strength": (0.5, 7.1),
     "mask_offset": (0.0, 1.0),
+    "gland_volume": (5.0, 400.0),
+    "field_of_view": (10.0, 600.0),
+    # Logarithms of mutual information with T2, as it lies over turned (cad.imaging.belonging).
+    "adc_turned": (-0.08, math.inf),
+    "dce_turned": (-0.13, math.inf),
 }
 """Statistic: (lowest, highest). Times in s, angles in degrees, ADC in 1e-6 mm2/s, offset in mm."""
 
@@ -58,6 +65,8 @@ _UNITS = {
     "vfa_t1_any_tissue": "s",
     "field_strength": "T",
     "mask_offset": "mm",
+    "gland_volume": "mL",
+    "field_of_view": "mm",
 }
 _SAID = {
     "adc_median": "median ADC",
@@ -75,11 +84,16 @@ _SAID = {
     "vfa_misfit": "misfit of the flip-angle images to any T1 (of their mean signal)",
     "field_strength": "field strength",
     "mask_offset": "distance between the corners of the label map and of the nearest image",
+    "gland_volume": "volume of the gland mask",
+    "field_of_view": "longest edge of the field of view",
+    "adc_turned": "log ratio of what ADC shares with T2 as it lies and turned",
+    "dce_turned": "log ratio of what DCE shares with T2 as it lies and turned",
 }
 _WRONG_ANGLES = (
     "flip angles swapped, repetition time in another unit, or images of different gain",
     "check FlipAngle and RepetitionTime, or leave the flip-angle images out",
 )
+_TURNED = "check orientation and patient of the series, or leave it out"
 _CAUSES = {
     "dce_snr": ("noise only, or a wrong series", "check the dce rule"),
     "dce_enhancement": ("no contrast agent, or not the dynamic series", "check the dce rule"),
@@ -97,13 +111,17 @@ _CAUSES = {
         "a label map of another study",
         "draw it on this study's images, or widen mask_offset for maps on a grid of their own",
     ),
+    "gland_volume": ("voxel size in another unit, or no gland", "check mask and voxel size (mm)"),
+    "field_of_view": ("voxel size in another unit", "check the voxel size (mm)"),
+    "adc_turned": ("stored turned, or of another man", _TURNED),
+    "dce_turned": ("stored turned, or of another man", _TURNED),
 }
 # Factors by which units are mistaken for each other, and what they then look like.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
 _TIME_LOOKS = {1e3: "milliseconds were divided once too often", 1e-3: "milliseconds, not seconds"}
 _MIDDLE = (0.25, 0.75)
-_PROSTATE = " in the prostate"
+_PROSTATE, _REGIONS = " in the prostate", " in the regions"
 RANGES_FILE = "plausible.json"
 
 
@@ -193,8 +211,9 @@ def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
 def statistics(study: Study) -> Iterator[Statistic]:
     """Yield the statistics that a study's images allow, in the order of :data:`RANGES`."""
     if study.adc is not None:
-        inside, where = _inside(study, study.adc)
-        yield Statistic("adc_median", float(np.median(study.adc.array[inside])), where)
+        inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
+        measured = study.adc.array[inside & (study.adc.array != 0)]
+        yield Statistic("adc_median", float(np.median(measured)) if measured.size else 0.0, where)
     yield from _protocol(study, "t2w", ("repetition_time", "echo_time"))
     if study.dce is not None:
         yield from _dynamic(study, study.dce)
@@ -205,6 +224,28 @@ def statistics(study: Study) -> Iterator[Statistic]:
         yield Statistic("field_strength", value)
     if study.roi_map is not None:
         yield from _mask(study, study.roi_map)
+    yield from _belonging(study)
+
+
+def _belonging(study: Study) -> Iterator[Statistic]:
+    volume = gland_volume(study)
+    if volume is not None:
+        yield Statistic("gland_volume", volume)
+    for modality in MODALITIES:
+        grid = study.grid(modality.name)
+        if grid is not None:
+            yield Statistic("field_of_view", width(grid), f" of {modality.short}")
+    if study.t2w is None:
+        return
+    if study.adc is not None:
+        yield Statistic("adc_turned", *_said(turned(study.t2w, study.adc)))
+    if study.dce is not None:
+        mean = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
+        yield Statistic("dce_turned", *_said(turned(study.t2w, mean)))
+
+
+def _said(gain: tuple[float, str]) -> tuple[float, str]:
+    return gain[0], f" {gain[1]}"
 
 
 def t1_default_problem(
@@ -287,7 +328,8 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     yield Statistic("vfa_repetition_time", repetition)
     if len({angle for angle, _ in study.vfa}) < 2:
         return
-    inside, where, name = _tissue(study, study.vfa[0][1])
+    inside, where = _inside(study, study.vfa[0][1])
+    name = "vfa_t1" if where in (_PROSTATE, _REGIONS) else "vfa_t1_any_tissue"
     level = np.array([np.median(image.array[inside]) for _, image in study.vfa], float)
     angle = np.radians([angle for angle, _ in study.vfa])
     # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
@@ -316,28 +358,17 @@ def _corners(grid: Volume) -> np.ndarray:
     return grid.index_to_patient(ends * np.array(grid.shape[::-1]) - 0.5)
 
 
-def _inside(study: Study, grid: Volume) -> tuple[np.ndarray, str]:
-    """Return where to measure: the prostate, or the middle of the image."""
-    if study.gland is not None:
-        inside = resample_mask(study.gland, grid).array
-        if inside.any():
-            return inside, _PROSTATE
+def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
+    """Return where to measure: the first of prostate and regions, or the middle of the image."""
+    masks = {_PROSTATE: study.gland, _REGIONS: study.roi_map}
+    for where in order or masks:
+        mask = masks[where]
+        if mask is not None and (inside := resample_mask(mask, grid).array).any():
+            return inside, where
     inside = np.zeros(grid.shape, bool)
     cut = [slice(int(_MIDDLE[0] * n), max(math.ceil(_MIDDLE[1] * n), 1)) for n in grid.shape]
     inside[tuple(cut)] = True
     return inside, " in the middle of the image"
-
-
-def _tissue(study: Study, grid: Volume) -> tuple[np.ndarray, str, str]:
-    """Return where to measure T1, and the statistic that its range is known for."""
-    inside, where = _inside(study, grid)
-    if where == _PROSTATE:
-        return inside, where, "vfa_t1"
-    if study.roi_map is not None:
-        regions = resample_mask(study.roi_map, grid).array
-        if regions.any():
-            return regions, " in the regions", "vfa_t1"
-    return inside, where, "vfa_t1_any_tissue"
 
 
 def _cause(found: Statistic, allowed: tuple[float, float]) -> tuple[str, str]:

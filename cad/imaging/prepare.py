@@ -8,10 +8,10 @@ from dataclasses import replace
 from cad.errors import CadError
 from cad.imaging.diffusion import fit_adc, high_b
 from cad.imaging.frame_motion import still_frames
-from cad.imaging.modality import HBV
 from cad.imaging.registration import Registration, align_study
 from cad.imaging.study import Study
 from cad.settings import ImageSettings
+from cad.terms.modality import HBV
 
 
 def prepare_study(

@@ -25,6 +25,10 @@ PERCENTILES = (1.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 99.0)
 # Foreground: above this share of the image's 99th percentile. Air lies below; muscle, at about a
 # twentieth on T2, above.
 _FOREGROUND = 0.03
+# Edges (mm along the image's axes) of the box about the regions in which T2 is scaled without a
+# gland: the gland and its rim lie in it, and any field of view that is of use holds it.
+BOX_MM = (60.0, 60.0, 30.0)
+_IQR_OF_NORMAL = 1.349  # standard deviations
 _N4_SHRINK_MM = 4.0
 _N4_ITERATIONS = (30, 30, 20)
 _HISTOGRAM_BINS = 256
@@ -130,7 +134,7 @@ class StandardT2:
     image : Volume
         float32, on the grid of the study's ``t2w``.
     reference : str
-        ``gland``, ``image``, ``muscle``, ``cohort`` or ``none``.
+        ``gland``, ``regions``, ``image``, ``muscle``, ``cohort`` or ``none``.
     level : float
         Median of T2 as stored, where its scale is taken: another scanner's gain shows.
     """
@@ -148,7 +152,7 @@ def standardise_t2(
     Parameters
     ----------
     study : Study
-        With ``t2w``; the gland mask is where scale factors are taken when there is one.
+        With ``t2w``; and with what the settings take its scale from, gland mask or regions.
     settings : ImageSettings
         ``t2_standardisation`` and ``bias_correction``.
     scale : NyulScale, optional
@@ -162,25 +166,28 @@ def standardise_t2(
     """
     try:
         image = prepared_t2(study, settings)
-        gland = _reference_mask(study, image, settings)
+        name, where = _reference(study, image, settings)
         stored = study.t2w or image
-        where = foreground(stored) if gland is None else gland
         return StandardT2(
-            _standardised(image, gland, settings, scale),
-            _reference_name(gland, settings),
-            float(np.median(stored.array[where])),
+            _standardised(image, name, where, settings, scale),
+            name,
+            float(np.median(stored.array[foreground(stored) if where is None else where])),
         )
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
 
 
 def _standardised(
-    image: Volume, gland: np.ndarray | None, settings: ImageSettings, scale: NyulScale | None
+    image: Volume,
+    reference: str,
+    where: np.ndarray | None,
+    settings: ImageSettings,
+    scale: NyulScale | None,
 ) -> Volume:
     if settings.t2_standardisation == "none":
         return image
     if settings.t2_standardisation == "zscore":
-        return zscore(image, gland)
+        return zscore(image, where, robust=reference == "regions")
     if settings.t2_standardisation == "reference":
         return reference_tissue(image)
     if scale is None:
@@ -189,12 +196,6 @@ def _standardised(
             hint="fit NyulScale on their landmarks, or choose zscore",
         )
     return scale.transform(image)
-
-
-def _reference_name(gland: np.ndarray | None, settings: ImageSettings) -> str:
-    """Name what the scale is taken from."""
-    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
-    return named.get(settings.t2_standardisation) or ("image" if gland is None else "gland")
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
@@ -208,17 +209,55 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     return correct_bias(image.with_array(np.nan_to_num(image.array)))[0]
 
 
-def _reference_mask(study: Study, image: Volume, settings: ImageSettings) -> np.ndarray | None:
-    """Return the gland where the z-score is taken over it; None for the whole image."""
-    if settings.t2_standardisation != "zscore" or settings.t2_reference == "image":
-        return None
-    gland = gland_mask(study, image)
-    if gland is None and settings.t2_reference == "gland":
-        raise CadError(
-            "T2 is to be scaled over the gland, and the study has no usable gland mask",
-            hint="add masks/*_gland.nii.gz, or set images.t2_reference: image for all studies",
-        )
-    return gland
+def _reference(
+    study: Study, image: Volume, settings: ImageSettings
+) -> tuple[str, np.ndarray | None]:
+    """Return what the scale is taken from, and where that is; None for all of the foreground."""
+    named = {"none": "none", "reference": "muscle", "nyul": "cohort"}
+    if settings.t2_standardisation in named:
+        return named[settings.t2_standardisation], None
+    if settings.t2_reference in ("gland", "auto"):
+        gland = gland_mask(study, image)
+        if gland is not None:
+            return "gland", gland
+        if settings.t2_reference == "gland":
+            raise CadError(
+                "T2 is to be scaled over the gland, and the study has no usable gland mask",
+                hint="add masks/*_gland.nii.gz, or set images.t2_reference: regions for all",
+            )
+    if settings.t2_reference == "image" or study.roi_map is None:
+        return "image", None
+    labels = [roi.label for roi in study.rois]
+    regions = study.roi_map.with_array(np.isin(study.roi_map.array, labels))
+    return "regions", around_regions(regions, image)
+
+
+def around_regions(regions: Volume, image: Volume) -> np.ndarray:
+    """Return the tissue in a box about a mask's centre of mass, boolean, shape of the image.
+
+    What lies around is not asked, so that a wider or narrower field of view changes nothing. The
+    box has the edges :data:`BOX_MM`; air in it is left out.
+
+    Raises
+    ------
+    CadError
+        For an empty mask, or a box without tissue.
+    """
+    voxels = np.argwhere(regions.array)
+    if not len(voxels):
+        raise CadError("T2 is to be scaled about the regions, and there are none")
+    centre = image.patient_to_index(regions.index_to_patient(voxels.mean(axis=0)[::-1]))
+    inside = np.ones(image.shape, bool)
+    for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
+        along = np.arange(image.shape[2 - axis])
+        near = np.abs(along - middle) * step <= edge / 2 + 1e-3
+        inside &= near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
+    if not inside.any():
+        raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
+    box = np.ix_(*(np.flatnonzero(inside.any(axis=other)) for other in ((1, 2), (0, 2), (0, 1))))
+    part = image.array[box]
+    inside[box] = foreground(image.with_array(part))
+    return inside
 
 
 def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
@@ -229,17 +268,24 @@ def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
     return inside if inside.any() else None
 
 
-def zscore(image: Volume, mask: np.ndarray | None = None) -> Volume:
-    """Subtract mean and divide by standard deviation over the mask (default: the foreground)."""
+def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = False) -> Volume:
+    """Subtract the mean and divide by the standard deviation over the mask (or the foreground).
+
+    With ``robust`` the median and the interquartile range stand in: bladder and fat in a box about
+    the prostate, brighter than any of it, then weigh as much as they fill.
+    """
     inside = foreground(image) if mask is None else mask
     values = image.array[inside].astype(float)
-    spread = values.std()
+    middle, spread = values.mean(), values.std()
+    if robust:
+        low, middle, high = np.percentile(values, (25, 50, 75))
+        spread = (high - low) / _IQR_OF_NORMAL
     if not spread > 0:
         raise CadError(
-            f"the image is constant ({values.mean():g}) where its scale is taken",
+            f"the image is constant ({middle:g}) where its scale is taken",
             hint="check the series; a constant image has no z-score",
         )
-    return image.with_array(((image.array - values.mean()) / spread).astype(np.float32))
+    return image.with_array(((image.array - middle) / spread).astype(np.float32))
 
 
 def reference_tissue(image: Volume, reference: np.ndarray | None = None) -> Volume:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cad.imaging.modality import MODALITIES
 from cad.imaging.volume import Dynamic, Volume
+from cad.terms.modality import MODALITIES
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Protocol:
 
     Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's, and
     so are the number of the series and of every slice's image in it, in the order of the slices.
+    The scanner's maker (one of the known ones) and the study's date are empty where not stated.
     """
 
     repetition_time: float | None = None
@@ -38,6 +39,8 @@ class Protocol:
     frame_uid: str | None = None
     series_number: int | None = None
     instance_numbers: tuple[int, ...] = ()
+    scanner: str = ""
+    date: str = ""
 
 
 @dataclass

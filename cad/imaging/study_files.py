@@ -25,9 +25,10 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.files import JsonObject
+from cad.imaging.belonging import strays
 from cad.imaging.drawn import require_measurable
 from cad.imaging.geometry import overlaps
-from cad.imaging.modality import MODALITIES, Modality
+from cad.imaging.makers import maker
 from cad.imaging.nifti import (
     positive,
     read_dynamic,
@@ -35,6 +36,7 @@ from cad.imaging.nifti import (
     read_volume,
     sidecar_path,
     stated_number,
+    stored_normal,
     write_dynamic,
     write_gradients,
     write_sidecar,
@@ -45,6 +47,7 @@ from cad.imaging.transmit import b1_path, read_b1
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import kind_of, reading
+from cad.terms.modality import MODALITIES, Modality
 
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
 _PLACES = {
@@ -53,6 +56,7 @@ _PLACES = {
     "gland": ("masks", "gland"),
     "vessel": ("masks", "vessel"),
 }
+_SAME_AXIS = 0.99
 _FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
@@ -112,9 +116,11 @@ def check_study(study: Study) -> list[CadError]:
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}
-    problems = []
+    stray, problems = strays(study), []
     for roi in study.rois:
         try:
+            if roi.roi_id in stray:
+                raise stray[roi.roi_id]
             require_measurable(study, roi, present)
         except CadError as error:
             problems.append(error)
@@ -198,7 +204,8 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
         image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
         if image is not None:
             setattr(study, modality.name, image)
-            study.protocols[modality.name] = _protocol(path)
+            grid = image.grid if isinstance(image, Dynamic) else image
+            study.protocols[modality.name] = _protocol(path, grid)
     _read_vfa(study, folder)
     study.b1 = read_b1(b1_path(folder, study_id))
     study.diffusion = [
@@ -226,7 +233,7 @@ def _image(path: Path, modality: Modality) -> Volume | None:
         raise error.at(file=sidecar_path(path)) from None
 
 
-def _protocol(path: Path) -> Protocol:
+def _protocol(path: Path, grid: Volume) -> Protocol:
     entries = read_sidecar(path)
     keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
     numbers = [stated_number(entries, key, path) for key in keys]
@@ -235,10 +242,15 @@ def _protocol(path: Path) -> Protocol:
     repetition, echo, angle, field = numbers
     series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
     whole = images if isinstance(images, list) else []
+    # Numbers come in the file's order of slices, which need not be the order they are read in.
+    along = float(stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
+    whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
         repetition, echo, angle, field, study_uid, frame_uid,
         series_number=series if isinstance(series, int) else None,
         instance_numbers=tuple(n for n in whole if isinstance(n, int)),
+        scanner=maker(entries.get("Manufacturer")),
+        date=str(entries.get("StudyDate") or ""),
     )  # fmt: skip
 
 
@@ -372,6 +384,14 @@ def _check_frames(study: Study, folder: Path) -> None:
         kind: read_sidecar(image_path(folder, study.study_id, kind)).get("FrameOfReferenceUID")
         for kind in (*images, *masks)
     }
+    stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
+    if len(set(stated.values())) > 1:
+        said = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
+        raise CadError(
+            f"images in different frames of reference: {said}",
+            file=folder,
+            hint="their places cannot be compared: register them, or leave one out",
+        )
     for mask_kind, mask in masks.items():
         for image_kind, image in images.items():
             if mask is None or image is None:

@@ -8,8 +8,8 @@ import re
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.modality import ADC, Modality
 from cad.imaging.volume import Volume
+from cad.terms.modality import ADC, Modality
 
 # Factor from each spelling (without blanks, signs of multiplication and powers) to 1e-6 mm2/s.
 _DIFFUSIVITY = {

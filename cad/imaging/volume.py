@@ -11,6 +11,8 @@ from cad.errors import CadError
 
 GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
+# An axis with steps of at least this part of the longest may be the one across the slices.
+_THICK = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,58 @@ class Volume:
         ) * np.array([*(n - 1 for n in self.shape[::-1]), 1])
         gap = np.abs((self.affine - other.affine) @ corners.T).max()
         return bool(gap <= GEOMETRY_TOLERANCE_MM)
+
+    def upright(self) -> Volume:
+        """Return the same voxels with their axes in the order in which slices are read.
+
+        z crosses the slices: of the axes with the longest steps (to a fifth) the one nearest to
+        head and foot. x runs to the patient's left, in sagittal slices to his back; y to his back,
+        in other slices to his feet; z as the right hand says. A file's own order of storage is
+        then forgotten.
+        """
+        step, axes = np.array(self.spacing), np.asarray(self.direction, float)
+        thick = np.where(step >= _THICK * step.max(), np.abs(axes[2]), -1.0)
+        z = int(np.argmax(thick))
+        a, b = (k for k in range(3) if k != z)
+        left, _, head = np.abs(axes)
+        x, y = (a, b) if left[a] + head[b] >= left[b] + head[a] else (b, a)
+        across, down = (int(np.argmax(np.abs(axes[:, k]))) for k in (x, y))
+        wanted = axes[:, [x, y, z]] * np.array(
+            [np.sign(axes[across, x]), np.sign(axes[down, y]) * (-1.0 if down == 2 else 1.0), 1.0]
+        )
+        wanted[:, 2] *= np.sign(np.linalg.det(wanted))
+        return self.turned(wanted)
+
+    def turned(self, direction: np.ndarray) -> Volume:
+        """Return the same voxels with axes in the order and sense nearest to ``direction``.
+
+        Parameters
+        ----------
+        direction : ndarray, shape (3, 3)
+            Columns are the wanted x, y and z axes in LPS; no two of them near to one of its own.
+        """
+        cosine = np.asarray(direction, float).T @ np.asarray(self.direction, float)
+        order = [int(k) for k in np.abs(cosine).argmax(axis=1)]  # own axis of each wanted one
+        back = [cosine[new, old] < 0 for new, old in enumerate(order)]
+        if order == [0, 1, 2] and not any(back):
+            return self
+        first = [
+            self.shape[2 - old] - 1.0 if b else 0.0 for old, b in zip(order, back, strict=True)
+        ]
+        corner = np.empty(3)
+        corner[order] = first
+        x, y, z = map(float, self.index_to_patient(corner))
+        array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
+        array = array[tuple(slice(None, None, -1 if b else 1) for b in back[::-1])]
+        sense = np.where(back, -1.0, 1.0)
+        steps = [self.spacing[old] for old in order]
+        return replace(
+            self,
+            array=np.ascontiguousarray(array),
+            spacing=(steps[0], steps[1], steps[2]),
+            origin=(x, y, z),
+            direction=np.asarray(self.direction)[:, order] * sense,
+        )
 
     def index_to_patient(self, index_xyz: np.ndarray) -> np.ndarray:
         """Return the LPS mm of voxel indices, shape (..., 3) in x, y, z order."""

@@ -9,7 +9,7 @@ Laplace approximation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from cad.errors import CadError
+from cad.logistic import fit_logistic
 
 Array = NDArray[np.float64]
 
 _PRIOR_PRECISION = {"offset": 1.0, "mean": 4.0, "reader": 1.0}
-_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,14 @@ class Belief:
         Probability of malignancy; NaN where nobody read.
     eta : ndarray, shape (n,)
         Its uncertainty (a standard deviation); NaN where nobody read.
+    y : ndarray, shape (n,)
+        What a learner is told: 1 or 0 where histology is certain, else p. Empty from a rule, which
+        does not say.
     """
 
     p: Array
     eta: Array
+    y: Array = field(default_factory=lambda: np.empty(0))
 
 
 class Consensus(Protocol):
@@ -173,30 +177,16 @@ def _design(grades: Array) -> Array:
 
 
 def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
-    """Return mode and covariance of the coefficients, by Newton's steps with halving."""
+    """Return mode and covariance of the coefficients."""
     k = design.shape[1]
     centre = np.zeros(k)
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]
-
-    def loss(theta: Array) -> float:
-        z = design @ theta
-        gap = theta - centre
-        return float(np.sum(np.logaddexp(0.0, z) - y * z) + 0.5 * precision @ gap**2)
-
-    theta = centre.copy()
-    for _ in range(_STEPS):
-        q = expit(design @ theta)
-        gradient = design.T @ (q - y) + precision * (theta - centre)
-        hessian = (design * (q * (1 - q))[:, None]).T @ design + np.diag(precision)
-        if np.max(np.abs(gradient)) <= 1e-9 * len(y):
-            break
-        step, length = np.linalg.solve(hessian, gradient), 1.0
-        while loss(theta - length * step) > loss(theta) and length > 1e-8:
-            length /= 2
-        theta = theta - length * step
-    return theta, np.linalg.inv(hessian)
+    mode: Array = fit_logistic(design, y, mean=centre, precision=precision)
+    q = expit(design @ mode)
+    hessian = (design * (q * (1 - q))[:, None]).T @ design + np.diag(precision)
+    return mode, np.linalg.inv(hessian)
 
 
 def _mean(grades: Array) -> Array:

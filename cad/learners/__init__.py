@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cad.learners.averaged import AveragedProbabilisticSVC
     from cad.learners.baselines import KernelLogistic, LogitSVR
-    from cad.learners.opauc import OPAUC
     from cad.learners.probabilistic import ProbabilisticSVC
-    from cad.learners.rankboost import RankBoost
+    from cad.learners.ranking.opauc import OPAUC
+    from cad.learners.ranking.rankboost import RankBoost
+    from cad.learners.ranking.sslroc import SSLROC
+    from cad.learners.ranking.ssrankboost import SSRankBoost
+    from cad.learners.ranking.svmlin import SVMLin
+    from cad.learners.ranking.svmroc import SVMROC
     from cad.learners.regressor import ProbabilityRegressor
     from cad.learners.reject import RejectSVC
-    from cad.learners.sslroc import SSLROC
-    from cad.learners.ssrankboost import SSRankBoost
     from cad.learners.svm import FuzzySVC, PlattSVC, SoftPlattSVC
-    from cad.learners.svmlin import SVMLin
-    from cad.learners.svmroc import SVMROC
+    from cad.learners.trees import ProbabilisticEnsemble, SoftExtraTrees
 
     LEARNERS: dict[str, type]
 
@@ -32,15 +33,17 @@ _MODULES = {
     "KernelLogistic": "baselines",
     "LogitSVR": "baselines",
     "PlattSVC": "svm",
+    "ProbabilisticEnsemble": "trees",
     "ProbabilisticSVC": "probabilistic",
     "RejectSVC": "reject",
+    "SoftExtraTrees": "trees",
     "SoftPlattSVC": "svm",
-    "OPAUC": "opauc",
-    "RankBoost": "rankboost",
-    "SSLROC": "sslroc",
-    "SSRankBoost": "ssrankboost",
-    "SVMLin": "svmlin",
-    "SVMROC": "svmroc",
+    "OPAUC": "ranking.opauc",
+    "RankBoost": "ranking.rankboost",
+    "SSLROC": "ranking.sslroc",
+    "SSRankBoost": "ranking.ssrankboost",
+    "SVMLin": "ranking.svmlin",
+    "SVMROC": "ranking.svmroc",
 }
 
 __all__ = [
@@ -53,12 +56,14 @@ __all__ = [
     "KernelLogistic",
     "LogitSVR",
     "PlattSVC",
+    "ProbabilisticEnsemble",
     "ProbabilisticSVC",
     "ProbabilityRegressor",
     "RankBoost",
     "RejectSVC",
     "SSRankBoost",
     "SVMLin",
+    "SoftExtraTrees",
     "SoftPlattSVC",
 ]
 

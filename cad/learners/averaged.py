@@ -1,8 +1,8 @@
 """The P-SVM without a chosen grid point: every setting is kept with the weight it earns.
 
-C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with a few hundred
-regions: neighbours in the grid differ by less than chance and predict differently. Here each
-setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
+Scaling, C, gamma, eta_0 and kappa of one P-SVM chosen on inner folds are a lottery with a few
+hundred regions: neighbours in the grid differ by less than chance and predict differently. Here
+each setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
 (Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
 averaged over Bayesian-bootstrap resamples of patients. The average of kernel
 machines is a kernel machine.
@@ -21,10 +21,9 @@ from scipy.special import expit
 from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learners.base import KernelMachine, LearnerError, check_cost, cross_entropies
-from cad.learners.kernels import Gram, Kernel
+from cad.learners.base import KernelMachine, check_cost, cross_entropies
 from cad.learners.probabilistic import margin_scale
-from cad.learners.problem import Array, Problem, Solution
+from cad.learners.scaling import SCALERS
 from cad.learners.soft_labels import (
     KIND_NAMES,
     SoftLabels,
@@ -34,9 +33,14 @@ from cad.learners.soft_labels import (
     probabilistic_problem,
     soft_labels,
 )
-from cad.learners.solvers import solve_pointwise
+from cad.learners.solvers.choice import solve_pointwise
+from cad.learners.solvers.kernels import Gram, Kernel
+from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 
 _RESAMPLES = 200
+# After so many inner folds, settings so many nats behind the best are dropped.
+_TRIAL_FOLDS, _HOPELESS = 2, 10.0
+GIVEN = "given"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Point:
 
     Parameters
     ----------
+    scaling : "rank", "clipped" or "given"
+        How the features of the Gaussian are scaled.
     gamma : float
         Of exp(-gamma |u - v|^2 / d), d the number of features.
     eta0, kappa : float
@@ -53,6 +59,7 @@ class Point:
         Cost of certain and of soft labels.
     """
 
+    scaling: str
     gamma: float
     eta0: float
     kappa: float
@@ -73,7 +80,10 @@ class AveragedProbabilisticSVC(KernelMachine):
     eta0 : float or sequence of float
         Reading precisions.
     kappa : float or sequence of float
-        Shares of the readers' spread that become width.
+        Shares of the readers' spread that become width; 1 is the adaptive eta of [N14].
+    scaling : str or sequence of str
+        "rank": ranks of the training rows; "clipped": standardised values within three standard
+        deviations (:mod:`cad.learners.scaling`); "given": as the features come.
     boundary : "drop" or "paper"
         What an interval that leaves (0, 1) means (docs/methods.md 1).
     folds : int
@@ -91,11 +101,13 @@ class AveragedProbabilisticSVC(KernelMachine):
         The heaviest setting.
     label_kinds_, label_counts_
         What the labels said at the heaviest setting.
-    gammas_ : ndarray, shape (k,)
-        Distinct gammas of the average (of |u - v|^2, not times d).
+    scalers_ : dict of str to transformer
+        By scaling; fitted on all rows, without labels.
+    scalings_, gammas_ : list of str and ndarray, shape (k,)
+        The Gaussians of the average: how rows are scaled, and gamma (of |u - v|^2, not times d).
     support_, support_vectors_, classes_
     dual_coef_ : ndarray, shape (k, n_support)
-        Coefficients of the log-odds, one row per gamma.
+        Coefficients of the log-odds, one row per Gaussian.
     intercept_ : ndarray, shape (1,)
     """
 
@@ -109,7 +121,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         C: float | Sequence[float] = (0.3, 3.0),
         gamma: float | Sequence[float] = (0.1, 0.3, 1.0),
         eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
-        kappa: float | Sequence[float] = (0.0, 0.5),
+        kappa: float | Sequence[float] = (0.0, 0.5, 1.0),
+        scaling: str | Sequence[str] = ("rank", "clipped"),
         boundary: Any = "drop",
         folds: int = 5,
         drop: float = 0.01,
@@ -120,6 +133,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.gamma = gamma
         self.eta0 = eta0
         self.kappa = kappa
+        self.scaling = scaling
         self.boundary = boundary
         self.folds = folds
         self.drop = drop
@@ -139,7 +153,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         Parameters
         ----------
         X : array, shape (n, d)
-            Features, scaled.
+            Features; they are scaled here.
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (0 and 1 are certain).
         eta : float or array, shape (n,), optional
@@ -162,8 +176,11 @@ class AveragedProbabilisticSVC(KernelMachine):
             raise LearnerError(str(error)) from error
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
         points = self._points()
+        self.scalings_ = list(dict.fromkeys(point.scaling for point in points))
+        self.scalers_ = {s: SCALERS[s]().fit(rows) for s in self.scalings_ if s != GIVEN}
+        views = self._views(rows, self.scalings_)
         task = _Task(
-            _distances(rows, rows) / rows.shape[1],
+            {s: squared_distances(view, view) / rows.shape[1] for s, view in views.items()},
             p,
             spread,
             weight,
@@ -189,11 +206,22 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Return averaged log-odds, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        distances = _distances(rows, self.support_vectors_)
         values = np.full(len(rows), self.intercept_[0])
-        for gamma, coefficients in zip(self.gammas_, self.dual_coef_, strict=True):
-            values += np.exp(-gamma * distances) @ coefficients
+        # Bundles of 0.1 were fitted behind one scaling.
+        scalings = getattr(self, "scalings_", [GIVEN] * len(self.gammas_))
+        supports = self._views(self.support_vectors_, scalings)
+        for scaling, view in self._views(rows, scalings).items():
+            distances = squared_distances(view, supports[scaling])
+            for k in np.flatnonzero(np.asarray(scalings) == scaling):
+                values += np.exp(-self.gammas_[k] * distances) @ self.dual_coef_[k]
         return values
+
+    def _views(self, rows: Array, scalings: list[str]) -> dict[str, Array]:
+        """Return rows in every one of the scalings."""
+        return {
+            name: rows if name == GIVEN else self.scalers_[name].transform(rows)
+            for name in dict.fromkeys(scalings)
+        }
 
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values)
@@ -201,7 +229,13 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     def _points(self) -> list[Point]:
         """Return the settings, refusing what lies outside its range."""
-        tried = []
+        scalings = [self.scaling] if isinstance(self.scaling, str) else list(self.scaling)
+        unknown = [name for name in scalings if name not in (*SCALERS, GIVEN)]
+        if unknown or not scalings:
+            raise LearnerError(
+                f"scaling = {self.scaling!r}: known are {', '.join((*SCALERS, GIVEN))}"
+            )
+        tried: list[list[Any]] = [scalings]
         for name, end in (("gamma", np.inf), ("eta0", 0.5), ("kappa", np.inf), ("C", np.inf)):
             values = np.atleast_1d(np.asarray(getattr(self, name), dtype=float))
             start = 0.0 if name == "kappa" else np.nextafter(0.0, 1.0)
@@ -225,11 +259,18 @@ class AveragedProbabilisticSVC(KernelMachine):
             raise LearnerError("inner folds need two patients or more to weigh settings")
         losses = np.full((len(points), len(patient)), np.inf)
         splits = GroupKFold(min(self.folds, n_patients)).split(task.p, groups=owner)
-        for train, test in splits:
-            target = task.p[test]
-            for k, solution, scale in task.solutions(points, train):
-                q = expit(task.values(points[k], solution, train, test) / scale)
-                losses[k, test] = cross_entropies(target, q)
+        going = list(range(len(points)))
+        for number, (train, test) in enumerate(splits, start=1):
+            target, tried = task.p[test], [points[k] for k in going]
+            for k, solution, scale in task.solutions(tried, train):
+                q = expit(task.values(tried[k], solution, train, test) / scale)
+                losses[going[k], test] = cross_entropies(target, q)
+            if number == _TRIAL_FOLDS:
+                # Whoever is so far behind after two folds would have no weight after five.
+                seen = np.isfinite(losses).any(axis=0) & (task.weight > 0)
+                here = losses[:, seen] @ task.weight[seen]
+                behind = here > here.min(initial=np.inf) + _HOPELESS
+                losses[behind], going = np.inf, [k for k in going if not behind[k]]
         # A fold in which no setting could be fitted says nothing about any of them.
         known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
         losses = losses[:, known] * task.weight[known]
@@ -245,25 +286,27 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
         everything = np.arange(len(rows))
-        gammas = sorted({point.gamma for point in points})
-        beta, intercept = np.zeros((len(gammas), len(rows))), 0.0
+        gaussians = sorted({(point.scaling, point.gamma) for point in points})
+        beta, intercept = np.zeros((len(gaussians), len(rows))), 0.0
         total = float(share.sum())
         for k, solution, scale in task.solutions(points, everything):
             part = share[k] / total / scale
-            beta[gammas.index(points[k].gamma)] += part * solution.beta
+            beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
             intercept += part * solution.u[0]
         self.support_ = np.flatnonzero(np.any(beta != 0, axis=0))
         self.support_vectors_ = rows[self.support_]
         self.dual_coef_ = beta[:, self.support_]
-        self.gammas_ = np.array(gammas) / rows.shape[1]
+        self.scalings_ = [scaling for scaling, _ in gaussians]
+        self.scalers_ = {s: scaler for s, scaler in self.scalers_.items() if s in self.scalings_}
+        self.gammas_ = np.array([gamma for _, gamma in gaussians]) / rows.shape[1]
         self.intercept_ = np.array([intercept])
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Hold what every setting shares: distances, labels, weights."""
+    """Hold what every setting shares: squared distances by scaling, labels, weights."""
 
-    distances: Array
+    distances: dict[str, Array]
     p: Array
     spread: Array
     weight: Array
@@ -273,9 +316,9 @@ class _Task:
 
     def labels(self, point: Point, rows: NDArray[np.intp]) -> SoftLabels:
         """Return what the labels of some rows say at a setting."""
-        width = half_widths(self.spread[rows], point.eta0, point.kappa)
+        half_width = half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
-            return soft_labels(self.p[rows], width, self.boundary, point.eta0)
+            return soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
@@ -283,15 +326,16 @@ class _Task:
         self, points: list[Point], rows: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float]]:
         """Yield index, solution and scale of every setting that the labels of some rows allow."""
-        # C and gamma change nothing that labels say.
+        # Scaling, C and gamma change nothing that labels say.
         alike = {(point.eta0, point.kappa): point for point in points}
         problems = {key: self._unit_problem(point, rows) for key, point in alike.items()}
-        for gamma in dict.fromkeys(point.gamma for point in points):
-            K = np.exp(-gamma * self.distances[np.ix_(rows, rows)])
+        for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
+            scaling, gamma = gaussian
+            K = np.exp(-gamma * self.distances[scaling][np.ix_(rows, rows)])
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
                 unit = problems[point.eta0, point.kappa]
-                if point.gamma != gamma or unit is None:
+                if (point.scaling, point.gamma) != gaussian or unit is None:
                     continue
                 problem = replace(unit, c=check_cost("C", point.C) * unit.c)
                 solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
@@ -312,7 +356,7 @@ class _Task:
     ) -> Array:
         """Return f + b of other rows."""
         used = np.flatnonzero(solution.beta)
-        block = np.exp(-point.gamma * self.distances[np.ix_(new, rows[used])])
+        block = np.exp(-point.gamma * self.distances[point.scaling][np.ix_(new, rows[used])])
         values: Array = block @ solution.beta[used] + solution.u[0]
         return values
 
@@ -335,8 +379,8 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     return weights
 
 
-def _distances(X: Array, Y: Array) -> Array:
-    """Return squared distances, shape (n, m)."""
+def squared_distances(X: Array, Y: Array) -> Array:
+    """Return squared distances of the rows of two tables, shape (n, m)."""
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
     clipped: Array = np.maximum(squares, 0.0)
     return clipped

@@ -8,19 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
-from cad.errors import CadError
-from cad.learners.kernels import Gram, Kernel, decision_values, make_gram, settle_kernel
-from cad.learners.problem import Array, Solution
+from cad.learners.solvers.kernels import Gram, Kernel, decision_values, make_gram, settle_kernel
+from cad.learners.solvers.problem import Array, LearnerError, Solution
 
 _CLIP = 1e-6
-
-
-class LearnerError(CadError, ValueError):
-    """Refuse an input of a learner: name the value, the rule it broke and the way out."""
 
 
 class LearnerWarning(UserWarning):
@@ -93,6 +94,25 @@ def _is_plain(X: ArrayLike) -> bool:
     if type(X) is not np.ndarray or X.dtype != np.float64:
         return False
     return X.ndim == 2 and len(X) > 1 and X.flags.c_contiguous
+
+
+def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
+    """Return the weights of rows, shape (n,), 1 each where none are given.
+
+    Raises
+    ------
+    LearnerError
+        For a weight below zero, or zero everywhere.
+    """
+    if sample_weight is None:
+        return np.ones(len(rows))
+    weight: Array = _check_sample_weight(sample_weight, rows, dtype=np.float64)
+    if (weight < 0).any():
+        i = int(np.argmax(weight < 0))
+        raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
+    if not (weight > 0).any():
+        raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
+    return weight
 
 
 def check_cost(name: str, value: Any) -> float:
@@ -198,6 +218,70 @@ def cross_entropies(p: Array, q: Array) -> Array:
     return losses
 
 
+class SoftLearner(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Share what learners of p without a kernel have in common; subclasses declare ``fit``."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
+        check_is_fitted(self)
+        positive = self._probability(validate_data(self, X, dtype=np.float64, reset=False))
+        return np.column_stack([1.0 - positive, positive])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the likelier class of every row, shape (n,)."""
+        likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
+        chosen: NDArray[Any] = self.classes_[likelier]
+        return chosen
+
+    def _read(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Return features, labels and weights, shape (n, d), (n,) and (n,)."""
+        if y is None:
+            raise LearnerError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None"
+            )
+        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        targets = read_targets(y)
+        check_consistent_length(rows, targets.p)
+        if np.ptp(targets.p) == 0:
+            raise LearnerError("every label is the same, one class: there is nothing to tell apart")
+        self.classes_ = targets.classes
+        return rows, targets.p, read_weight(sample_weight, rows)
+
+    def _read_grouped(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+    ) -> tuple[Array, Array, Array, NDArray[Any]]:
+        """Return features, labels, weights and patients of the rows whose weight is not zero."""
+        rows, p, weight = self._read(X, y, sample_weight)
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        used = weight > 0
+        if np.ptp(p[used]) == 0:
+            raise LearnerError(
+                "every label that has a weight is the same, one class: nothing to tell apart"
+            )
+        return rows[used], p[used], weight[used], owner[used]
+
+    def decision_function(self, X: ArrayLike) -> Array:
+        """Return log-odds, shape (n,)."""
+        log_odds: Array = logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP))
+        return log_odds
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _probability(self, X: Array) -> Array:
+        raise NotImplementedError
+
+
 class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Share what kernel estimators have in common; subclasses declare parameters and ``fit``.
 
@@ -243,15 +327,7 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
                 f"{len(y)} in y"
             )
         targets = read_targets(y)
-        if sample_weight is None:
-            return rows, targets, np.ones(len(rows))
-        weight: Array = _check_sample_weight(sample_weight, rows, dtype=np.float64)
-        if (weight < 0).any():
-            i = int(np.argmax(weight < 0))
-            raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
-        if not (weight > 0).any():
-            raise LearnerError("sample_weight is zero everywhere: no sample is left to fit")
-        return rows, targets, weight
+        return rows, targets, read_weight(sample_weight, rows)
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
         kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)

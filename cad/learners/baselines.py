@@ -13,9 +13,9 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVR
 
-from cad.learners.base import KernelMachine, LearnerError, check_cost
-from cad.learners.kernels import Gram
-from cad.learners.problem import Array
+from cad.learners.base import KernelMachine, check_cost
+from cad.learners.solvers.kernels import Gram
+from cad.learners.solvers.problem import Array, LearnerError
 
 # Directions of the kernel below this share of the largest eigenvalue carry rounding only.
 _RANK_TOL = 1e-12

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 
-from cad.learners.problem import Array
-
-_ITERATIONS = 100
-_RIDGE = 1e-12
+from cad.learners.solvers.problem import Array
+from cad.logistic import fit_logistic
 
 
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
@@ -44,7 +41,7 @@ def fit_sigmoid(
     Returns
     -------
     slope, offset : float
-        Newton steps with halving until the gradient vanishes; constant values give slope 0.
+        Constant values give slope 0.
     """
     v, t = np.asarray(values, dtype=float), np.asarray(targets, dtype=float)
     w = np.ones(len(v)) if weight is None else np.asarray(weight, dtype=float)
@@ -54,28 +51,5 @@ def fit_sigmoid(
         return 0.0, float(np.log(mean / (1 - mean)))
     centre = float(np.mean(v))
     design = np.column_stack([(v - centre) / spread, np.ones(len(v))])
-    theta = np.zeros(2)
-    loss = _cross_entropy(design @ theta, t, w)
-    for _ in range(_ITERATIONS):
-        p = expit(design @ theta)
-        gradient = design.T @ (w * (p - t))
-        if np.max(np.abs(gradient)) <= 1e-10 * w.sum():
-            break
-        hessian = (design * (w * p * (1 - p))[:, None]).T @ design
-        step = np.linalg.solve(hessian + _RIDGE * w.sum() * np.eye(2), gradient)
-        length = 1.0
-        while length > 1e-10:
-            trial = theta - length * step
-            trial_loss = _cross_entropy(design @ trial, t, w)
-            if trial_loss <= loss - 1e-4 * length * float(gradient @ step):
-                break
-            length /= 2
-        else:
-            break
-        theta, loss = trial, trial_loss
-    slope = theta[0] / spread
-    return float(slope), float(theta[1] - slope * centre)
-
-
-def _cross_entropy(z: Array, t: Array, w: Array) -> float:
-    return float(w @ (np.logaddexp(0.0, z) - t * z))
+    slope, offset = fit_logistic(design, t, weight=w[None])[0].tolist()
+    return slope / spread, offset - slope / spread * centre

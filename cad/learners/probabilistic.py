@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
+from sklearn.utils.validation import validate_data
 
-from cad.learners import shared
 from cad.learners.base import (
     KernelMachine,
-    LearnerError,
     LearnerWarning,
     check_cost,
+    read_targets,
     warn_unless_converged,
 )
-from cad.learners.kernels import Gram
-from cad.learners.problem import Array, Problem, Solution
 from cad.learners.soft_labels import (
     KIND_NAMES,
     SoftLabels,
@@ -29,12 +29,38 @@ from cad.learners.soft_labels import (
     probabilistic_problem,
     read_labels,
 )
-from cad.learners.solvers import solve_pointwise
+from cad.learners.solvers.choice import solve_pointwise
+from cad.learners.solvers.face import smallest_scale
+from cad.learners.solvers.kernels import Gram
+from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 
 # Below this share of the largest decision value a learned scale is no scale (docs/methods.md 2).
 _COLLAPSED = 1e-6
 # Shares of kappa that are tried in turn when every interval contains 1/2.
 _NARROWER = (0.5, 0.25)
+
+
+# What says that one of the fits cannot be made.
+_NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
+# Solvers that end in the active set, whose answer does not depend on the start.
+_EXACT = ("auto", "hybrid")
+
+
+@dataclass(frozen=True)
+class Labellings:
+    """Hold what one set of rows predicts under several labellings.
+
+    Parameters
+    ----------
+    probability, decision : ndarray, shape (k, m)
+        P(y = 1 | x) and f + b of the new rows; NaN where a labelling could not be fitted.
+    coefficients : ndarray, shape (k, n)
+        beta of every fit, to start others from; zeros where there is none.
+    """
+
+    probability: Array
+    decision: Array
+    coefficients: Array
 
 
 class ProbabilisticSVC(KernelMachine):
@@ -60,8 +86,9 @@ class ProbabilisticSVC(KernelMachine):
     boundary : "drop" or "paper"
         What an interval that leaves (0, 1) means (docs/methods.md 1).
     scale : "learned", "fixed" or float
-        s = 1/A learned with s >= 0 ([N14] (13)); fixed at 1 / ln(1/eta0 - 1) so that a certain
-        label's margin means 1 - eta0 ([N14] (14)); or given.
+        s = 1/A learned with s >= 0 ([N14] (13)), the smallest where several are optimal;
+        fixed at 1 / ln(1/eta0 - 1) so that a certain label's margin means 1 - eta0 ([N14]
+        (14)); or given.
     kernel, gamma, degree, coef0, solver, tol, cache_size
         As :class:`cad.learners.PlattSVC`.
 
@@ -179,7 +206,7 @@ class ProbabilisticSVC(KernelMachine):
             P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a fit is
             refused.
         """
-        return shared.predict_grid(self, points, X, y, X_new, eta)
+        return _predict_grid(self, points, X, y, X_new, eta)
 
     def predict_labellings(
         self,
@@ -188,7 +215,7 @@ class ProbabilisticSVC(KernelMachine):
         X_new: ArrayLike,
         etas: ArrayLike | None = None,
         starts: ArrayLike | None = None,
-    ) -> shared.Labellings:
+    ) -> Labellings:
         """Return what fits to the same rows under many labellings predict; they share the kernel.
 
         Parameters
@@ -202,13 +229,13 @@ class ProbabilisticSVC(KernelMachine):
         etas, starts : array, shape (k, n), optional
             Uncertainties, and coefficients of similar fits to start from: quicker, same answer.
         """
-        return shared.predict_labellings(self, X, labellings, X_new, etas, starts)
+        return _predict_labellings(self, X, labellings, X_new, etas, starts)
 
     def _read_labels(
-        self, p: Array, eta: ArrayLike | None, weight: Array
+        self, p: Array, spread: ArrayLike | None, weight: Array
     ) -> tuple[SoftLabels, float, float | None]:
         """Return what the labels say, the kappa it took, and s; None where s is learned."""
-        spread = _in_range("eta", self.eta, 0.5) if eta is None else eta
+        spread = _in_range("eta", self.eta, 0.5) if spread is None else spread
         used = weight > 0
         labels, kappa, bounded = self._labels(p, spread, used)
         return labels, kappa, self._fixed_scale(labels, used, bounded)
@@ -225,7 +252,7 @@ class ProbabilisticSVC(KernelMachine):
         return probabilistic_problem(labels, cost * weight, soft * weight, scale)
 
     def _solve(self, gram: Gram, problem: Problem, start: Array | None = None) -> Solution:
-        return solve_pointwise(
+        solution = solve_pointwise(
             gram,
             problem,
             solver=self.solver,
@@ -233,6 +260,7 @@ class ProbabilisticSVC(KernelMachine):
             cache_mb=self.cache_size,
             start=start,
         )
+        return smallest_scale(problem, solution) if len(problem.lower) == 2 else solution
 
     def _accept(
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
@@ -276,10 +304,10 @@ class ProbabilisticSVC(KernelMachine):
     def _at(self, p: Array, spread: ArrayLike, kappa: float) -> SoftLabels:
         try:
             p, spread = check_soft(p, spread)
-            width = (
+            half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
-            return read_labels(p, np.minimum(width, 1.0), self.boundary, self._precision())
+            return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
@@ -357,11 +385,188 @@ def _in_range(name: str, value: Any, end: float) -> float:
     return float(value)
 
 
-def margin_scale(eta0: float) -> float:
+def margin_scale(precision: float) -> float:
     """Return s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
-    if not 0 < eta0 < 0.5:
+    if not 0 < precision < 0.5:
         raise LearnerError(
-            f"eta0 = {eta0:g}: the fixed scale 1 / ln(1/eta0 - 1) needs 0 < eta0 < .5",
+            f"eta0 = {precision:g}: the fixed scale 1 / ln(1/eta0 - 1) needs 0 < eta0 < .5",
             hint="set eta0, or give scale as a number",
         )
-    return float(1.0 / np.log(1.0 / eta0 - 1.0))
+    return float(1.0 / np.log(1.0 / precision - 1.0))
+
+
+# Many fits to the same rows: a grid of settings, or many labellings. Inputs, kernel and the labels'
+# meaning are common to all fits and made once. One fit serves the next where that changes no
+# answer: a solution without a dual at its cost stays the solution at any higher cost, and the
+# active set is exact wherever it starts.
+
+
+def _predict_grid(
+    learner: ProbabilisticSVC,
+    points: Sequence[dict[str, Any]],
+    X: ArrayLike,
+    y: ArrayLike,
+    X_new: ArrayLike,
+    eta: ArrayLike | None,
+) -> Array:
+    """Return P(y = 1 | x) of new rows at every point, shape (n_points, m); NaN where none fits."""
+    rows, targets, weight = learner._read_inputs(X, y, None)
+    new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
+    found = np.full((len(points), len(new)), np.nan)
+    unknown = {name for point in points for name in point} - set(learner.get_params(deep=False))
+    if unknown:
+        raise LearnerError(f"{type(learner).__name__} has no parameter {', '.join(unknown)}")
+    learners = [_with_settings(learner, point) for point in points]
+    said = _Said(targets.p, weight, eta)
+    kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
+    for kernel in dict.fromkeys(kernels):
+        here = [k for k, other in enumerate(kernels) if other == kernel]
+        try:
+            gram = learners[here[0]]._make_gram(rows, weight)
+        except ValueError:
+            continue
+        between, last = gram.kernel.between(new, rows), None
+        # Costs that rise: what no cost holds back any more is solved for all that follow.
+        for k in sorted(here, key=lambda k: _rank(learners[k].C)):
+            try:
+                if last is None or not last.holds_at(learners[k]):
+                    last = _Point(learners[k], *said.fitted(learners[k], gram), between)
+                found[k] = last.probability
+            except _NO_FIT:
+                continue
+    return found
+
+
+def _predict_labellings(
+    learner: ProbabilisticSVC,
+    X: ArrayLike,
+    labellings: ArrayLike,
+    X_new: ArrayLike,
+    etas: ArrayLike | None,
+    starts: ArrayLike | None,
+) -> Labellings:
+    """Return what every labelling of the same rows predicts for new ones."""
+    y = np.asarray(labellings, dtype=float)
+    rows, _, weight = learner._read_inputs(X, np.arange(len(y[0])) % 2, None)
+    new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
+    gram = learner._make_gram(rows, weight)
+    between = gram.kernel.between(new, rows)
+    shape = (len(y), len(new))
+    made = Labellings(np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(y.shape))
+    use = starts is not None and learner.solver in _EXACT and not gram.is_low_rank()
+    for k, labelling in enumerate(y):
+        spread = None if etas is None else np.asarray(etas)[k]
+        start = np.asarray(starts)[k] if use else None
+        try:
+            said = _Said(read_targets(labelling).p, weight, spread)
+            _, solution, s = said.fitted(learner, gram, start)
+        except _NO_FIT:
+            continue
+        made.coefficients[k] = solution.beta
+        made.decision[k] = _values(between, solution)
+        made.probability[k] = expit(made.decision[k] / s)
+    return made
+
+
+def _with_settings(learner: ProbabilisticSVC, point: dict[str, Any]) -> ProbabilisticSVC:
+    """Return a copy with some settings; scikit-learn's clone costs as much as a fit."""
+    made = copy.copy(learner)
+    for name, value in point.items():
+        setattr(made, name, value)
+    return made
+
+
+def _rank(C: Any) -> float:
+    """Return where a cost stands in line; what is no number is refused by its fit."""
+    return float(C) if isinstance(C, (int, float, np.number)) else np.inf
+
+
+def _values(between: Array, solution: Solution) -> Array:
+    """Return f + b of new rows from their kernel values."""
+    support = np.flatnonzero(solution.beta)
+    values: Array = between[:, support] @ solution.beta[support] + solution.u[0]
+    return values
+
+
+def _solved_from(
+    learner: ProbabilisticSVC, gram: Gram, problem: Problem, start: Array | None
+) -> Solution:
+    """Return the exact solution from a start; where the active set fails, the one without."""
+    if start is not None and start.any():
+        solution = learner._solve(gram, problem, start)
+        if solution.solver == "hybrid":
+            return solution
+    return learner._solve(gram, problem)
+
+
+def _reading(learner: ProbabilisticSVC) -> tuple[Any, ...]:
+    """Return the settings that decide what labels say."""
+    return learner.eta, learner.eta0, learner.kappa, learner.boundary, learner.scale
+
+
+class _Said:
+    """Read labels once for all settings that read them alike.
+
+    Parameters
+    ----------
+    p, weight : ndarray, shape (n,)
+    spread : float or ndarray, shape (n,), or None
+    """
+
+    def __init__(self, p: Array, weight: Array, spread: ArrayLike | None) -> None:
+        self._p, self._weight, self._spread = p, weight, spread
+        self._read: dict[tuple[Any, ...], tuple[SoftLabels, float | None, Problem]] = {}
+
+    def fitted(
+        self, learner: ProbabilisticSVC, gram: Gram, start: Array | None = None
+    ) -> tuple[Problem, Solution, float]:
+        """Return the rows at a learner's costs, their solution, and s."""
+        key = _reading(learner)
+        if key not in self._read:
+            labels, _, scale = learner._read_labels(self._p, self._spread, self._weight)
+            unit = learner._problem(labels, self._weight, scale, unit=True)
+            self._read[key] = labels, scale, unit
+        labels, scale, unit = self._read[key]
+        cost, soft = learner._costs()
+        if cost == soft:
+            problem = replace(unit, c=cost * unit.c)
+        else:
+            problem = learner._problem(labels, self._weight, scale)
+        solution = _solved_from(learner, gram, problem, start)
+        return problem, solution, learner._accept(solution, labels, self._weight, scale)
+
+
+class _Point:
+    """Hold what a grid point predicts, and where else it is the solution.
+
+    Parameters
+    ----------
+    learner : ProbabilisticSVC
+    problem, solution, s
+        As :meth:`_Said.fitted` returns them.
+    between : ndarray, shape (m, n)
+        Kernel of new rows with training rows.
+    """
+
+    def __init__(
+        self,
+        learner: ProbabilisticSVC,
+        problem: Problem,
+        solution: Solution,
+        s: float,
+        between: Array,
+    ) -> None:
+        self._settings = (*_reading(learner), learner.solver, learner.tol)
+        self._costs = learner._costs()
+        self._open = solution.solver == "hybrid" and bool((solution.gamma < problem.c).all())
+        self.probability: Array = expit(_values(between, solution) / s)
+
+    def holds_at(self, learner: ProbabilisticSVC) -> bool:
+        """Return whether this is the solution at a learner's costs too.
+
+        With every dual strictly below its cost the conditions of optimality name no cost: they
+        hold at any that is higher.
+        """
+        if not self._open or self._settings != (*_reading(learner), learner.solver, learner.tol):
+            return False
+        return all(new >= old for new, old in zip(learner._costs(), self._costs, strict=True))

@@ -13,7 +13,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.validation import check_is_fitted
 
 from cad.learners.base import as_probabilities, soft_score
-from cad.learners.problem import Array
+from cad.learners.solvers.problem import Array
 
 
 class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]

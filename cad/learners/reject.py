@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from cad.learners.base import KernelMachine, LearnerError, check_cost, warn_unless_converged
-from cad.learners.problem import Array, Problem, pointwise_problem
-from cad.learners.solvers import solve_pointwise
+from cad.learners.base import KernelMachine, check_cost, warn_unless_converged
+from cad.learners.solvers.choice import solve_pointwise
+from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,36 @@
 """Other learners of a probability from soft labels, beside which every validation sets its own.
 
-Each chooses its own strength by inner folds of whole patients (``groups``), once its features are
-scaled, so that a row of the table costs seconds. None is tuned by hand.
+Each chooses its own scaling and strength by inner folds of whole patients (``groups``), so that a
+row of the table costs seconds. None is tuned by hand.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.ensemble import GradientBoostingClassifier
+from scipy.special import expit, logit
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learners.base import LearnerError, SoftScore, cross_entropies, read_targets
-from cad.learners.problem import Array
+from cad.learners.averaged import squared_distances
+from cad.learners.base import SoftLearner, cross_entropies
+from cad.learners.scaling import SCALERS
+from cad.learners.solvers.problem import Array, LearnerError
 from cad.learners.svm import SoftPlattSVC
+from cad.learners.trees import SoftExtraTrees, flatten, walk
 
 _NEWTON = 50
 # How far from zero the gradient may end: to choose a strength less is needed than to report it.
 _CHOOSING, _FITTED = 1e-3, 1e-6
+_SCALINGS = ("rank", "clipped")
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
@@ -33,74 +38,45 @@ def rival_learners() -> dict[str, BaseEstimator]:
     return {
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
+        "Gaussian process on p": RidgeProbability(choose="likelihood"),
         "boosting on soft labels": SoftBoosting(),
+        "extra trees on p": SoftExtraTrees(),
         "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
     }
 
 
-class _Rival(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Hold what the rivals share: labels in, two columns of probabilities out."""
-
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Return the probabilities of the negative and the positive class, shape (n, 2)."""
-        check_is_fitted(self)
-        positive = self._probability(validate_data(self, X, dtype=np.float64, reset=False))
-        return np.column_stack([1.0 - positive, positive])
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likelier class of every row, shape (n,)."""
-        likelier = (self.predict_proba(X)[:, 1] > 0.5).astype(int)
-        chosen: NDArray[Any] = self.classes_[likelier]
-        return chosen
-
-    def _read(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
-        if y is None:
-            raise LearnerError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        targets = read_targets(y)
-        check_consistent_length(rows, targets.p)
-        if np.ptp(targets.p) == 0:
-            raise LearnerError("every label is the same, one class: there is nothing to tell apart")
-        self.classes_ = targets.classes
-        return rows, targets.p
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-    def _probability(self, X: Array) -> Array:
-        raise NotImplementedError
-
-
-class SoftLogistic(_Rival):
-    """Learn logistic regression on soft labels: |w|^2 / (2 C) + sum of cross-entropies.
+class SoftLogistic(SoftLearner):
+    """Learn logistic regression on soft labels: |w|^2 / 2 + C times the sum of cross-entropies.
 
     Parameters
     ----------
     Cs : tuple of float
-        Tried on inner folds by cross-entropy; the smallest of equally good ones is kept.
+        Tried on inner folds by cross-entropy; the first of equally good ones is kept.
+    scaling : tuple of str
+        Of :data:`cad.learners.scaling.SCALERS`, or "given"; tried with every C.
     folds : int
         Inner folds, patients kept whole.
 
     Attributes
     ----------
-    C_ : float
-        The chosen one.
+    C_, scaling_ : float and str
+        The chosen ones.
+    scaler_ : transformer or None
     coef_ : ndarray, shape (d,)
+        Of scaled features.
     intercept_ : float
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
     def __init__(
-        self, Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), folds: int = 5
+        self,
+        Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+        scaling: tuple[str, ...] = _SCALINGS,
+        folds: int = 5,
     ) -> None:
         self.Cs = Cs
+        self.scaling = scaling
         self.folds = folds
 
     def fit(
@@ -108,42 +84,58 @@ class SoftLogistic(_Rival):
         X: ArrayLike,
         y: ArrayLike,
         eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        rows, p = self._read(X, y)
-        K = rows @ rows.T
-        losses = np.zeros(len(self.Cs))
-        for train, test in _splits(p, groups, self.folds):
-            alpha, b, inside = np.zeros(len(train)), 0.0, K[np.ix_(train, train)]
-            for i, C in enumerate(self.Cs):
-                alpha, b, _ = _newton(inside, p[train], C, alpha, b, _CHOOSING)
-                q = expit(K[np.ix_(test, train)] @ alpha + b)
-                losses[i] += float(np.mean(cross_entropies(p[test], q)))
-        self.C_ = float(self.Cs[int(np.argmin(losses))])
-        alpha, self.intercept_, missed = _newton(K, p, self.C_, np.zeros(len(p)), 0.0, _FITTED)
+        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
+        best = np.inf
+        for scaling, scaler, rows in _scaled(given, self.scaling):
+            K, folds = rows @ rows.T, _splits(p, groups, self.folds)
+            at, last = [(np.zeros(len(train)), 0.0) for train, _ in folds], np.inf
+            for C in self.Cs:
+                loss = 0.0
+                for k, (train, test) in enumerate(folds):
+                    inside, cost = K[np.ix_(train, train)], C * weight[train]
+                    alpha, b, _ = _newton(inside, p[train], cost, *at[k], _CHOOSING)
+                    at[k] = alpha, b
+                    q = expit(K[np.ix_(test, train)] @ alpha + b)
+                    loss += float(weight[test] @ cross_entropies(p[test], q))
+                if loss < best:
+                    best, self.C_, chosen = loss, float(C), rows
+                    self.scaling_, self.scaler_ = scaling, scaler
+                # The loss falls, then rises with C: what follows is worse and slower.
+                if loss > last:
+                    break
+                last = loss
+        start = np.zeros(len(p))
+        K, cost = chosen @ chosen.T, self.C_ * weight
+        alpha, self.intercept_, missed = _newton(K, p, cost, start, 0.0, _FITTED)
         if missed > 1e-4:
             warnings.warn(
                 f"SoftLogistic: not converged in {_NEWTON} Newton steps, gradient {missed:.1e}",
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.coef_ = rows.T @ alpha
+        self.coef_ = chosen.T @ alpha
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds, shape (n,)."""
         check_is_fitted(self)
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False)
-        values: Array = rows @ self.coef_ + self.intercept_
+        return self._linear(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def _linear(self, rows: Array) -> Array:
+        scaled = rows if self.scaler_ is None else self.scaler_.transform(rows)
+        values: Array = scaled @ self.coef_ + self.intercept_
         return values
 
     def _probability(self, X: Array) -> Array:
-        probability: Array = expit(self.decision_function(X))
+        probability: Array = expit(self._linear(X))
         return probability
 
 
-class RidgeProbability(_Rival):
+class RidgeProbability(SoftLearner):
     """Learn p by kernel ridge, clipped inside (0, 1) so that cross-entropy is finite.
 
     Parameters
@@ -151,8 +143,14 @@ class RidgeProbability(_Rival):
     gammas : tuple of float
         Widths of the Gaussian kernel, times 1 / d: exp(-gamma |u - v|^2 / d).
     alphas : tuple of float
-        Ridges. Both are chosen by the squared error of left-out groups of patients, which for a
-        ridge needs no refit: its residuals are (I - H_gg)^-1 (p - Hp)_g.
+        Ridges.
+    choose : "left-out error" or "likelihood"
+        By the squared error of left-out groups of patients, which for a ridge needs no refit: its
+        residuals are (I - H_gg)^-1 (p - Hp)_g. Or by the marginal likelihood of the Gaussian
+        process whose mean the ridge is (Rasmussen and Williams 2006, section 2.7), its scale
+        profiled.
+    scaling : tuple of str
+        As :class:`SoftLogistic`.
     clip : float
         Probabilities lie in [clip, 1 - clip]; 0 and 1 would be infinitely wrong once.
     folds : int
@@ -160,7 +158,7 @@ class RidgeProbability(_Rival):
 
     Attributes
     ----------
-    gamma_, alpha_ : float
+    gamma_, alpha_, scaling_ : float, float and str
         The chosen ones.
     """
 
@@ -170,12 +168,16 @@ class RidgeProbability(_Rival):
         self,
         gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6),
         alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        choose: str = "left-out error",
+        scaling: tuple[str, ...] = _SCALINGS,
         clip: float = 0.02,
         folds: int = 5,
     ) -> None:
         self.gammas = gammas
-        self.clip = clip
         self.alphas = alphas
+        self.choose = choose
+        self.scaling = scaling
+        self.clip = clip
         self.folds = folds
 
     def fit(
@@ -183,65 +185,164 @@ class RidgeProbability(_Rival):
         X: ArrayLike,
         y: ArrayLike,
         eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        rows, p = self._read(X, y)
-        self.mean_ = float(p.mean())
+        if self.choose not in ("left-out error", "likelihood"):
+            raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
+        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
+        self.mean_ = float(np.average(p, weights=weight))
+        # Weights are precisions of the labels: S K S + alpha I with S the roots of the weights.
+        root = np.sqrt(weight)
+        target = root * (p - self.mean_)
         splits = [test for _, test in _splits(p, groups, self.folds)]
         best = np.inf
-        distances = _distances(rows, rows) / rows.shape[1]
-        for gamma in self.gammas:
-            values, vectors = np.linalg.eigh(np.exp(-gamma * distances))
-            turned = vectors.T @ (p - self.mean_)
-            for alpha in self.alphas:
-                kept = np.maximum(values, 0.0) / (np.maximum(values, 0.0) + alpha)
-                loss = _left_out_error(vectors, kept, turned, p - self.mean_, splits)
-                if loss < best:
-                    best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
-                    self.dual_ = vectors @ (turned / (np.maximum(values, 0.0) + alpha))
-        self.rows_ = rows
+        for scaling, scaler, rows in _scaled(given, self.scaling):
+            distances = squared_distances(rows, rows) / rows.shape[1]
+            for gamma in self.gammas:
+                K = root[:, None] * np.exp(-gamma * distances) * root
+                values, vectors = np.linalg.eigh(K)
+                values, turned = np.maximum(values, 0.0), vectors.T @ target
+                for alpha in self.alphas:
+                    if self.choose == "likelihood":
+                        loss = _minus_likelihood(values + alpha, turned)
+                    else:
+                        kept = values / (values + alpha)
+                        loss = _left_out_error(vectors, kept, turned, target, splits)
+                    if loss < best:
+                        best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
+                        self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
+                        self.dual_ = root * (vectors @ (turned / (values + alpha)))
         return self
 
     def _probability(self, X: Array) -> Array:
-        K = np.exp(-self.gamma_ * _distances(X, self.rows_) / X.shape[1])
+        rows = X if self.scaler_ is None else self.scaler_.transform(X)
+        K = np.exp(-self.gamma_ * squared_distances(rows, self.rows_) / X.shape[1])
         probability: Array = np.clip(self.mean_ + K @ self.dual_, self.clip, 1.0 - self.clip)
         return probability
 
 
-class SoftBoosting(_Rival):
-    """Boost trees on soft labels: scikit-learn's, p a positive of weight p and a negative.
+class SoftBoosting(SoftLearner):
+    """Boost trees on soft labels by Newton's steps on the cross-entropy (Friedman 2001).
 
     Parameters
     ----------
-    trees, depth : int
-        Small trees, few of them: a cohort has hundreds of regions.
+    depths : tuple of int
+        Depths of the trees that are tried.
+    trees : int
+        At most; depth and number are chosen by the cross-entropy of inner folds.
+    rate : float
+        Share of each step that is taken.
+    sample : float
+        Share of the rows that each tree is grown on.
+    min_leaf : int
+        Rows of a leaf, at least.
+    folds : int
+        Inner folds, patients kept whole.
+    seed : int
+        Of rows and columns drawn.
+
+    Attributes
+    ----------
+    depth_, n_trees_ : int
+        The chosen ones.
+    start_ : float
+        Log-odds before the first tree.
+    roots_, features_, left_, right_, thresholds_, values_
+        As :class:`cad.learners.SoftExtraTrees`; values are steps of the log-odds.
     """
 
-    def __init__(self, trees: int = 60, depth: int = 2) -> None:
-        self.trees = trees
-        self.depth = depth
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
-    def fit(self, X: ArrayLike, y: ArrayLike, eta: ArrayLike | None = None) -> Self:
+    def __init__(
+        self,
+        depths: tuple[int, ...] = (1, 3),
+        trees: int = 70,
+        rate: float = 0.15,
+        sample: float = 0.7,
+        min_leaf: int = 5,
+        folds: int = 3,
+        seed: int = 0,
+    ) -> None:
+        self.depths = depths
+        self.trees = trees
+        self.rate = rate
+        self.sample = sample
+        self.min_leaf = min_leaf
+        self.folds = folds
+        self.seed = seed
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        rows, p = self._read(X, y)
-        weight = np.concatenate([p, 1 - p])
-        used = weight > 0
-        self.model_ = GradientBoostingClassifier(
-            n_estimators=self.trees,
-            max_depth=self.depth,
-            max_features="sqrt",
-            random_state=0,
-        ).fit(
-            np.vstack([rows, rows])[used],
-            np.repeat([1, 0], len(p))[used],
-            sample_weight=weight[used],
-        )
+        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
+        rows = given.astype(np.float32)
+        losses = np.zeros((len(self.depths), self.trees + 1))
+        for train, test in _splits(p, groups, self.folds):
+            for i, depth in enumerate(self.depths):
+                f = np.full(len(test), _log_odds(p[train], weight[train]))
+                losses[i, 0] += float(weight[test] @ cross_entropies(p[test], expit(f)))
+                steps = self._steps(rows[train], p[train], weight[train], depth)
+                for k, (tree, values) in enumerate(steps, start=1):
+                    f += values[tree.apply(rows[test])]
+                    losses[i, k] += float(weight[test] @ cross_entropies(p[test], expit(f)))
+        best, n_trees = np.unravel_index(int(np.argmin(losses)), losses.shape)
+        self.depth_, self.n_trees_ = int(self.depths[best]), int(n_trees)
+        self.start_ = _log_odds(p, weight)
+        steps = self._steps(rows, p, weight, self.depth_)
+        grown = [step for step, _ in zip(steps, range(self.n_trees_), strict=False)]
+        for name, array in flatten([tree for tree, _ in grown]).items():
+            setattr(self, name, array)
+        self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
         return self
 
+    def _steps(
+        self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
+    ) -> Iterator[tuple[Any, Array]]:
+        """Yield trees and what each adds to the log-odds at its nodes."""
+        rng = np.random.RandomState(self.seed)
+        f = np.full(len(p), _log_odds(p, weight))
+        n_drawn = max(2, int(self.sample * len(p)))
+        for _ in range(self.trees):
+            q = expit(f)
+            curvature = weight * np.maximum(q * (1 - q), 1e-3)
+            slope = weight * (p - q)
+            drawn = rng.permutation(len(p))[:n_drawn]
+            grower = DecisionTreeRegressor(
+                max_depth=depth, min_samples_leaf=self.min_leaf, max_features="sqrt",
+                random_state=rng.randint(2**31),
+            )  # fmt: skip
+            grower.fit(rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False)
+            tree = grower.tree_
+            leaf, n = tree.apply(rows), tree.node_count
+            # One unit of curvature holds a leaf of few rows near zero.
+            values = np.bincount(leaf, slope, n) / (np.bincount(leaf, curvature, n) + 1.0)
+            f += self.rate * values[leaf]
+            yield tree, self.rate * values
+
     def _probability(self, X: Array) -> Array:
-        probability: Array = self.model_.predict_proba(X)[:, 1]
+        nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
+        rows = np.ascontiguousarray(X, dtype=np.float32)
+        probability: Array = expit(self.start_ + walk(rows, self.roots_, *nodes))
         return probability
+
+
+def _log_odds(p: Array, weight: Array) -> float:
+    return float(logit(np.clip(np.average(p, weights=weight), 0.01, 0.99)))
+
+
+def _scaled(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]]:
+    """Yield name, fitted scaler and scaled rows of every scaling."""
+    for name in names:
+        scaler = None if name == "given" else SCALERS[name]().fit(X)
+        yield name, scaler, X if scaler is None else scaler.transform(X)
 
 
 def _splits(
@@ -255,28 +356,30 @@ def _splits(
 
 
 def _newton(
-    K: Array, p: Array, C: float, alpha: Array, b: float, tol: float
+    K: Array, p: Array, cost: Array, alpha: Array, b: float, tol: float
 ) -> tuple[Array, float, float]:
-    """Minimise alpha'K alpha / (2 C) + sum of cross-entropies of K alpha + b; b is free.
+    """Minimise alpha'K alpha / 2 + sum of costs times cross-entropies of K alpha + b; b is free.
 
     Returns
     -------
     alpha : ndarray, shape (n,)
     b : float
     missed : float
-        Largest entry of alpha / C + q - p and of its sum, zero at the optimum and at most ``tol``.
+        Largest entry of alpha / cost + q - p and of its weighted mean, zero at the optimum and at
+        most ``tol``.
     """
     alpha = alpha.copy()
-    f = K @ alpha
-    value = _objective(alpha, f, b, p, C)
+    f, share = K @ alpha, cost / cost.max()
+    value = _objective(alpha, f, b, p, cost)
     for _ in range(_NEWTON):
         q = expit(f + b)
-        if max(np.max(np.abs(alpha / C + q - p)), abs(np.sum(q - p))) <= tol:
+        if max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))) <= tol:
             break
-        # Newton's step in the dual: (K + (C W)^-1) alpha = target, through I + C W^1/2 K W^1/2,
-        # whose eigenvalues stay at or above 1 however certain q is (Rasmussen 2006, algorithm 3.1).
+        # Newton's step in the dual: (K + W^-1) alpha = target, W = cost q (1 - q), through
+        # I + W^1/2 K W^1/2, whose eigenvalues stay at or above 1 however certain q is (Rasmussen
+        # and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
-        root = np.sqrt(C * weight)
+        root = np.sqrt(cost * weight)
         factor = cho_factor(np.eye(len(p)) + root[:, None] * K * root, check_finite=False)
         target = f + b + (p - q) / weight
         both = np.column_stack([target, np.ones(len(p))]) * root[:, None]
@@ -285,24 +388,32 @@ def _newton(
         step, step_b = solved[:, 0] - new_b * solved[:, 1] - alpha, new_b - b
         rise, length = K @ step, 1.0
         while length > 1e-6:
-            trial = _objective(alpha + length * step, f + length * rise, b + length * step_b, p, C)
+            new = alpha + length * step
+            trial = _objective(new, f + length * rise, b + length * step_b, p, cost)
             if trial <= value + 1e-12 * abs(value):
                 break
             length /= 2
         alpha, f, b = alpha + length * step, f + length * rise, b + length * step_b
         value = trial
     q = expit(f + b)
-    return alpha, b, float(max(np.max(np.abs(alpha / C + q - p)), abs(np.sum(q - p))))
+    return alpha, b, float(max(np.max(np.abs(alpha / cost + q - p)), abs(share @ (q - p))))
 
 
-def _objective(alpha: Array, f: Array, b: float, p: Array, C: float) -> float:
+def _objective(alpha: Array, f: Array, b: float, p: Array, cost: Array) -> float:
     z = f + b
-    return float(alpha @ f / (2 * C) + np.sum(np.logaddexp(0.0, z) - p * z))
+    return float(alpha @ f / 2 + cost @ (np.logaddexp(0.0, z) - p * z))
 
 
-def _distances(X: Array, Y: Array) -> Array:
-    squares: Array = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * X @ Y.T
-    return np.maximum(squares, 0.0)
+def _minus_likelihood(variances: Array, turned: Array) -> float:
+    """Return minus the log marginal likelihood at the best scale of the variances, less constants.
+
+    Parameters
+    ----------
+    variances, turned : ndarray, shape (n,)
+        Eigenvalues of the covariance at unit scale, and the targets in its eigenvectors.
+    """
+    scale = np.mean(turned**2 / variances)
+    return float(len(turned) * np.log(scale) + np.log(variances).sum()) / 2
 
 
 def _left_out_error(

@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cad.learners.base import LearnerError
-from cad.learners.problem import Array, Problem, pointwise_problem
+from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
 
 Rule = Literal["drop", "paper"]
 
@@ -36,8 +35,8 @@ class SoftLabels:
     kinds : ndarray of int, shape (n,)
         Index into :data:`KIND_NAMES`.
     lower, upper : ndarray, shape (n,)
-        logit(p - eta) and logit(p + eta) of soft labels, infinite where there is no bound; for
-        certain labels both are 0 and mean nothing.
+        logit of p minus and plus the half-width of soft labels, infinite where there is no bound;
+        for certain labels both are 0 and mean nothing.
     """
 
     kinds: NDArray[np.int64]
@@ -60,23 +59,23 @@ class SoftLabels:
         return dict(zip(KIND_NAMES, counts, strict=True))
 
 
-def half_widths(spread: ArrayLike, eta0: float, kappa: float) -> Array:
+def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
     """Return eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
 
     Parameters
     ----------
     spread : float or array, shape (n,)
         How much the readers differ, in units of probability, >= 0.
-    eta0 : float
-        Reading precision: no interval is narrower.
+    precision : float
+        eta_0: no interval is narrower.
     kappa : float
         Share of the spread that becomes width; 0 gives every sample eta_0.
     """
-    return np.clip(np.maximum(eta0, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
+    return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
 
 
 def constraint_kinds(
-    p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
+    p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
 ) -> NDArray[np.int64]:
     """Return the kind of every label, an index into :data:`KIND_NAMES`.
 
@@ -84,29 +83,29 @@ def constraint_kinds(
     ----------
     p : array, shape (n,)
         Probabilities in [0, 1]; 0 and 1 are certain under either rule.
-    eta : float or array, shape (n,)
-        Half-widths, >= 0.
+    half_width : float or array, shape (n,)
+        Of each interval, >= 0.
     rule : "drop" or "paper"
-    eta0 : float
-        Reading precision; under "drop" only p <= eta0 or p >= 1 - eta0 is certain.
+    precision : float
+        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
     Raises
     ------
     ValueError
-        For p or eta out of range or of different lengths, or an unknown rule.
+        For p or half-widths out of range or of different lengths, or an unknown rule.
     """
-    return soft_labels(p, eta, rule, eta0).kinds
+    return soft_labels(p, half_width, rule, precision).kinds
 
 
 def _kinds(
-    p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, eta0: float
+    p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
     if rule == "paper":
         # An interval that leaves on both sides is certain of nothing: (0, 0, 1, 1),
         # docs/methods.md 1.
         negative, positive = (below & ~above) | (p <= _TIE), (above & ~below) | (p >= 1 - _TIE)
     elif rule == "drop":
-        edge = max(eta0, 0.0) + _TIE
+        edge = max(precision, 0.0) + _TIE
         negative, positive = p <= edge, p >= 1 - edge
         positive &= ~negative
     else:
@@ -120,17 +119,17 @@ def _kinds(
 
 
 def soft_labels(
-    p: ArrayLike, eta: ArrayLike, rule: Rule = "drop", eta0: float = 0.125
+    p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
 ) -> SoftLabels:
     """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
-    return read_labels(*check_soft(p, eta), rule, eta0)
+    return read_labels(*check_soft(p, half_width), rule, precision)
 
 
-def read_labels(p: Array, eta: Array, rule: Rule, eta0: float) -> SoftLabels:
+def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> SoftLabels:
     """Return kinds and bounds of labels that :func:`check_soft` has passed."""
-    ends = np.array([p - eta, p + eta])
+    ends = np.array([p - half_width, p + half_width])
     outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
-    kinds = _kinds(p, outside[0], outside[1], rule, eta0)
+    kinds = _kinds(p, outside[0], outside[1], rule, precision)
     certain = kinds <= CERTAIN_POSITIVE
     bounds = np.where(certain, 0.0, [[-np.inf], [np.inf]])
     inside = ~(certain | outside)
@@ -139,7 +138,7 @@ def read_labels(p: Array, eta: Array, rule: Rule, eta0: float) -> SoftLabels:
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
-    """Return probabilities and half-widths as equally long float arrays.
+    """Return probabilities, and the spreads or half-widths that ``eta`` states, equally long.
 
     Raises
     ------

@@ -10,11 +10,11 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from cad.learners.base import KernelMachine, LearnerError, check_cost, warn_unless_converged
-from cad.learners.kernels import Gram
+from cad.learners.base import KernelMachine, check_cost, warn_unless_converged
 from cad.learners.platt import fit_sigmoid, platt_targets
-from cad.learners.problem import Array, Problem, Solution, pointwise_problem
-from cad.learners.solvers import solve_pointwise
+from cad.learners.solvers.choice import solve_pointwise
+from cad.learners.solvers.kernels import Gram
+from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution, pointwise_problem
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
@@ -165,7 +165,7 @@ class PlattSVC(_PlattMachine):
         Fit the sigmoid on out-of-fold decision values of so many folds, patients kept together
         when ``groups`` are given; None uses the training decision values, as [N14] does.
     solver : str
-        "auto", or one of :data:`cad.learners.solvers.SOLVERS`.
+        "auto", or one of :data:`cad.learners.solvers.choice.SOLVERS`.
     tol : float
         Relative duality gap; the KKT violation is held to ten times it.
     cache_size : float

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from cad.learners.kernels import Gram, Kernel, make_gram
-from cad.learners.opauc import OPAUC
-from cad.learners.pointwise import solve_hybrid
-from cad.learners.rankboost import RankBoost
-from cad.learners.sslroc import SSLROC
+from cad.learners.ranking.opauc import OPAUC
+from cad.learners.ranking.rankboost import RankBoost
+from cad.learners.ranking.sslroc import SSLROC
+from cad.learners.ranking.svmlin import SVMLin
+from cad.learners.solvers.kernels import Gram, Kernel, make_gram
+from cad.learners.solvers.pointwise import solve_hybrid
 from cad.learners.svm import svm_problem
-from cad.learners.svmlin import SVMLin
+from cad.learners.trees import SoftExtraTrees
 
 
 def warm() -> None:
@@ -27,7 +28,8 @@ def warm() -> None:
     problem = svm_problem(y.astype(float), np.ones(40))
     solve_hybrid(Gram(Kernel("rbf", 1.0), X, None), problem)
     make_gram(Kernel("precomputed"), X @ X.T, 1.0)
-    for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0)):
+    trees = SoftExtraTrees(trees=1)
+    for learner in (OPAUC(platt_folds=0), RankBoost(3, platt_folds=0), trees):
         learner.fit(X, y).predict(X)
     OPAUC(platt_folds=0).fit(rng.normal(size=(6, 9)), y[:6])  # more features than rows
     unlabelled = np.where(np.arange(40) < 30, y, -1)

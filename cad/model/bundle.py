@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cad.columns import Column, columns_stated
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.folders import commit, is_ours, owned, settle, stage
+from cad.folders import Kind, claimed, commit, is_ours, settle, stage
 from cad.model.state import dump_state, load_state
 from cad.reading import (
     MAX_ARRAYS,
@@ -30,7 +31,6 @@ from cad.reading import (
     open_arrays,
     parse_json,
     read_bytes,
-    read_json,
     read_parquet,
     reading,
 )
@@ -39,6 +39,13 @@ SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
+
+
+def _is_model(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in ("metadata.json", HASHES))
+
+
+MODEL = Kind("model", _is_model, marked=False)
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,11 @@ class Bundle:
                 hint="cad.load_model(...).probability(X)",
             )
         return dict(self.metadata["pipeline"])
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Return the columns that its pipeline measures, by name."""
+        return columns_stated(self.pipeline)
 
     def probability(self, X: pd.DataFrame) -> np.ndarray:
         """Return the probability of malignancy of every row, shape (n,).
@@ -133,7 +145,7 @@ def save_bundle(
     Raises
     ------
     CadError
-        When another process writes into the folder.
+        When the folder holds something else, or another process writes into it.
     """
     structure, arrays = dump_state(estimator)
     probability = estimator.predict_proba(reference_X)[:, 1]
@@ -152,7 +164,7 @@ def save_bundle(
     }
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[HASHES] = (json.dumps(hashes, indent=1) + "\n").encode()
-    with owned(folder), stage(folder) as scratch:
+    with claimed(folder, MODEL), stage(folder) as scratch:
         for name, content in contents.items():
             write_atomic(scratch / name, content)
         commit(folder, {name: scratch / name for name in contents})
@@ -166,7 +178,7 @@ def load_bundle(folder: Path) -> Bundle:
     CadError
         For a missing, additional, truncated or changed file, or a schema of a later version.
     """
-    contents = _checked_contents(folder)
+    contents, digest = _checked_contents(folder)
     with reading(folder, "metadata.json is no JSON object"):
         metadata = dict(parse_json(contents["metadata.json"]))
     found = metadata.get("schema_version")
@@ -187,7 +199,7 @@ def load_bundle(folder: Path) -> Bundle:
             reference["X"],
             reference["probability"],
             read_parquet(contents["training.parquet"]),
-            hashlib.sha256((folder / HASHES).read_bytes()).hexdigest(),
+            digest,
         )
 
 
@@ -228,7 +240,8 @@ def verify_bundle(folder: Path) -> float:
     return gap
 
 
-def _checked_contents(folder: Path) -> dict[str, bytes]:
+def _checked_contents(folder: Path) -> tuple[dict[str, bytes], str]:
+    """Return a bundle's files, and the hash of their hashes: of the bytes that were read."""
     if not folder.is_dir():
         raise CadError("no such model folder", file=folder)
     settle(folder)
@@ -246,8 +259,9 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
             raise CadError("a bundle's member is a plain file of at most 512 MiB", file=path)
     limits = dict.fromkeys(FILES, MAX_ARRAYS) | {"metadata.json": MAX_JSON}
     contents = {name: read_bytes(folder / name, limit) for name, limit in limits.items()}
-    hashes = read_json(folder / HASHES)
+    stated = read_bytes(folder / HASHES, MAX_JSON)
     with reading(folder / HASHES, "hashes.json is damaged"):
+        hashes = parse_json(stated)
         expected = {name: str(hashes[name]) for name in FILES}
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != expected[name]:
@@ -256,7 +270,7 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
                 file=folder / name,
                 hint="fetch the bundle again from its source",
             )
-    return contents
+    return contents, hashlib.sha256(stated).hexdigest()
 
 
 def _npz(arrays: dict[str, np.ndarray]) -> bytes:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cad import __version__
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.tables import interval_text, to_markdown
+from cad._version import __version__
+from cad.columns import Column, units_of
 from cad.files import JsonObject
+from cad.model.described import describe
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text, to_markdown
 
 INTENDED_USE = (
     "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
@@ -41,10 +45,10 @@ def metadata(
     *,
     settings: PipelineSettings,
     features: pd.DataFrame,
-    units: dict[str, str],
+    columns: Mapping[str, Column],
     labels: pd.DataFrame,
     label_counts: dict[str, int] | None,
-    participants: pd.DataFrame,
+    estimator: Any,
     simulated: bool,
     metrics: JsonObject,
     typicality: JsonObject | None,
@@ -59,14 +63,15 @@ def metadata(
         What the model was trained with.
     features : DataFrame
         Training rows, feature columns only.
-    units : dict of str to str
-        Unit of every feature.
+    columns : mapping of str to Column
+        What the pipeline measures.
     labels : DataFrame
-        Labels of the training regions with ``truth``.
+        The training table's ``participant_id``, ``truth`` and, where known, ``site``; of an
+        extended model with the rows of the model before.
     label_counts : dict or None
         What the fitted learner was told, by kind; None for a learner without soft labels.
-    participants : DataFrame
-        Training patients.
+    estimator : estimator
+        The fitted one.
     simulated : bool
         Whether any of them is simulated.
     metrics : dict
@@ -84,13 +89,14 @@ def metadata(
         "cad_version": __version__,
         "versions": library_versions(),
         "pipeline": settings.model_dump(mode="json", by_alias=True),
-        **_columns(list(features.columns), units),
+        **_columns(list(features.columns), columns),
         "training": {
-            **_cohort(features, labels, participants),
+            **_cohort(features, labels),
             "label_kinds": label_counts,
             "simulated": simulated,
             "extends": parents,
         },
+        "estimator": describe([estimator]),
         "validation": {key: metrics.get(key) for key in _KEPT},
         "typicality": typicality,
         "provenance": provenance,
@@ -99,19 +105,21 @@ def metadata(
     }
 
 
-def _columns(names: list[str], units: dict[str, str]) -> JsonObject:
+def _columns(names: list[str], columns: Mapping[str, Column]) -> JsonObject:
+    images = {columns[name].image for name in names if name in columns}
     return {
         "features": names,
-        "units": {name: units.get(name, "") for name in names},
-        "modalities": sorted({name.split("_", 1)[0] for name in names}),
+        "units": units_of(names, columns),
+        "modalities": sorted(images - {""}),
     }
 
 
-def _cohort(features: pd.DataFrame, labels: pd.DataFrame, participants: pd.DataFrame) -> JsonObject:
-    truth = labels["truth"].to_numpy(float)
-    sites = participants["site"].astype(str).value_counts() if "site" in participants else {}
+def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
+    truth, people = labels["truth"].to_numpy(float), labels.drop_duplicates("participant_id")
+    named = people["site"].fillna("") if "site" in people else pd.Series(dtype=str)
+    sites = named[named != ""].value_counts()
     return {
-        "patients": len(participants),
+        "patients": len(people),
         "regions": len(labels),
         "malignant": int((truth == 1).sum()),
         "benign": int((truth == 0).sum()),
@@ -126,6 +134,7 @@ def card(meta: JsonObject) -> str:
     """Return the model's card, Markdown."""
     training = meta["training"]
     learner = meta["pipeline"]["learner"]
+    weighed = (meta.get("estimator") or {}).get("sentence")
     population = "SIMULATED patients" if training["simulated"] else "patients"
     lines = [
         f"# {meta['name']}",
@@ -147,9 +156,11 @@ def card(meta: JsonObject) -> str:
         f"{training['malignant']} malignant, {training['benign']} benign, "
         f"{training['without_histology']} without histology",
         *_told(training["label_kinds"]),
+        *_unlabelled(training.get("unlabelled_rows", 0)),
         *_withdrawn(training.get("withdrawn", 0)),
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
+        *([f"- {weighed}"] if weighed else []),
         f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
         *(f"- {text}" for text in meta.get("preparation", {}).get("text", [])),
         f"- cohort hash: `{training['cohort_hash'][:16]}`",
@@ -189,6 +200,11 @@ def _rivals(found: JsonObject) -> list[str]:
 def _told(counts: dict[str, int] | None) -> list[str]:
     """Return the line on certain and soft labels, of a learner that tells them apart."""
     return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
+
+
+def _unlabelled(count: int) -> list[str]:
+    """Return the line on regions of which a semi-supervised learner knew the features alone."""
+    return [f"- {count} regions without a label joined the fit"] if count else []
 
 
 def _withdrawn(count: int) -> list[str]:

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation.compare import compare_learners
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.metrics import calibration
-from cad.evaluation.tables import interval_text
+from cad.evaluation.folds.compare import compare_learners
+from cad.evaluation.measures.metrics import calibration
 from cad.files import JsonObject, json_safe
 from cad.run_folder.tables import KEYS
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text
 
 COMPARED = ("auc", "cross_entropy", "brier", "kl")
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import reprlib
+import warnings
+from contextlib import suppress
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import QuantileTransformer, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
-from cad.evaluation.nested import PatientGridSearch
-from cad.evaluation.selection import SELECTORS
+from cad.evaluation.folds.nested import PatientGridSearch
+from cad.evaluation.folds.selection import SELECTORS
+from cad.evaluation.folds.unlabelled import SemiSupervisedPipeline
 from cad.learners import LEARNERS
+from cad.learners.scaling import SCALERS
+from cad.model.state import dump_state
 from cad.settings import LabelSettings, LearnerSettings, PipelineSettings
-
-# A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
-RANK_QUANTILES = 21
 
 
 def make_estimator(settings: PipelineSettings) -> Any:
@@ -29,10 +34,12 @@ def make_estimator(settings: PipelineSettings) -> Any:
     Raises
     ------
     CadError
-        For an unknown learner or one of its parameters that does not exist.
+        For an unknown learner, one that gives no probability, or a parameter that does not exist or
+        is of another kind.
     """
     learner = _learner(settings.learner, settings.labels)
-    pipeline = Pipeline([*front_steps(settings).steps, ("learner", learner)])
+    kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
+    pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
     part = settings.learner
     if not part.grid:
         return pipeline
@@ -45,9 +52,7 @@ def front_steps(settings: PipelineSettings) -> Pipeline:
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
-    if settings.learner.scaling == "rank":
-        steps.append(("rank", QuantileTransformer(n_quantiles=RANK_QUANTILES, subsample=None)))
-    steps.append(("scale", StandardScaler()))
+    steps.append(("scale", SCALERS.get(settings.learner.scaling, StandardScaler)()))
     if settings.learner.selection != "none":
         selector = SELECTORS[settings.learner.selection]
         steps.append(("select", selector(n_features=settings.learner.n_features)))
@@ -60,13 +65,18 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
             f"unknown learner {settings.name!r}", hint=f"known: {', '.join(sorted(LEARNERS))}"
         )
     learner = LEARNERS[settings.name]()
+    if not hasattr(learner, "predict_proba"):
+        raise CadError(f"{settings.name} gives no probability (it has no predict_proba)")
     known = learner.get_params()
-    for name in (*settings.params, *settings.grid):
+    tried = [(f"params.{name}", name, value) for name, value in settings.params.items()]
+    tried += [(f"grid.{name}", name, v) for name, values in settings.grid.items() for v in values]
+    for where, name, value in tried:
         if name not in known:
             raise CadError(
                 f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known)}"
             )
-    if "eta" in settings.params:
+        _require_kind(f"learner.{where}", known[name], value)
+    if "eta" in settings.params and "eta0" in known:
         raise CadError(
             "learner.params.eta would be overridden by the readers' disagreement",
             hint="set labels.eta for one constant, labels.eta0 for the reading precision",
@@ -76,8 +86,53 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         params.setdefault("boundary", labels.boundary)
     if "kappa" in known:
         eta0, kappa = labels.precision
+        _require_kind("labels.eta0", known["eta0"], eta0)
+        _require_kind("labels.kappa", known["kappa"], kappa)
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
+
+
+def _require_kind(where: str, default: Any, value: Any) -> None:
+    """Refuse a value of a parameter that is of another kind than the learner's own."""
+    several = isinstance(default, list | tuple)
+    if isinstance(value, list | tuple) and not several:
+        raise CadError(
+            f"{where}: one value is needed, found {reprlib.repr(value)}",
+            hint=f"values to choose from belong under learner.grid.{where.rpartition('.')[2]}",
+        )
+    word = any(isinstance(part, str) for part in (default if several else [default]))
+    for one in value if isinstance(value, list | tuple) else [value]:
+        number = isinstance(one, Real) and (default is None or not isinstance(one, bool))
+        if not (number or (word and isinstance(one, str)) or (one is None and default is None)):
+            raise CadError(
+                f"{where}: expected a number{' or a word' if word else ''}, found "
+                f"{reprlib.repr(one)}",
+                hint="YAML reads 1e-3 as a word and 1.0e-3 as a number"
+                if isinstance(one, str)
+                else f"by itself it is {default!r}",
+            )
+
+
+def require_storable(estimator: Any, settings: LearnerSettings) -> None:
+    """Refuse an unfitted estimator that no bundle could hold once it is fitted.
+
+    What a fit keeps, such as an object of scikit-learn, is seen on a small made table.
+
+    Raises
+    ------
+    CadError
+        As :func:`carried_rows` and :func:`cad.model.state.dump_state`.
+    """
+    pipeline = getattr(estimator, "estimator", estimator)
+    dump_state(pipeline)
+    learner = clone(pipeline[-1])
+    rows, p = np.random.default_rng(0).normal(size=(24, 3)), np.arange(24) % 2
+    with suppress(CadError, ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner.fit(rows, p)  # one that this table does not suit is judged when it is trained
+    dump_state(learner)
+    if "gamma" in pipeline[-1].get_params():  # what has a kernel keeps rows
+        _refuse_to_drop(settings)
 
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
@@ -92,12 +147,17 @@ def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
     if settings.training_rows == "carry":
         return True
     if hasattr(estimator[-1], "support_vectors_"):
+        _refuse_to_drop(settings)
+    return False
+
+
+def _refuse_to_drop(settings: LearnerSettings) -> None:
+    if settings.training_rows == "drop":
         raise CadError(
             f"{settings.name} keeps training regions' feature rows as support vectors, and "
             "learner.training_rows is 'drop'",
             hint="carry them, or choose a learner without: RankBoost, OPAUC, SVMLin",
         )
-    return False
 
 
 def unlinked(rows: pd.DataFrame) -> pd.DataFrame:

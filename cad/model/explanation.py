@@ -1,17 +1,24 @@
-"""Say which features moved a region's decision value."""
+"""Say which features, and which families of them, moved a region's probability."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import logit
 from sklearn.pipeline import Pipeline
 
-from cad.evaluation.labellings import LABEL_FREE
-from cad.features.registry import feature_units
+from cad.columns import Column, units_of
+from cad.evaluation.folds.labellings import LABEL_FREE
 from cad.run_folder.tables import Explanation, ExplanationRow
+
+TOP = 10
+"""Features that are kept of every region."""
+ORDERS = 4
+_CLIP = 1e-9  # a probability of 0 or 1 has no odds
 
 
 def explanation_rows(
@@ -20,24 +27,96 @@ def explanation_rows(
     rows: np.ndarray,
     names: list[str],
     keys: pd.DataFrame,
+    columns: Mapping[str, Column],
 ) -> list[ExplanationRow]:
-    """Return rows of ``explanations.csv`` for regions named by ``keys``; see :func:`explain`."""
-    units, explained = feature_units(names), explain(estimator, training, rows, names)
-    return [
-        {
-            "participant_id": key.participant_id,
-            "study_id": key.study_id,
-            "roi_id": key.roi_id,
-            **entry,
-            "unit": units[entry["feature"]],
-        }
-        for key, entries in zip(keys.itertuples(), explained, strict=True)
-        for entry in entries
-    ]
+    """Return rows of ``explanations.csv`` for regions named by ``keys``.
+
+    The features of :func:`explain`, and of every family the one that moved the region most; on that
+    one the family's part by :func:`contributions`, and ``average``, the log odds they start from.
+    """
+    units = units_of(names, columns)
+    group_of = {name: columns[name].title if name in columns else name for name in names}
+    titles = list(dict.fromkeys(group_of.values()))
+    explained = explain(estimator, training, rows, names, top=len(names))
+    average, parts = contributions(estimator, training, rows, list(group_of.values()))
+    found: list[ExplanationRow] = []
+    for number, (key, entries) in enumerate(zip(keys.itertuples(), explained, strict=True)):
+        part = dict(zip(titles, parts[number].tolist(), strict=True))
+        # Of every family the feature speaks that moves the region most as its family does.
+        speaks: dict[str, str] = {}
+        for entry in entries:
+            group = group_of[entry["feature"]]
+            if entry["delta"] * part[group] > 0:
+                speaks.setdefault(group, entry["feature"])
+        for entry in entries:
+            speaks.setdefault(group_of[entry["feature"]], entry["feature"])
+        for entry in entries:
+            group = group_of[entry["feature"]]
+            spoken = speaks[group] == entry["feature"]
+            if entry["rank"] <= TOP or spoken:
+                found.append(
+                    {
+                        "participant_id": key.participant_id,
+                        "study_id": key.study_id,
+                        "roi_id": key.roi_id,
+                        **entry,
+                        "unit": units[entry["feature"]],
+                        "group": group,
+                        "contribution": part[group] if spoken else None,
+                        "average": average,
+                    }
+                )
+    return found
+
+
+def contributions(
+    estimator: Any, training: np.ndarray, rows: np.ndarray, groups: Sequence[str]
+) -> tuple[float, np.ndarray]:
+    """Return what every family adds to the log odds, from the training's average region on.
+
+    The average region has every feature's training median. A family's part is the mean change of
+    the log odds when its features take the region's values, over ``2 * ORDERS`` orders in which the
+    families do so, each order and its reverse (Shapley values by sampling). Parts of a region sum
+    to its log odds minus those of the average region, whatever the orders.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted; its decision value stands in where it gives no probability.
+    training, rows : ndarray
+        As for :func:`explain`.
+    groups : sequence of str
+        The family of every feature.
+
+    Returns
+    -------
+    average : float
+        Log odds of the average region.
+    parts : ndarray, shape (n, n_groups)
+        By family, in the order in which ``groups`` first names them.
+    """
+    titles = list(dict.fromkeys(groups))
+    of = np.array([titles.index(group) for group in groups])
+    rng = np.random.default_rng(0)
+    drawn = [rng.permutation(len(titles)) for _ in range(ORDERS)]
+    orders = [order for one in drawn for order in (one, one[::-1])]
+    # Row k of an order: its first k families have the region's values, the others the median's.
+    states = np.array(
+        [[np.argsort(order) >= k for k in range(len(titles) + 1)] for order in orders]
+    )
+    kept, place = np.unique(states.reshape(-1, len(titles)), axis=0, return_inverse=True)
+    said = _Sayings.of(estimator, rows, _medians(training))
+    parts, average = np.zeros((len(rows), len(titles))), 0.0
+    for number in range(len(rows)):
+        values = said.log_odds(number, kept[:, of])[place].reshape(len(orders), -1)
+        average = float(values[0, 0])
+        for order, steps in zip(orders, np.diff(values, axis=1), strict=True):
+            parts[number, order] += steps / len(orders)
+    return average, parts
 
 
 def explain(
-    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = 10
+    estimator: Any, training: np.ndarray, rows: np.ndarray, names: list[str], top: int = TOP
 ) -> list[list[Explanation]]:
     """Return the features that moved each region's decision value most.
 
@@ -47,7 +126,7 @@ def explain(
     Parameters
     ----------
     estimator : object
-        Fitted estimator with ``decision_function``.
+        Fitted estimator; without ``decision_function`` the log odds of its probability stand in.
     training : ndarray, shape (n_training, n_features)
         Rows it was fitted on.
     rows : ndarray, shape (n, n_features)
@@ -62,10 +141,11 @@ def explain(
     list of list of Explanation
         Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
     """
-    decide = _Decisions.of(estimator, rows, _medians(training))
+    said = _Sayings.of(estimator, rows, _medians(training))
+    alone = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
     for number, row in enumerate(rows):
-        values = decide(number)
+        values = said(number, alone)
         delta = values[-1] - values[:-1]
         order = np.argsort(-np.abs(delta), kind="stable")[:top]
         explained.append(
@@ -84,8 +164,8 @@ def explain(
 
 
 @dataclass(frozen=True, eq=False)
-class _Decisions:
-    """Give the decision values of a row with each of its features at the median in turn.
+class _Sayings:
+    """Give what an estimator says of a row with some of its features at the median.
 
     Steps of :data:`LABEL_FREE` treat every column by itself. Behind them a changed feature is still
     one changed number, so that rows and median pass them once, not once for each feature.
@@ -111,7 +191,7 @@ class _Decisions:
     features: int
 
     @classmethod
-    def of(cls, estimator: Any, rows: np.ndarray, median: np.ndarray) -> _Decisions:
+    def of(cls, estimator: Any, rows: np.ndarray, median: np.ndarray) -> _Sayings:
         """Pass the steps that treat every column by itself, where the estimator has only such."""
         d = len(median)
         fitted = getattr(estimator, "best_estimator_", estimator)
@@ -127,11 +207,21 @@ class _Decisions:
                     return cls(fitted[-1], seen[:-1], seen[-1], source, d)
         return cls(estimator, rows, median, np.arange(d), d)
 
-    def __call__(self, number: int) -> np.ndarray:
-        """Return the values, shape (features + 1,); the last is that of the row as it is."""
-        changed = np.tile(self.rows[number], (self.features + 1, 1))
-        changed[self.source, np.arange(len(self.source))] = self.median
-        return np.asarray(self.last.decision_function(changed), float)
+    def __call__(self, number: int, medians: np.ndarray) -> np.ndarray:
+        """Return decision values, shape (m,); ``medians`` (m, features) says what is replaced."""
+        if not hasattr(self.last, "decision_function"):
+            return self.log_odds(number, medians)
+        return np.asarray(self.last.decision_function(self._changed(number, medians)), float)
+
+    def log_odds(self, number: int, medians: np.ndarray) -> np.ndarray:
+        """Return the log odds of the probability, shape (m,)."""
+        if not hasattr(self.last, "predict_proba"):
+            return self(number, medians)
+        q = np.asarray(self.last.predict_proba(self._changed(number, medians)), float)[:, -1]
+        return np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
+
+    def _changed(self, number: int, medians: np.ndarray) -> np.ndarray:
+        return np.where(medians[:, self.source], self.median, self.rows[number])
 
 
 def _medians(training: np.ndarray) -> np.ndarray:

@@ -18,13 +18,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cad.columns import columns_of
 from cad.errors import CadError
 from cad.features.harmonise import CombatHarmoniser
+from cad.features.provenance import check_columns
 from cad.features.robustness import MIN_LOWER_BOUND, stable_features
 from cad.features.unscaled import UnscaledT2
 from cad.files import JsonObject, write_atomic
 from cad.imaging.standardise import NyulScale
-from cad.reading import MAX_ARRAYS, check_file, reading
+from cad.reading import read_array, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.study_file import open_study
 from cad.settings import PipelineSettings
@@ -164,7 +166,8 @@ class FoldFeatures:
     Raises
     ------
     CadError
-        When rows without images would need images, or a site is needed and unknown.
+        When rows without images would need images, a site is needed and unknown, or a column says
+        how a region was measured.
     """
 
     def __init__(
@@ -176,6 +179,7 @@ class FoldFeatures:
         sites: Sequence[str] | np.ndarray,
         folder: RunFolder,
     ) -> None:
+        check_columns(X.columns)
         self.keys, self.X, self.settings = keys, X, settings
         self.results, self.sites, self.folder = list(results), np.asarray(sites, str), folder
         self._nyul = (
@@ -235,7 +239,8 @@ class FoldFeatures:
         """Return the table with T2 features on a scale; as it is where there is none."""
         if scale is None:
             return self.X
-        names = [name for name in self.X.columns if name.startswith("t2w_")]
+        columns = columns_of(self.settings.features)
+        names = [n for n in self.X.columns if n in columns and columns[n].image == "t2w"]
         out = self.X.copy()
         out[names] = self._t2(scale, names)
         return out
@@ -313,8 +318,7 @@ class FoldFeatures:
         wanted = (len(self.keys), len(names))
         # What is absent or damaged is made anew.
         with suppress(CadError, FileNotFoundError), reading(path, "not a readable array"):
-            check_file(path, MAX_ARRAYS)
-            stored: np.ndarray = np.load(path, allow_pickle=False)
+            stored: np.ndarray = read_array(path)
             if stored.shape == wanted and stored.dtype == float:
                 return stored
         blocks = []

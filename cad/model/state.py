@@ -14,9 +14,15 @@ from cad.errors import CadError
 
 # Preprocessing classes a pipeline may hold; learners are added from cad.learners by their names.
 _KNOWN = {
+    "ClippedScaler": "cad.learners.scaling",
     "Pipeline": "sklearn.pipeline",
     "QuantileTransformer": "sklearn.preprocessing",
+    "RankScaler": "cad.learners.scaling",
+    "SemiSupervisedPipeline": "cad.evaluation.folds.unlabelled",
+    "RidgeProbability": "cad.learners.rivals",
     "SimpleImputer": "sklearn.impute",
+    "SoftBoosting": "cad.learners.rivals",
+    "SoftLogistic": "cad.learners.rivals",
     "StandardScaler": "sklearn.preprocessing",
     "VarianceThreshold": "sklearn.feature_selection",
 }
@@ -48,7 +54,7 @@ def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _classes() -> dict[str, str]:
-    from cad.evaluation.selection import SELECTORS
+    from cad.evaluation.folds.selection import SELECTORS
     from cad.learners import LEARNERS
 
     own = {cls.__name__: cls.__module__ for cls in (*LEARNERS.values(), *SELECTORS.values())}

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cad import __version__
+from cad._version import __version__
 from cad.errors import CadError
+from cad.features.provenance import check_columns
 from cad.files import JsonObject, json_safe
 from cad.model.bundle import Bundle, load_bundle, save_bundle, verify_bundle
 from cad.model.versions import library_versions
@@ -44,6 +45,7 @@ def save_table_model(
             hint="fit it on the X that is given",
         )
     columns = [str(name) for name in X.columns]
+    check_columns(columns)
     values = X.set_axis(columns, axis=1).reset_index(drop=True).astype(float)
     labels = pd.DataFrame({"y": np.asarray(y, dtype=float)})
     labels["eta"] = np.nan if eta is None else np.asarray(eta, dtype=float)

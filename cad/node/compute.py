@@ -14,13 +14,15 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from cad.clinic.patients import KEY_FILE
+from cad.cohort.patients import KEY_FILE
 from cad.errors import CadError
 from cad.execution.options import HERE
 from cad.files import write_atomic
 from cad.folders import owned
 from cad.node.names import node_key
 from cad.node.settings import NodeSettings
+from cad.run_folder import RunFolder
+from cad.run_folder.tables import read_failures
 from cad.settings import DecisionSettings, read_settings
 from cad.share import find
 
@@ -43,7 +45,7 @@ def ready(settings: NodeSettings) -> None:
     CadError
         Naming what is wrong.
     """
-    from cad.clinic.import_rules import ImportRules
+    from cad.dicom.into.rules import ImportRules
     from cad.model.bundle import load_bundle
 
     read_settings(ImportRules, find(RULES, settings.rules, ".yaml"))
@@ -68,11 +70,12 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> Computed:
     Raises
     ------
     CadError
-        For the first thing that keeps the study from its result.
+        For the first thing that keeps the study from its result; a region without probability
+        does not while another has one.
     """
-    from cad.clinic.delivery import deliver
     from cad.pipeline import check, predict_cohort
-    from cad.stages.imports import import_cohort
+    from cad.recipes.delivery import deliver
+    from cad.recipes.imports import import_cohort
 
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
@@ -85,14 +88,24 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> Computed:
     _first(imported.failures)
     if imported.awaiting:
         return Computed(0, time.perf_counter() - start)
-    _first(check(cohort, HERE)[0])
+    _first([problem for problem in check(cohort, HERE)[0] if not problem.roi])
     found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
-    _first([CadError(f.reason, hint=f.hint, roi=f.roi_id) for f in found.failures])
+    _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
     shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
     with owned(run):
         delivery = deliver(run, cohort, None, "")
     _first(delivery.failures)
     return Computed(len(objects(work)), time.perf_counter() - start)
+
+
+def without_probability(work: Path) -> CadError | None:
+    """Return which regions of a computed study have no probability, and why; None where all do."""
+    try:
+        failures = read_failures(RunFolder(work / RUN))
+    except (CadError, OSError):  # it came back from a backup in part
+        return None
+    named = "; ".join(f"ROI {f.roi_id}: {f.reason}" for f in failures)
+    return CadError(f"a region has no probability: {named}") if failures else None
 
 
 def objects(work: Path) -> list[Path]:

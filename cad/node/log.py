@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 
 _lock = threading.Lock()
@@ -14,6 +15,6 @@ def tell(event: str, **facts: object) -> None:
     """Write one line; ``facts`` hold keys, numbers and messages that name nobody."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"time": now, "event": event, **facts})
-    with _lock:
+    with _lock, suppress(OSError):  # a log that cannot be written stops no study
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

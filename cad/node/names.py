@@ -1,35 +1,34 @@
-"""Take identities out: keys in place of UIDs, and messages without what a header says of somebody.
+"""Take identities out: keys in place of UIDs, and errors in the program's own words.
 
 Only two places of a node hold identities: ``incoming/``, the files as they came, and ``studies/``,
-the cohorts made of them. Queue, log, metrics and status page know a study by its key.
+the cohorts made of them and the full text of what went wrong. Queue, log, metrics and status page
+know a study by its key and an error by its code and the words of the program at that place, with
+``…`` where a value stood: nothing that was read can be among them.
 """
 
 from __future__ import annotations
 
+import ast
+import errno
 import hashlib
 import hmac
+import importlib.util
+import os
 import re
 import secrets
-from collections.abc import Iterator
+import traceback
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-
-import pydicom
-from pydicom.dataset import Dataset
 
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.reading import MAX_IMAGE, check_file, reading
+from cad.reading import MAX_YAML, read_bytes
 
-KEY_FILE = "node.key"
+KEY_FILE, REASON_FILE = "node.key", "reason.txt"
 _HEX = 16
-_UID = re.compile(r"\b(?:[0-9]+(?:\.[0-9]+){4,}|2\.25\.[0-9]+)\b")  # no IP address
-_PATIENT_GROUP = 0x0010
-_OTHERS = (
-    "AccessionNumber", "StudyID", "StudyDate", "SeriesDate", "AcquisitionDate", "ContentDate",
-    "StudyDescription", "ReferringPhysicianName", "PerformingPhysicianName", "OperatorsName",
-    "RequestingPhysician", "InstitutionName", "InstitutionAddress", "StationName",
-)  # fmt: skip
-_SHORT = 3
+_STATUS = "0x…"
+_PACKAGE = Path(__file__).parents[1]
 
 
 def node_key(home: Path) -> bytes:
@@ -37,47 +36,86 @@ def node_key(home: Path) -> bytes:
     path = home / KEY_FILE
     if not path.is_file():
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
-    return path.read_bytes()
+    return read_bytes(path, 2**10)
 
 
-def key_of(secret: bytes, uid: str) -> str:
-    """Return what stands for a UID in file names, queue, log and pages."""
-    return hmac.new(secret, uid.encode(), hashlib.sha256).hexdigest()[:_HEX]
+def key_of(secret: bytes, name: str) -> str:
+    """Return what stands for a UID, or a file's name, in file names, queue, log and pages."""
+    return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
 
 
-def nameless(text: str, folder: Path) -> str:
-    """Return a message without UIDs and without what a study's headers say of its patient.
+@dataclass(frozen=True)
+class Wording:
+    """Hold what may be said of an error outside a study's folder.
 
     Parameters
     ----------
-    text : str
-        The message.
-    folder : Path
-        The study as it came; every header is looked at, for one may be another patient's.
+    code : str
+        Where the program raised it (``module:line``), or the system's name of what it refused.
+    reason, hint : str
+        The program's words there, without a value.
     """
-    said = {word for path in folder.glob("*.dcm") for word in _said(path)}
-    for word in sorted(said, key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "…", text, flags=re.IGNORECASE)
-    return _UID.sub("UID", text)
+
+    code: str
+    reason: str
+    hint: str = ""
 
 
-def header(path: Path) -> Dataset:
-    """Return a file's header without its pixels."""
-    with reading(path, "not a readable DICOM file"):
-        check_file(path, MAX_IMAGE)
-        return pydicom.dcmread(path, stop_before_pixels=True)
+def wording(error: BaseException) -> Wording:
+    """Return what may be said of an error, whatever the error says itself."""
+    if isinstance(error, CadError):
+        problem, hint = _words(error.place)
+        return Wording(error.place, _filled(problem, error.problem), _filled(hint, error.hint))
+    if isinstance(error, OSError) and error.errno:
+        return Wording(errno.errorcode.get(error.errno, "OSError"), os.strerror(error.errno))
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if frame.filename.startswith(str(_PACKAGE))]
+    place = f" {Path(ours[-1].filename).stem}:{ours[-1].lineno}" if ours else ""
+    return Wording(type(error).__name__ + place, "a fault of the program", "report the code")
 
 
-def _said(path: Path) -> Iterator[str]:
-    """Yield every word of a header that may name somebody."""
+@cache
+def _words(place: str) -> tuple[str, str]:
+    """Return the constant words of the message and the hint of an error raised at a place."""
+    module, _, line = place.rpartition(":")
+    for call in _calls(module):  # the outermost one of a line comes first
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if call.lineno == int(line) and (name[:1].isupper() or name == "kind"):
+            hint = next((one.value for one in call.keywords if one.arg == "hint"), None)
+            return _constant(call.args[0]), _constant(hint) if hint is not None else ""
+    return "…", ""
+
+
+@cache
+def _calls(module: str) -> list[ast.Call]:
     try:
-        with reading(path, "not a readable DICOM file"):
-            dataset = header(path)
-            values = [str(element.value) for element in dataset.group_dataset(_PATIENT_GROUP)]
-            values += [str(dataset.get(keyword, "")) for keyword in _OTHERS]
-    except (CadError, OSError):  # what cannot be read cannot have been quoted
-        return
-    for value in values:
-        label = re.sub(r"[^A-Za-z0-9]", "", value)  # as the cohort's label has it
-        words = [value, label, value.replace("^", " "), *re.split(r"[\^\s,]+", value)]
-        yield from (word for word in words if len(word) >= _SHORT)
+        source = importlib.util.find_spec(module)
+        tree = ast.parse(read_bytes(Path(str(source and source.origin)), MAX_YAML))
+    except (CadError, ImportError, OSError, SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+
+
+def _constant(node: ast.expr) -> str:
+    """Return an expression's text with ``…`` for whatever is not written in the program.
+
+    A status that the program formats as four hexadecimal digits is ``0x…``: it is a number.
+    """
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_constant(part) for part in node.values)
+    if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+        return _STATUS if _constant(node.format_spec) == "#06x" else "…"
+    return "…"
+
+
+def _filled(words: str, said: str) -> str:
+    """Return the program's words with the statuses that an error says there."""
+    if _STATUS not in words:
+        return words
+    pattern = re.escape(words).replace(_STATUS, "(0x[0-9a-f]{4})").replace("…", ".*?")
+    match = re.match(pattern, said, flags=re.DOTALL)
+    for status in match.groups() if match is not None else ():
+        words = words.replace(_STATUS, status, 1)
+    return words

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cad.clinic.archive import FoundSeries, connect
-from cad.errors import CadError, refused
-from cad.node.inbox import INCOMING, Inbox
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.interface import FoundSeries
+from cad.errors import CadError
+from cad.files import make_folder
+from cad.node.inbox import FETCHING, INCOMING, Inbox
 from cad.node.log import tell
-from cad.node.names import header, key_of, nameless, node_key
+from cad.node.names import key_of, node_key, wording
+from cad.node.queue import QueueError
 from cad.node.settings import ArchiveSettings, PollSettings
-from cad.reading import MAX_IMAGE, read_bytes
 
 SENDER = "poll"
-FETCHING = ".fetching"
-"""Where a study lies in ``incoming`` until all of it has come; what a kill leaves is removed."""
 
 
 class Poller:
@@ -31,7 +33,6 @@ class Poller:
         self.archive = connect(address, settings.aet or archive.aet, limits)
         self._secret, self._next = node_key(inbox.home), 0.0
         self._scratch = inbox.home / INCOMING / FETCHING
-        self._clear()
 
     def look(self) -> bool:
         """Ask once in a while; tell whether anything was taken."""
@@ -39,31 +40,32 @@ class Poller:
             return False
         self._next = time.monotonic() + self.settings.every_seconds
         since = datetime.now(UTC) - timedelta(days=self.settings.days)
-        try:
-            found = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
-        except CadError as error:
-            # A library's words may quote an answer, and that may name somebody.
-            tell("poll failed", reason=error.problem.partition(": its answer")[0], hint=error.hint)
-            return False
-        new = [one for one in found if not self._seen(one)]
         taken = False
-        for uid in dict.fromkeys(one.study_uid for one in new):
-            taken = self._take([one for one in new if one.study_uid == uid]) or taken
+        with self._said():
+            found = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
+            new = [one for one in found if not self._seen(one)]
+            for uid in dict.fromkeys(one.study_uid for one in new):
+                with self._said(study=key_of(self._secret, uid)):
+                    taken = self._take([one for one in new if one.study_uid == uid]) or taken
         return taken
+
+    @contextmanager
+    def _said(self, **facts: str) -> Iterator[None]:
+        """Say why something was not fetched: it is tried again the next time."""
+        try:
+            yield
+        except QueueError:
+            raise
+        except Exception as error:
+            tell("poll failed", **facts, **asdict(wording(error)))
 
     def _take(self, series: list[FoundSeries]) -> bool:
         """Fetch a study's new series, all or none, and keep their instances."""
         self._clear()
-        self._scratch.mkdir(parents=True, mode=0o700)
-        study = self.inbox.incoming(key_of(self._secret, series[0].study_uid))
+        make_folder(self._scratch, mode=0o700)
         try:
             self.archive.fetch(series, self._scratch)
             taken = [self._keep(path) for path in sorted(self._scratch.rglob("*.dcm"))]
-        except (CadError, OSError) as error:
-            problem = error if isinstance(error, CadError) else refused(error)
-            said = _without(problem.problem, {one.patient_id for one in series})
-            tell("poll failed", study=study.name, reason=nameless(said, study), hint=problem.hint)
-            return False
         finally:
             self._clear()
         for one in series:
@@ -72,11 +74,12 @@ class Poller:
 
     def _keep(self, path: Path) -> bool:
         """Keep one instance; one that differs from what is here is left out, and said."""
-        content, found = read_bytes(path, MAX_IMAGE), header(path)
         try:
-            return self.inbox.keep(content, found, SENDER) > 0
+            return self.inbox.keep(path, SENDER) > 0
+        except QueueError:
+            raise
         except CadError as error:
-            tell("instance refused", sender=SENDER, reason=error.problem)
+            tell("instance refused", sender=SENDER, **asdict(wording(error)))
             return False
 
     def _seen(self, series: FoundSeries) -> bool:
@@ -87,9 +90,3 @@ class Poller:
 
     def _clear(self) -> None:
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def _without(text: str, identities: Iterable[str]) -> str:
-    for word in filter(str.strip, identities):
-        text = text.replace(word.strip(), "…")
-    return text

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from cad.errors import CadError
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
-_VERSION = 2
+_VERSION = 3
 _SCHEMA = """
 CREATE TABLE study (
     key TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL,
@@ -39,15 +39,30 @@ CREATE TABLE instance (
 CREATE INDEX instance_study ON instance (study);
 CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE exported (name TEXT PRIMARY KEY, size INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE TABLE trail (one INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 """
-# What a queue of an earlier version lacks, by its version.
+# What a queue of each earlier version lacks of the next.
 _LACKS = {
     1: """
 ALTER TABLE instance ADD COLUMN sender TEXT NOT NULL DEFAULT '';
 ALTER TABLE instance ADD COLUMN peer TEXT NOT NULL DEFAULT '';
 CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
 """,
+    2: "CREATE TABLE trail (one INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);",
 }
+
+
+def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
+    query = (
+        "SELECT tables.name, columns.name FROM sqlite_master AS tables "
+        "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table' ORDER BY 1, 2"
+    )
+    return database.execute(query).fetchall()
+
+
+with closing(sqlite3.connect(":memory:")) as _fresh:
+    _fresh.executescript(_SCHEMA)
+    _COLUMNS = _columns(_fresh)
 
 
 @dataclass(frozen=True)
@@ -86,24 +101,65 @@ class Entry:
     hint: str
 
 
+class QueueError(CadError):
+    """Say that the queue cannot be read or written: no study is at fault."""
+
+
+class DamagedQueue(QueueError):
+    """Say that the queue is no sound database: it is made anew of what lies in ``incoming``."""
+
+
 class Queue:
-    """Keep the queue; safe for several threads of the one process that owns it."""
+    """Keep the queue; safe for several threads of the one process that owns it.
+
+    Raises
+    ------
+    DamagedQueue
+        Here and in every method, for what is no sound database.
+    QueueError
+        When it cannot be read or written: a full disk, a refused permission.
+    CadError
+        For a queue of a later version.
+    """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._held: set[str] = set()
+        with self._sound():
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _open(self) -> None:
+        (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > _VERSION:
             raise CadError(
                 f"the queue has format {version}, this version knows {_VERSION}",
-                file=path,
+                file=self.path,
                 hint="install the version of cad that wrote it, or a later one",
             )
-        change = _SCHEMA if version == 0 else _LACKS.get(version, "")
-        if change:
+        steps = [_SCHEMA] if version == 0 else [_LACKS[v] for v in range(version, _VERSION)]
+        if steps:
+            change = "".join(steps)
             self._db.executescript(f"BEGIN; {change} PRAGMA user_version = {_VERSION}; COMMIT;")
+        if _columns(self._db) != _COLUMNS:
+            raise sqlite3.DatabaseError("it has other tables than a queue")
+        self._db.execute("SELECT * FROM instance").fetchall()  # words that are none end it here
+        for row in self._db.execute("SELECT * FROM study"):
+            entry = Entry(*row)
+            times = entry.opened, entry.changed, entry.due, entry.generation, entry.attempts
+            if entry.state not in STATES or not all(isinstance(n, int | float) for n in times):
+                raise sqlite3.DatabaseError("a study is in no state, or at no time")
 
     def close(self) -> None:
         """End the use of the database; what was said to be kept is."""
@@ -111,9 +167,24 @@ class Queue:
             self._db.close()
 
     @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Turn what the database raises into the project's errors."""
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+            kind = DamagedQueue if damage else QueueError
+            raise kind(
+                f"the queue cannot be read or written: {error}",
+                file=self.path,
+                hint="free disk space, permissions? The next start makes a damaged queue anew",
+            ) from error
+
+    @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         """Make one transaction."""
-        with self._lock:
+        with self._sound(), self._lock:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -124,11 +195,11 @@ class Queue:
                 raise
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._lock:
+        with self._sound(), self._lock:
             return self._db.execute(query, values).fetchall()
 
     def digest(self, instance: str) -> bytes | None:
-        """Return the hash of an instance that is safe; None for one that is not."""
+        """Return the hash of a safe instance's data set; None for one that is not safe."""
         rows = self._rows("SELECT digest FROM instance WHERE key = ?", instance)
         return rows[0][0] if rows else None
 
@@ -151,7 +222,7 @@ class Queue:
         key, kind, size, digest = instance
         with self._change() as db:
             db.execute(
-                "INSERT INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (key, study, kind, size, digest, now, sender, peer),
             )
             db.execute(
@@ -166,16 +237,35 @@ class Queue:
                     (RECEIVING, now, due, study),
                 )
 
-    def claim(self, state: str, into: str, now: float) -> Entry | None:
-        """Take the study that has waited longest in a state, and count the attempt."""
-        with self._change() as db:
-            row = db.execute(
-                "UPDATE study SET state = ?, attempts = attempts + 1, sendings = sendings + ? "
-                "WHERE key = (SELECT key FROM study WHERE state = ? AND due <= ? "
-                "ORDER BY due, opened LIMIT 1) RETURNING *",
-                (into, into == SENDING, state, now),
-            ).fetchone()
-        return Entry(*row) if row else None
+    @contextmanager
+    def claimed(self, state: str, into: str, now: float) -> Iterator[Entry | None]:
+        """Hold the study that has waited longest in a state, and count the attempt.
+
+        Nobody else is given a study that is held, in whatever state it is meanwhile. One that is
+        in the state ``into`` and held by nobody was dropped by a fault: it is taken up again.
+        """
+        orphan = into if into != state else ""
+        with self._lock:  # a claim whose commit fails holds nothing
+            with self._change() as db:
+                marks = ", ".join("?" * len(self._held))
+                query = (
+                    "UPDATE study SET state = ?, attempts = attempts + 1, "  # noqa: S608
+                    "sendings = sendings + ? WHERE key = (SELECT key FROM study "
+                    "WHERE (state = ? AND due <= ? OR state = ?) "
+                    f"AND key NOT IN ({marks}) "  # nosec B608: marks only
+                    "ORDER BY due, opened LIMIT 1) RETURNING *"
+                )
+                values = into, into == SENDING, state, now, orphan, *self._held
+                row = db.execute(query, values).fetchone()
+                entry = Entry(*row) if row else None
+            if entry is not None:
+                self._held.add(entry.key)
+        try:
+            yield entry
+        finally:
+            if entry is not None:
+                with self._lock:
+                    self._held.discard(entry.key)
 
     def settle(self, entry: Entry, state: str, now: float, **values: Any) -> bool:
         """Move a study on, unless more of it has arrived since it was claimed; tell whether."""
@@ -206,6 +296,47 @@ class Queue:
             SENDING,
         )
         return Entry(*rows[0]) if rows else None
+
+    def put_right(self, now: float, longest: float) -> int:
+        """Bring times back that a wrong clock has set; return how many studies had one.
+
+        Nothing is due later than ``longest`` seconds from now, and nothing happened later than now.
+        """
+        with self._change() as db:
+            return db.execute(
+                "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
+                "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
+                "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2",
+                (now, now + longest),
+            ).rowcount
+
+    def instances(self) -> dict[str, set[str]]:
+        """Return the safe instances of every study."""
+        kept: dict[str, set[str]] = {key: set() for (key,) in self._rows("SELECT key FROM study")}
+        for study, key in self._rows("SELECT study, key FROM instance"):
+            if study in kept:
+                kept[study].add(key)
+        return kept
+
+    def lost(self, instances: set[str]) -> None:
+        """Forget instances that are not on the disk: sent again, they are new."""
+        with self._change() as db:
+            db.executemany("DELETE FROM instance WHERE key = ?", [(key,) for key in instances])
+
+    def was_sent(self, study: str) -> None:
+        """Note that some of a study's result may have been sent: what is there is asked first."""
+        with self._change() as db:
+            db.execute("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", (study,))
+
+    def last_line(self) -> str:
+        """Return the hash of the audit trail's last line; empty where none was noted."""
+        rows = self._rows("SELECT sha256 FROM trail")
+        return str(rows[0][0]) if rows else ""
+
+    def note_line(self, sha256: str) -> None:
+        """Remember the audit trail's last line: who cuts it off is found out."""
+        with self._change() as db:
+            db.execute("INSERT OR REPLACE INTO trail VALUES (1, ?)", (sha256,))
 
     def recover(self, *, retry_failed: bool) -> int:
         """Put back what a killed node had begun; return how many studies that were."""
@@ -263,10 +394,15 @@ class Queue:
         )
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
-    def outdated(self, before: float) -> list[str]:
-        """Return the studies that were done or failed before a time."""
-        query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ?"
-        return [key for (key,) in self._rows(query, DONE, FAILED, before)]
+    def outdated(self, before: float, study: str = "") -> list[str]:
+        """Return the studies, or tell of one, that were done or failed before a time."""
+        query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? AND ? IN ('', key)"
+        return [key for (key,) in self._rows(query, DONE, FAILED, before, study)]
+
+    def shrink(self) -> None:
+        """Write the database anew: pages that are free keep nothing of what was in them."""
+        with self._sound(), self._lock:
+            self._db.execute("VACUUM")
 
     def forget(self, study: str) -> None:
         """Remove a study and its instances, once their files are gone."""

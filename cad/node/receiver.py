@@ -1,33 +1,40 @@
 """Receive by DICOM networking: C-ECHO and C-STORE, from those that are allowed to send.
 
-An instance is acknowledged when :meth:`cad.node.inbox.Inbox.keep` has returned. The receiver
-computes nothing and waits for no computing: that happens in other processes.
+An instance is spooled to the disk as it comes and acknowledged when
+:meth:`cad.node.inbox.Inbox.keep` has returned. The receiver computes nothing, unpacks nothing and
+waits for no computing: that happens in other processes.
 """
 
 from __future__ import annotations
 
 import socket
-import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
-from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
+from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, _config, evt
+from pynetdicom.dimse_primitives import C_STORE
 
-from cad.clinic.archive_dimse import COMMITMENT
-from cad.clinic.dimse_fetch import FETCHED
-from cad.clinic.dimse_server import listen, peer, silence
-from cad.clinic.tls import answering
+from cad.dicom.archive.dimse import COMMITMENT
+from cad.dicom.archive.dimse_fetch import FETCHED
+from cad.dicom.archive.listener import listen, peer, silence
+from cad.dicom.archive.tls import answering
 from cad.errors import CadError
-from cad.node.inbox import Inbox
+from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.log import tell
+from cad.node.names import wording
+from cad.node.queue import QueueError
 from cad.reading import reading
 
 VERIFICATION = "1.2.840.10008.1.1"
 _SUCCESS, _OUT_OF_RESOURCES, _DUPLICATE, _CANNOT_UNDERSTAND = 0x0000, 0xA700, 0x0111, 0xC000
 _PROCESSING_FAILURE = 0x0110
-_PDU_BYTES = 2**18  # a slice in few pieces
+_LOOK_BYTES = 2**24  # after so many of them it is asked whether there is room for more
 _LAST_ANSWER = 0.5  # seconds for an acknowledgement to leave after its instance is safe
 
 
@@ -44,12 +51,13 @@ class Receiver:
         self.refused = 0
         self._busy, self._stopping = 0, False
         self._change = threading.Condition()
-        self._left: dict[Any, float] = {}
+        self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+        # The library writes what comes to the disk, there.
+        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = str(inbox.spool), True
         entity = AE(ae_title=self.settings.aet)
         entity.require_called_aet = True
         entity.require_calling_aet = list(self.settings.callers)
         entity.maximum_associations = self.settings.associations
-        entity.maximum_pdu_size = _PDU_BYTES
         entity.network_timeout = entity.dimse_timeout = self.settings.idle_seconds
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
@@ -60,8 +68,6 @@ class Receiver:
         handlers = [
             (evt.EVT_CONN_OPEN, self._opened),
             (evt.EVT_DATA_RECV, self._came),
-            (evt.EVT_CONN_CLOSE, self._closed),
-            (evt.EVT_REJECTED, self._rejected),
             (evt.EVT_C_ECHO, lambda event: _SUCCESS),
             (evt.EVT_C_STORE, self._store),
             (evt.EVT_N_EVENT_REPORT, self._reported),
@@ -80,6 +86,7 @@ class Receiver:
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         silence(self._entity, self._server)
+        tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = None, False
 
     def _store(self, event: evt.Event) -> int:
         with self._change:
@@ -94,26 +101,20 @@ class Receiver:
                 self._change.notify_all()
 
     def _keep(self, event: evt.Event) -> int:
-        sender = event.assoc.requestor.ae_title
+        sender, request = event.assoc.requestor.ae_title, cast(C_STORE, event.request)
         if self._left.get(event.assoc, -1.0) < 0:  # cut: nobody can be told that it is safe
             return _OUT_OF_RESOURCES
+        announced = str(request.AffectedSOPClassUID), str(request.AffectedSOPInstanceUID)
         try:
-            with reading(f"what {sender} sends", "not readable as DICOM"):
-                header, content = event.dataset, event.encoded_dataset()
-                request: Any = event.request
-                if str(header.get("SOPInstanceUID", "")) != str(request.AffectedSOPInstanceUID):
-                    raise CadError("an instance that is not the one announced")
-        except CadError:
-            return self._refuse(sender, "not readable as DICOM", _CANNOT_UNDERSTAND)
-        try:
-            self.inbox.keep(content, header, sender, peer(event.assoc))
+            self.inbox.keep(event.dataset_path, sender, peer(event.assoc), announced)
+        except (OSError, QueueError) as error:  # a full disk must not look like a stored instance
+            return self._refuse(sender, error, _OUT_OF_RESOURCES)
+        except DuplicateInstance as error:
+            return self._refuse(sender, error, _DUPLICATE)
         except CadError as error:
-            return self._refuse(sender, error.problem, _DUPLICATE)
-        except (
-            OSError,
-            sqlite3.Error,
-        ) as error:  # a full disk must not look like a stored instance
-            return self._refuse(sender, f"not stored: {error}", _OUT_OF_RESOURCES)
+            return self._refuse(sender, error, _CANNOT_UNDERSTAND)
+        except Exception as error:
+            return self._refuse(sender, error, _PROCESSING_FAILURE)
         return _SUCCESS
 
     def _reported(self, event: evt.Event) -> tuple[int, None]:
@@ -130,49 +131,42 @@ class Receiver:
                     reason = int(item.get("FailureReason") or _PROCESSING_FAILURE)
                     objects[str(item.ReferencedSOPInstanceUID)] = reason
                 number = str(said.TransactionUID)
-        except CadError:
-            return self._refuse(sender, "not readable as DICOM", _PROCESSING_FAILURE), None
-        self._promised(number, objects)
+            self._promised(number, objects)
+        except Exception as error:
+            return self._refuse(sender, error, _PROCESSING_FAILURE), None
         return _SUCCESS, None
 
-    def _refuse(self, sender: str, reason: str, status: int) -> int:
+    def _refuse(self, sender: str, error: Exception, status: int) -> int:
         self._count()
-        tell("instance refused", sender=sender, reason=reason, status=f"{status:#06x}")
+        tell("instance refused", sender=sender, status=f"{status:#06x}", **asdict(wording(error)))
         return status
 
     def _count(self) -> None:
         with self._change:
             self.refused += 1
 
-    def _turned_away(self, address: str, reason: str) -> None:
+    def _turned_away(self, address: str, **facts: str) -> None:
         self._count()
-        tell("association refused", address=address, reason=reason)
-
-    def _rejected(self, event: evt.Event) -> None:
-        self._count()
-        asked: Any = event.assoc.requestor
-        tell("association refused", sender=asked.ae_title, address=asked.address,
-             called=asked.primitive.called_ae_title)  # fmt: skip
+        tell("association refused", address=address, **facts)
 
     def _opened(self, event: evt.Event) -> None:
         """Count what comes over the connection from now on."""
-        transport = event.assoc.dul.socket
-        if transport is not None and transport.socket is not None:
-            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
-            transport.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            transport.socket.settimeout(self.settings.idle_seconds)  # also in the midst of one
         self._left[event.assoc] = self.settings.association_gigabytes * 1e9
 
     def _came(self, event: evt.Event) -> None:
-        """Count the bytes of one message, and cut a connection that brings too much."""
+        """Count the bytes of a connection, and cut one that brings too much."""
         data: Any = event.data
-        left = self._left.get(event.assoc, 0.0) - len(data)
-        self._left[event.assoc] = left
-        transport: Any = event.assoc.dul.socket
-        if left < 0 and transport is not None:
-            self._refuse(event.assoc.requestor.ae_title, "more than `association_gigabytes`", 0)
-            transport.socket.shutdown(socket.SHUT_RDWR)
-            transport.socket.close()  # the library closes none that is shut down
-
-    def _closed(self, event: evt.Event) -> None:
-        self._left.pop(event.assoc, None)
+        before = self._left.get(event.assoc, 0.0)
+        left = self._left[event.assoc] = before - len(data)
+        try:
+            if left < 0:
+                raise CadError("an association brings more than `association_gigabytes`")
+            if before // _LOOK_BYTES != left // _LOOK_BYTES:
+                self.inbox.check_room()
+        except (CadError, OSError) as error:
+            self._left[event.assoc] = -1.0
+            self._refuse(event.assoc.requestor.ae_title, error, 0)
+            transport: Any = event.assoc.dul.socket
+            with suppress(OSError, AttributeError):
+                transport.socket.shutdown(socket.SHUT_RDWR)
+                transport.socket.close()  # the library closes none that is shut down

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cad.clinic.archive import connect
-from cad.clinic.patients import patient_proof
+from cad.cohort.patients import patient_proof
+from cad.dicom.archive.client import connect
 from cad.node.compute import COHORT, objects
-from cad.node.names import header
+from cad.node.instance import Head, head_of
 from cad.node.settings import ArchiveSettings
 
 
@@ -22,7 +22,7 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
         The study's folder.
     ask_first : bool
         Leave out what the archive lists: some may have been sent before. Equal results have equal
-        UIDs (:mod:`cad.clinic.dicom_out`).
+        UIDs (:mod:`cad.dicom.out.results`).
 
     Raises
     ------
@@ -59,21 +59,20 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
     answered : dict of str to int
         What it said: an object's UID, and 0 or the reason of its failure.
     """
-    codes = [answered.get(str(header(path).SOPInstanceUID)) for path in objects(work)]
+    heads = [head_of(path) for path in objects(work)]
+    codes = [answered.get(head.uid) if head is not None else None for head in heads]
     return ["not named" if code is None else f"{code:#06x}" for code in codes if code != 0]
 
 
-def images_in_archive(settings: ArchiveSettings, incoming: Path) -> int:
-    """Return how many MR images of a study the archive has.
+def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
+    """Return how many MR images of an instance's study the archive has.
 
     Raises
     ------
     CadError
         When it cannot be asked.
     """
-    known = header(min(incoming.glob("*.dcm")))
-    patient, uid = str(known.get("PatientID", "")), str(known.StudyInstanceUID)
-    if not patient.strip():  # the import will say so
+    if not head.patient:  # the import will say so
         return 0
-    series = connect(settings.address, settings.aet, settings.limits).find(patient)
-    return sum(s.instances for s in series if s.study_uid == uid and s.modality == "MR")
+    series = connect(settings.address, settings.aet, settings.limits).find(head.patient)
+    return sum(s.instances for s in series if s.study_uid == head.study and s.modality == "MR")

@@ -6,42 +6,45 @@ import logging
 import signal
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pydicom.uid import generate_uid
 
-from cad import __version__
-from cad.clinic.archive import connect
-from cad.errors import CadError, refused
+from cad._version import __version__
+from cad.dicom.archive.client import connect
+from cad.errors import CadError, MachineError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
+from cad.files import make_folder, write_atomic
 from cad.folders.lock import locked
 from cad.node import queue as states
-from cad.node.compute import Computed, compute, objects, ready
+from cad.node.compute import Computed, compute, objects, ready, without_probability
 from cad.node.inbox import Inbox
 from cad.node.log import tell
-from cad.node.names import nameless
+from cad.node.names import REASON_FILE, wording
 from cad.node.poll import Poller
-from cad.node.queue import Entry, Queue
+from cad.node.queue import DamagedQueue, Entry, Queue, QueueError
 from cad.node.receiver import Receiver
 from cad.node.send import ask_promise, broken, images_in_archive, send_back
 from cad.node.settings import NodeSettings
 from cad.node.status import StatusPage
 from cad.node.trail import Trail
 from cad.node.watch import Watcher
+from cad.records.audit import DamagedTrail
 
 QUEUE = "queue.sqlite"
 _PAUSE = 0.5  # seconds between looks at the queue
+_TROUBLE = 5.0  # seconds until a step is tried again that the machine refused
+_CLOCK_SECONDS = 60.0  # by more than that nobody sets a clock that is right
 _SWEEP_SECONDS = 3600.0
 _HOUR, _DAY = 3600.0, 86400.0
 
 
-def serve(settings: NodeSettings, *, retry_failed: bool = False) -> int:
+def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool = False) -> int:
     """Receive, compute and return studies until SIGTERM or SIGINT; return the exit code.
 
     Parameters
@@ -50,6 +53,8 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False) -> int:
         Everything that the node is told.
     retry_failed : bool
         Compute failed studies again.
+    new_trail : bool
+        Begin another audit trail where the one that was kept is gone.
 
     Raises
     ------
@@ -58,24 +63,31 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False) -> int:
     """
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
+    threading.excepthook = _said_of_a_thread
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
-    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(settings.home, mode=0o700)
     part = settings.studies
     limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)
     with locked(settings.home):
         computers = [Caller(limits) for _ in range(part.jobs)]
         computers[0](ready, settings)
-        return Node(settings, retry_failed=retry_failed).run(computers)
+        return Node(settings, retry_failed=retry_failed, new_trail=new_trail).run(computers)
 
 
 class Node:
     """Hold the parts of a running node."""
 
-    def __init__(self, settings: NodeSettings, *, retry_failed: bool) -> None:
+    def __init__(
+        self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
+    ) -> None:
         self.settings = settings
-        self.queue = Queue(settings.home / QUEUE)
+        self.queue = _sound_queue(settings.home / QUEUE)
+        self.inbox = Inbox(settings, self.queue)
+        came, gone = self.inbox.take_stock()
         again = self.queue.recover(retry_failed=retry_failed)
-        self.inbox, self.trail = Inbox(settings, self.queue), Trail(settings, self.queue)
+        self._clock = 0.0
+        self._set_clock()
+        self.trail = Trail(settings, self.queue, new=new_trail)
         watch = settings.watch
         self.watcher = Watcher(watch, self.inbox) if watch else None
         poll = settings.poll
@@ -84,7 +96,8 @@ class Node:
         self.page = StatusPage(settings, self.queue, self.receiver)
         self.stop, self.code, self._swept = threading.Event(), 0, 0.0
         host, port = self.receiver.address
-        tell("started", version=__version__, host=host, port=port, page=self.page.port, again=again)
+        tell("started", version=__version__, host=host, port=port, page=self.page.port, again=again,
+             found=came, gone=gone)  # fmt: skip
 
     def run(self, computers: list[Caller]) -> int:
         """Start every thread, wait for a signal, and end in order."""
@@ -107,74 +120,105 @@ class Node:
         return self.code
 
     def _thread(self, step: Callable[[], bool]) -> None:
-        """Do a step again and again, with pauses; a fault of ours ends the node."""
+        """Do a step again and again, with pauses.
+
+        A study's trouble is that study's (:meth:`_one`). What the machine refuses (a full disk) is
+        waited out; a damaged trail or queue, and a fault of ours, end the node.
+        """
 
         def repeat() -> None:
-            try:
-                while not self.stop.is_set():
+            trouble = ""
+            while not self.stop.is_set():
+                try:
                     if not step():
                         self.stop.wait(_PAUSE)
-            except BaseException as error:  # a thread that is gone must not look like a node
-                self._fault(error)
+                    trouble = ""
+                except (DamagedTrail, DamagedQueue) as error:
+                    self._fault(error)
+                except (CadError, OSError) as error:
+                    said = wording(error)
+                    if said.code != trouble:
+                        tell("step waits", wait=_TROUBLE, **asdict(said))
+                    trouble = said.code
+                    self.stop.wait(_TROUBLE)
+                except BaseException as error:  # a thread that is gone must not look like a node
+                    self._fault(error)
 
         threading.Thread(target=repeat, daemon=True).start()
 
     def _fault(self, error: BaseException) -> None:
-        """End the node for a fault of ours."""
+        """End the node for what it cannot go on with."""
         if not self.stop.is_set():
-            frame = traceback.extract_tb(error.__traceback__)[-1]  # words may name somebody
-            tell("fault", kind=type(error).__name__, file=frame.filename, line=frame.lineno)
+            tell("fault", kind=type(error).__name__, **asdict(wording(error)))
             self.code = 1
             self.stop.set()
 
+    def _one(
+        self,
+        state: str,
+        into: str,
+        work: Callable[[Entry], None],
+        failed: Callable[[Entry, Exception], None],
+    ) -> bool:
+        """Do a step of the study that waits longest; whatever is raised is that study's failure."""
+        with self.queue.claimed(state, into, time.time()) as entry:
+            if entry is None:
+                return False
+            try:
+                work(entry)
+            except (DamagedTrail, QueueError):
+                raise
+            except Exception as error:
+                failed(entry, error)
+            return True
+
     def complete_one(self) -> bool:
         """Move a study to the queue when nothing more of it has come for a while."""
-        entry = self.queue.claim(states.RECEIVING, states.RECEIVING, time.time())
-        if entry is None:
-            return False
+        return self._one(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
+
+    def _asked_later(self, entry: Entry, error: Exception) -> None:
+        self._later(entry, self.settings.studies.quiet_seconds, error)
+
+    def _complete(self, entry: Entry) -> None:
         now, studies = time.time(), self.settings.studies
         if studies.count:
-            try:
-                there = images_in_archive(self.settings.archive, self.inbox.incoming(entry.key))
-            except (CadError, OSError) as error:
-                problem = error if isinstance(error, CadError) else refused(error)
-                self._later(entry, studies.quiet_seconds, problem)
-                return True
+            there = images_in_archive(self.settings.archive, self.inbox.head(entry.key))
             here = self.queue.count_of(entry.key, "MR")
             if here < there:
                 short = CadError(
-                    f"the archive has {there} images of the study, {here} have come",
+                    "the archive has more images of the study than have come",
                     hint="send the study again",
                 )
+                tell("incomplete", study=entry.key, here=here, there=there)
                 if now - entry.changed > studies.wait_hours * _HOUR:
                     self._failed(entry, short)
                 else:
-                    self._later(entry, studies.quiet_seconds, short)
-                return True
+                    self._asked_later(entry, short)
+                return
         if self.queue.settle(entry, states.QUEUED, now):
             tell("complete", study=entry.key, seconds=round(now - entry.opened, 1))
-        return True
 
     def _computing(self, call: Caller) -> Callable[[], bool]:
         """Return a step that computes one study, always in the same supervised process."""
 
-        def compute_one() -> bool:
-            entry = self.queue.claim(states.QUEUED, states.COMPUTING, time.time())
-            if entry is None:
-                return False
+        def work(entry: Entry) -> None:
             places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
-            try:
-                found = call(compute, self.settings, *places)
-                if found.objects:
-                    self.trail.predicted(entry, places[1])
-                self._computed(entry, found)
-            except CadError as error:
-                self._failed(entry, error)
-            except OSError as error:  # a full disk, say: the study is not at fault
-                self._later(entry, self._patience(entry), refused(error), states.QUEUED)
-            return True
+            found = call(compute, self.settings, *places)
+            if found.objects:
+                self.trail.predicted(entry, places[1])
+            self._computed(entry, found)
 
-        return compute_one
+        def failed(entry: Entry, error: Exception) -> None:
+            try:
+                self.inbox.check_room()
+            except OSError as full:
+                error = full
+            if isinstance(error, OSError | MachineError):  # the study is not at fault
+                self._later(entry, self._patience(entry), error, states.QUEUED)
+            else:
+                self._failed(entry, error)
+
+        return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
 
     def _computed(self, entry: Entry, found: Computed) -> None:
         state = states.SENDING if found.objects else states.AWAITING
@@ -184,32 +228,32 @@ class Node:
 
     def send_one(self) -> bool:
         """Return one result to the archive; try again later when it cannot take it."""
-        entry = self.queue.claim(states.SENDING, states.SENDING, time.time())
-        if entry is None:
-            return False
+        return self._one(states.SENDING, states.SENDING, self._send, self._not_sent)
+
+    def _send(self, entry: Entry) -> None:
         work = self.inbox.work(entry.key)
         if not objects(work):  # HOME came back from a backup in part
-            return self.queue.settle(entry, states.QUEUED, time.time())
-        try:
-            sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
-            if sent or not self.settings.archive.commitment:
-                self.trail.sent(entry, work, "stored")
-        except (CadError, OSError) as error:
-            problem = error if isinstance(error, CadError) else refused(error)
-            if self._said(entry, problem)["reason"] != entry.reason:  # not at every try
-                with suppress(OSError):  # then at the next try
-                    self.trail.sent(entry, work, "not all stored")
-            self._later(entry, self._patience(entry), problem)
-            return True
+            self.queue.settle(entry, states.QUEUED, time.time())
+            return
+        sent = send_back(self.settings.archive, work, ask_first=entry.sendings > 1)
+        if sent or not self.settings.archive.commitment:
+            self.trail.sent(entry, work, "stored")
         if self.settings.archive.commitment:
             self._ask_promise(entry, work, sent)
         else:
             self._done(entry, sent, entry.returned + sent)
-        return True
+
+    def _not_sent(self, entry: Entry, error: Exception) -> None:
+        if wording(error).reason != entry.reason:  # not at every try
+            with suppress(OSError):  # then at the next try
+                self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
+        self._later(entry, self._patience(entry), error)
 
     def _done(self, entry: Entry, sent: int, returned: int) -> None:
-        now = time.time()
-        if self.queue.settle(entry, states.DONE, now, returned=returned):
+        now, work = time.time(), self.inbox.work(entry.key)
+        lost = without_probability(work)
+        said = self._said(entry, lost) if lost is not None else {}
+        if self.queue.settle(entry, states.DONE, now, returned=returned, **said):
             tell("done", study=entry.key, sent=sent, seconds=round(now - entry.changed, 1))
 
     def _ask_promise(self, entry: Entry, work: Path, sent: int) -> None:
@@ -219,8 +263,7 @@ class Node:
         try:
             ask_promise(self.settings.archive, work, number)
         except (CadError, OSError) as error:
-            problem = error if isinstance(error, CadError) else refused(error)
-            self._later(entry, self._patience(entry), problem, returned=entry.returned + sent)
+            self._later(entry, self._patience(entry), error, returned=entry.returned + sent)
             return
         wait = max(self.settings.archive.commitment_seconds, self._patience(entry))
         now = time.time()
@@ -243,15 +286,15 @@ class Node:
         if not problems:
             try:
                 self.trail.sent(entry, work, "committed")
-            except Exception as fault:  # the library would swallow it
+            except DamagedTrail as fault:  # the library would swallow it
                 self._fault(fault)
                 raise
             self._done(entry, len(objects(work)), entry.returned)
             return
+        tell("not promised", study=entry.key, codes=sorted(set(problems)))
         error = CadError(
-            f"the archive does not promise to keep {len(problems)} of {len(objects(work))} "
-            f"objects: {', '.join(sorted(set(problems)))}",
-            hint="the codes are those of DICOM PS3.4 J.4.2; it is asked again",
+            "the archive does not promise to keep every object of the result",
+            hint="the log has the codes, those of DICOM PS3.4 J.4.2; it is asked again",
         )
         self._later(entry, self._patience(entry), error)
 
@@ -261,31 +304,66 @@ class Node:
         wait: float = min(part.retry_seconds * 2.0 ** min(entry.attempts - 1, 30), part.retry_most)
         return wait
 
-    def _failed(self, entry: Entry, error: CadError) -> None:
+    def _failed(self, entry: Entry, error: Exception) -> None:
         if self.stop.is_set():  # the process was ended under it: the next start computes it
             return
         said = self._said(entry, error)
         if self.queue.settle(entry, states.FAILED, time.time(), **said):
-            tell("failed", study=entry.key, **said)
+            tell("failed", study=entry.key, code=wording(error).code, **said)
 
     def _later(
-        self, entry: Entry, wait: float, error: CadError, state: str = "", **values: int
+        self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
     ) -> None:
         said = self._said(entry, error)
         more = {"due": time.time() + wait, "attempts": entry.attempts, **said, **values}
         if self.queue.settle(entry, state or entry.state, time.time(), **more):
-            tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts, **said)
+            tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts,
+                 code=wording(error).code, **said)  # fmt: skip
 
-    def _said(self, entry: Entry, error: CadError) -> dict[str, Any]:
-        """Return reason and hint of an error as they may be kept, shown and logged."""
-        folder = self.inbox.incoming(entry.key)
-        return {"reason": nameless(error.problem, folder), "hint": nameless(error.hint, folder)}
+    def _said(self, entry: Entry, error: Exception) -> dict[str, str]:
+        """Return what may be said of an error; all of it stays in the study's own folder."""
+        with suppress(OSError):
+            text = f"{wording(error).code}\n{error}\n".encode(errors="replace")
+            write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
+        said = wording(error)
+        return {"reason": said.reason, "hint": said.hint}
 
     def sweep(self) -> bool:
-        """Remove, now and then, what was settled long ago."""
+        """Remove, now and then, what was settled long ago; and see whether the clock was set."""
+        self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
             self._swept = time.monotonic()
-            for study in self.queue.outdated(time.time() - self.settings.studies.keep_days * _DAY):
-                self.inbox.sweep(study)
-                tell("swept", study=study)
+            before = time.time() - self.settings.studies.keep_days * _DAY
+            for study in self.queue.outdated(before):
+                if self.inbox.sweep(study, before):
+                    tell("swept", study=study)
         return False
+
+    def _set_clock(self) -> None:
+        """Put the queue's times right at the start, and when the clock was set."""
+        ahead = time.time() - time.monotonic()
+        if abs(ahead - self._clock) > _CLOCK_SECONDS:
+            part = self.settings
+            longest = max(part.studies.quiet_seconds, part.archive.retry_most,
+                          part.archive.commitment_seconds)  # fmt: skip
+            if wrong := self.queue.put_right(time.time(), longest + _CLOCK_SECONDS):
+                tell("clock", studies=wrong)
+        self._clock = ahead
+
+
+def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
+    """Say that a library's thread has ended; the default prints the words of the error."""
+    tell("thread ended", **asdict(wording(given.exc_value or given.exc_type())))
+
+
+def _sound_queue(path: Path) -> Queue:
+    """Open the queue; one that is damaged is put aside and made anew of what lies here."""
+    try:
+        return Queue(path)
+    except DamagedQueue:
+        aside = f"{path.name}.damaged-{time.time_ns()}"
+        for suffix in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                path.with_name(path.name + suffix).rename(path.with_name(aside + suffix))
+        tell("queue made anew", damaged=aside)
+        return Queue(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 from pydicom.datadict import tag_for_keyword
 
-from cad.clinic.archive_settings import ArchiveLimits, Tls
+from cad.dicom.archive.settings import ArchiveLimits, Tls
 from cad.settings import Section
 
 

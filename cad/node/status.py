@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from cad import __version__
+from cad._version import __version__
+from cad.errors import CadError
 from cad.node import queue as states
+from cad.node.names import wording
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.settings import NodeSettings
 
 _HOUR = 3600.0
+_SECONDS, _CONNECTIONS = 10.0, 16  # for a request, however it drips; at once
+_HOSTS = ("127.0.0.1", "localhost")
 _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
+
+
+class _Server(ThreadingHTTPServer):
+    """Serve at most so many requests at once, each for at most so long."""
+
+    daemon_threads = True
+
+    def __init__(self, *given: Any) -> None:
+        self._lock, self._open = threading.Lock(), list[socket.socket]()
+        super().__init__(*given)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            for oldest in self._open[: len(self._open) - _CONNECTIONS + 1]:
+                _cut(oldest)
+            self._open.append(request)
+        late = threading.Timer(_SECONDS, _cut, [request])
+        late.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            late.cancel()
+            with self._lock:
+                self._open.remove(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has gone."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class StatusPage:
@@ -30,12 +68,20 @@ class StatusPage:
         answers = {"/": self._page, "/metrics": self._metrics, "/health": self._health}
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = _SECONDS
+
             def do_GET(self) -> None:
+                # Another page in the operator's browser may call here by a name of its own.
+                host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host")
                 answer = answers.get(self.path)
-                if answer is None:
-                    self.send_error(404)
+                if host not in _HOSTS or answer is None:
+                    self.send_error(404 if host in _HOSTS else 421)
                     return
-                kind, text = answer()
+                try:
+                    kind, text = answer()
+                except (CadError, OSError) as error:
+                    self.send_error(503, wording(error).code)
+                    return
                 body = text.encode()
                 self.send_response(200)
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
@@ -50,8 +96,7 @@ class StatusPage:
             def log_message(self, *_: Any) -> None:
                 """Say nothing: the log is the node's."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", settings.status.port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", settings.status.port), Handler)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -1,29 +1,23 @@
 """Write down for good who sent what, which model scored it, and what was returned.
 
 The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
-(:mod:`cad.clinic.audited`); ``cad audit verify`` checks them.
+(:mod:`cad.records.audited`); ``cad audit verify`` checks them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from cad import __version__
-from cad.clinic.audit import append
-from cad.clinic.audited import audit_delivery, audit_prediction
+from cad._version import __version__
 from cad.errors import CadError
 from cad.files import JsonObject
 from cad.node.compute import RUN, objects
 from cad.node.queue import Entry, Queue
 from cad.node.settings import NodeSettings
+from cad.records.audit import DamagedTrail, append, verify
+from cad.records.audited import audit_delivery, audit_prediction
 
 FILE = "audit.jsonl"
-
-
-class DamagedTrail(Exception):
-    """Say that the trail was changed by somebody else: no study is at fault, the node must end."""
 
 
 def _place(settings: NodeSettings) -> Path:
@@ -51,40 +45,53 @@ def _place(settings: NodeSettings) -> Path:
 
 
 class Trail:
-    """Add lines to a node's audit trail; each is on the disk before its method returns."""
+    """Add lines to a node's audit trail; each is on the disk before its method returns.
 
-    def __init__(self, settings: NodeSettings, queue: Queue) -> None:
+    The whole trail is verified at the start, and its last hash is kept in the queue: lines that
+    were changed, and lines that were cut off at the end, are found then.
+
+    Raises
+    ------
+    DamagedTrail
+        Here, and when a line is added, for a trail that is not what was written.
+    """
+
+    def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
         self.path, self._to = _place(settings), settings.archive.address
         self._queue = queue
-        self.note("start")  # a trail that is damaged is better found now
+        last = queue.last_line()
+        if new and not self.path.exists():
+            self.note("start", after=last)
+            return
+        if last or self.path.exists():
+            problems = verify(self.path, last).problems if self.path.exists() else ["it is gone"]
+            if problems:
+                raise DamagedTrail(
+                    f"the audit trail is not what was written: {problems[0]}",
+                    file=self.path,
+                    hint="`cad audit verify` names every line; bring the trail back from a backup, "
+                    "or move it away and begin another with --new-trail",
+                )
+        self.note("start")
 
     def note(self, event: str, **facts: object) -> None:
-        """Add a line about the node itself.
-
-        Raises
-        ------
-        CadError
-            When the trail's end is not what was written.
-        """
-        append(self.path, {"event": event, "cad_version": __version__, **facts})
+        """Add a line about the node itself."""
+        entry = {"event": event, "cad_version": __version__, **facts}
+        self._queue.note_line(append(self.path, entry))
 
     def predicted(self, entry: Entry, work: Path) -> None:
         """Add a line that a study was scored; its objects are not sent without it."""
-        with self._sound():
-            audit_prediction(self.path, work / RUN, *self._origin(entry))
+        self._noted(audit_prediction(self.path, work / RUN, *self._origin(entry)))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
         """Add a line that a study's objects were sent, and how that ended."""
-        who, more = self._origin(entry)
-        with self._sound():
-            audit_delivery(self.path, work / RUN, objects(work), who, self._to, outcome, more)
+        (who, more), sent = self._origin(entry), objects(work)
+        last = audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
+        self._noted(last)
 
-    @contextmanager
-    def _sound(self) -> Iterator[None]:
-        try:
-            yield
-        except CadError as error:
-            raise DamagedTrail(error.problem) from error
+    def _noted(self, last: str) -> None:
+        if last:
+            self._queue.note_line(last)
 
     def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
         """Return who sent a study: its AE titles, and each with its peer."""

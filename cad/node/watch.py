@@ -9,9 +9,10 @@ from pathlib import Path
 from cad.errors import CadError
 from cad.node.inbox import Inbox
 from cad.node.log import tell
-from cad.node.names import header, key_of, node_key
+from cad.node.names import key_of, node_key, wording
+from cad.node.queue import DamagedQueue, QueueError
 from cad.node.settings import WatchSettings
-from cad.reading import MAX_IMAGE, kind_of, read_bytes
+from cad.reading import kind_of
 
 SENDER = "folder"
 
@@ -25,36 +26,54 @@ class Watcher:
         self.settings, self.inbox = settings, inbox
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
+        self._told: dict[str, str] = {}
 
     def look(self) -> bool:
         """Take every file that has been the same for long enough; tell whether there was one."""
-        taken, still = False, {}
+        taken, still = False, dict[str, tuple[int, int, float]]()
         for place, _, names in os.walk(self.settings.folder):
             for name in names:
                 path = Path(place) / name
-                if kind_of(path):  # a pipe would be waited on for ever
-                    continue
-                status = path.stat()
                 key = key_of(self._secret, str(path.relative_to(self.settings.folder)))
-                now = status.st_size, status.st_mtime_ns
-                if self.inbox.queue.seen(key, *now):
-                    continue
-                size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
-                if (size, changed) != now:
-                    since = time.monotonic()
-                if time.monotonic() - since < self.settings.quiet_seconds:
-                    still[key] = (*now, since)
-                    continue
-                taken = self._take(path) or taken
-                self.inbox.queue.see(key, *now)
+                try:
+                    taken = self._look_at(path, key, still) or taken
+                except DamagedQueue:
+                    raise
+                except Exception as error:  # tried again the next time, and said once
+                    code = wording(error).code
+                    if self._told.get(key) != code:
+                        tell("file waits", sender=SENDER, file=key, code=code)
+                    self._told[key] = code
         self._quiet = still
         return taken
 
-    def _take(self, path: Path) -> bool:
+    def _look_at(self, path: Path, key: str, still: dict[str, tuple[int, int, float]]) -> bool:
+        """Take one file if it is new and at rest; tell whether anything of it was new."""
+        if kind_of(path):  # a pipe would be waited on for ever
+            return False
+        status = path.stat()
+        now = status.st_size, status.st_mtime_ns
+        if self.inbox.queue.seen(key, *now):
+            return False
+        size, changed, since = self._quiet.get(key, (-1, -1, 0.0))
+        if (size, changed) != now:
+            since = time.monotonic()
+        if time.monotonic() - since < self.settings.quiet_seconds:
+            still[key] = (*now, since)
+            return False
+        still[key] = (*now, since)  # should it have to wait
+        taken = self._take(path, key)
+        self.inbox.queue.see(key, *now)
+        self._told.pop(key, None)
+        return taken
+
+    def _take(self, path: Path, key: str) -> bool:
         """Take one file; what is no DICOM, or not wanted, is left alone and said once."""
         try:
-            content = read_bytes(path, MAX_IMAGE)
-            return self.inbox.keep(content, header(path), SENDER) > 0
-        except CadError:
-            tell("file left out", sender=SENDER, reason="not an instance that can be taken")
+            with self.inbox.copied(path) as copy:
+                return self.inbox.keep(copy, SENDER) > 0
+        except QueueError:
+            raise
+        except CadError as error:
+            tell("file left out", sender=SENDER, file=key, code=wording(error).code)
             return False

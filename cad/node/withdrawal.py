@@ -8,21 +8,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cad.clinic.archive import SamePatient
-from cad.clinic.audit import append
 from cad.cohort.traces import Names, named_places
+from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.folders.lock import locked
-from cad.node.inbox import INCOMING, STUDIES, sweep_study
-from cad.node.names import header
-from cad.node.poll import FETCHING
+from cad.node.inbox import FETCHING, INCOMING, SPOOL, STUDIES, sweep_study
+from cad.node.instance import deflated_head, head_of
 from cad.node.queue import Queue
 from cad.node.service import QUEUE
 from cad.node.trail import FILE
+from cad.records.audit import append
 
 
 class NodeHome:
-    """Be a node's folder, as :func:`cad.stages.withdraw.withdraw` sweeps it; the node is stopped.
+    """Sweep a node's folder for :func:`cad.records.withdrawal.withdraw`; the node is stopped.
 
     Raises
     ------
@@ -63,14 +62,19 @@ class NodeHome:
         """
         queue = Queue(self.home / QUEUE)
         try:
-            shutil.rmtree(self.home / INCOMING / FETCHING, ignore_errors=True)
+            for half in (FETCHING, SPOOL):
+                shutil.rmtree(self.home / INCOMING / half, ignore_errors=True)
             gone = self.studies(names, patient, same)
-            for study in gone:
+            if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
+                line = {"event": "withdraw", "node_keys": gone}
+                queue.note_line(append(self.home / FILE, line))
+            here = {folder.name for folder in (self.home / INCOMING).iterdir()}
+            for study in [*gone, *(queue.instances().keys() - here)]:  # and a killed removal's rows
                 sweep_study(self.home, queue, study)
+            if gone:
+                queue.shrink()
         finally:
             queue.close()
-        if gone and (self.home / FILE).is_file():
-            append(self.home / FILE, {"event": "withdraw", "node_keys": gone})
         return len(gone)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
@@ -79,15 +83,14 @@ class NodeHome:
 
         def is_theirs(path: Path) -> bool:
             try:
-                found = header(path)
-            except (CadError, OSError):  # what cannot be read was never imported
+                head = head_of(path) or deflated_head(path)
+            except CadError:  # what cannot be read was never imported
                 return False
-            number = str(found.get("PatientID", "")).strip()
             return (
-                number in ids
-                or "sub-" + re.sub("[^A-Za-z0-9]", "", number) == names.participant
-                or str(found.get("StudyInstanceUID", "")) in names.uids
-                or (same is not None and same(names.participant, number))
+                head.patient in ids
+                or "sub-" + re.sub("[^A-Za-z0-9]", "", head.patient) == names.participant
+                or head.study in names.uids
+                or (same is not None and same(names.participant, head.patient))
             )
 
         keys = {

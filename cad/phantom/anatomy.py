@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cad.phantom.params import (
+    GLAND_LIMITS_ML,
+    GLAND_ML,
+    GLAND_SD,
     HAEMORRHAGE,
     HAEMORRHAGE_PATCHES,
     HAEMORRHAGE_RADIUS_MM,
@@ -74,11 +77,11 @@ def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
 def build_anatomy(rng: np.random.Generator) -> Anatomy:
     """Draw one man's pelvis.
 
-    The gland holds 20 to 100 mL; what it has more than 25 mL is transition zone (hyperplasia).
+    What the gland has more than about 20 mL is transition zone (hyperplasia).
     """
-    volume = float(np.clip(np.exp(rng.normal(np.log(42.0), 0.38)), 20.0, 100.0))
+    volume = float(np.clip(np.exp(rng.normal(np.log(GLAND_ML), GLAND_SD)), *GLAND_LIMITS_ML))
     proportion = np.array([1.28, 0.86, 1.00]) * np.exp(rng.normal(0, 0.05, 3))
-    radius = (volume * 1000 / (4 / 3 * np.pi * float(np.prod(proportion)) * 0.93)) ** (1 / 3)
+    radius = (volume * 1000 / (4 / 3 * np.pi * float(np.prod(proportion)) * 0.79)) ** (1 / 3)
     a, b, c = (float(v) for v in radius * proportion)
     tissues = dict(TISSUES)
     common = {name: float(rng.normal(0, sd)) for name, sd in PATIENT_SD.items()}

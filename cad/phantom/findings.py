@@ -19,15 +19,15 @@ from cad.phantom.params import (
     CANCER_SEVERITY,
     ISUP_SHARES,
     LATENT_SD,
+    PROPORTIONS,
     RADIUS_LIMITS_MM,
     RADIUS_MM,
-    RADIUS_SD,
     TISSUES,
     UNEXPLAINED,
     Finding,
     Tissue,
 )
-from cad.phantom.shapes import Shape, ripples
+from cad.phantom.shapes import Shape, ripples, triple
 
 # 49 patients hold 350 regions, 66 of them cancer, as in the clinical study [N14] V-B.
 BLOCK = 49
@@ -36,6 +36,8 @@ CANCERS = (0,) * 7 + (1,) * 23 + (2,) * 14 + (3,) * 5
 GAP = 1.0
 """Smallest distance between two regions, mm."""
 POINTS, CANDIDATES = 1500, 24
+CROSSED = ("PZ", "TZ", "rim TZ", "CZ", "AFS")
+"""Zones through whose borders a cancer grows."""
 _DIRECTIONS = np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0], [0, 0, 1], [0, 0, -1]], float)
 
 
@@ -118,17 +120,17 @@ def draw_regions(
         How many, and how many of them are malignant.
     """
     regions: list[TrueRegion] = []
-    # In random order: who comes first has the choice of room, and is drawn larger for it.
     malignant = rng.permutation(np.arange(count) < cancers)
-    for number in range(count):
-        own = np.random.default_rng(rng.integers(2**63))
+    streams = [np.random.default_rng(rng.integers(2**63)) for _ in range(count)]
+    # Cancers, which are larger, choose their room first; numbers say nothing of that.
+    for number in sorted(range(count), key=lambda k: not malignant[k]):
         for attempt in range(12):  # what finds no room is drawn smaller
-            scale = 0.94**attempt
-            region = _draw(own, anatomy, cloud, number + 1, bool(malignant[number]), scale, regions)
+            bad, scale = bool(malignant[number]), 0.94**attempt
+            region = _draw(streams[number], anatomy, cloud, number + 1, bad, scale, regions)
             if region is not None:
                 regions.append(region)
                 break
-    return regions
+    return sorted(regions, key=lambda region: region.number)
 
 
 def _draw(
@@ -153,14 +155,19 @@ def _draw(
         finding, isup = BENIGN[kind], 0
         severity, zone = finding.severity, finding.zones[0]
     latent = float(norm.ppf(severity) + rng.normal(0, LATENT_SD))
-    drawn = RADIUS_MM * np.exp(rng.normal(0, RADIUS_SD))
+    group = "cancer" if malignant else "benign"
+    middle, spread = RADIUS_MM[group]
+    drawn = middle * np.exp(rng.normal(0, spread))
     radius = float(np.clip(drawn, *RADIUS_LIMITS_MM) * scale)
-    axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array([1.1, 0.95, 1.0])
-    centre = _place(rng, anatomy, cloud, zone, float(axes.max()), others)
+    axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(PROPORTIONS[group])
+    centre = _place(rng, anatomy, cloud, zone, axes, malignant, others)
     if centre is None:
         return None
     tissue = _tissue(rng, anatomy.tissues[zone], finding, latent)
-    shapes = _shapes(rng, number, zone, centre, axes, finding)
+    # A cancer grows through the borders of zones; benign findings keep to theirs.
+    within = (zone, *(z for z in CROSSED if malignant and z != zone))
+    angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
+    shapes = _shapes(rng, number, within, centre, axes, angle, finding)
     return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
 
 
@@ -178,27 +185,44 @@ def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: 
     return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
 
 
+def _along(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
+    """Return the angle (radians about z) of the capsule's tangent beside points (..., 3) in mm."""
+    a, b, _ = anatomy.axes
+    angle: np.ndarray = np.arctan2(points[..., 0] / a**2, -points[..., 1] / b**2)
+    return angle
+
+
 def _place(
     rng: np.random.Generator,
     anatomy: Anatomy,
     cloud: tuple[np.ndarray, np.ndarray],
     zone: str,
-    radius: float,
+    axes: np.ndarray,
+    crossing: bool,
     others: list[TrueRegion],
 ) -> tuple[float, float, float] | None:
-    """Return a centre in the zone, most of the region inside it, clear of the others."""
+    """Return a centre in the zone, most of the region inside it, clear of the others.
+
+    A region that is ``crossing`` borders of zones lies in the gland with most of it.
+    """
     points, zones = cloud
     free = zones == zone
     for other in others:
         taken = other.shapes[-1]
         gap = np.linalg.norm(points - np.array(taken.centre), axis=1)
-        free &= gap >= radius + max(taken.axes) + GAP
+        free &= gap >= axes.max() + max(taken.axes) + GAP
     candidates = rng.permutation(points[free])[:CANDIDATES]
     if not len(candidates):
         return None
-    around = (candidates[:, None] + 0.75 * radius * _DIRECTIONS).reshape(-1, 3)
-    same = (zones_at(anatomy, around) == zone).reshape(len(candidates), -1).sum(axis=1)
-    fitting = np.flatnonzero(same >= 5 - (zone in ("PZ", "AFS")))
+    angle = _along(anatomy, candidates)[:, None]
+    u, v, w = (0.75 * axes * _DIRECTIONS).T
+    turned = (np.cos(angle) * u - np.sin(angle) * v, np.sin(angle) * u + np.cos(angle) * v)
+    offsets = np.stack([*turned, np.broadcast_to(w, turned[0].shape)], axis=-1)
+    around = zones_at(anatomy, (candidates[:, None] + offsets).reshape(-1, 3))
+    inside = (around != "") if crossing else (around == zone)
+    fitting = np.flatnonzero(
+        inside.reshape(len(candidates), -1).sum(axis=1) >= 5 - (zone in ("PZ", "AFS"))
+    )
     if not len(fitting):
         return None
     x, y, z = candidates[fitting[0]]
@@ -222,17 +246,17 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
 def _shapes(
     rng: np.random.Generator,
     number: int,
-    zone: str,
+    within: tuple[str, ...],
     centre: tuple[float, float, float],
     axes: np.ndarray,
+    angle: float,
     finding: Finding,
 ) -> list[Shape]:
-    angle = float(rng.uniform(-0.6, 0.6))
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
-    size = (float(axes[0]), float(axes[1]), float(axes[2]))
+    size = triple(axes)
     shapes = []
     if finding.capsule:
-        shell = (size[0] + 0.8, size[1] + 0.8, size[2] + 0.8)
-        shapes.append(Shape("capsule", centre, shell, zone, (zone,), angle, waves))
-    shapes.append(Shape(f"roi {number}", centre, size, f"roi {number}", (zone,), angle, waves))
+        shell = triple(axes + 0.8)
+        shapes.append(Shape("capsule", centre, shell, within[0], within, angle, waves))
+    shapes.append(Shape(f"roi {number}", centre, size, f"roi {number}", within, angle, waves))
     return shapes

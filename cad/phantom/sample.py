@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from cad.cohort import COHORT
 from cad.files import write_atomic
-from cad.folders import commit, is_ours, owned, stage
+from cad.folders import claimed, commit, is_ours, stage
 from cad.imaging.nifti import write_volume
 from cad.phantom.dicom import write_dicom
 from cad.phantom.protocols import SAMPLE
 from cad.phantom.readers import SCALE
 from cad.phantom.simulator import latent_auc, make_patient, present, write_cohort
 
-PATIENTS, SEED = 12, 9
+# The first seed from 10 on with which every region can be measured in every image.
+PATIENTS, SEED = 12, 16
 DICOM_INDEX = 0
 """Which patient (from 0) is also there as DICOM."""
 DICOM_ID = "Sample0001"
@@ -25,7 +27,7 @@ DICOM_ID = "Sample0001"
 
 def write_sample(out: Path) -> None:
     """Write the sample cohort and one of its studies as DICOM in place of what ``out`` holds."""
-    with owned(out), stage(out) as scratch:
+    with claimed(out, COHORT), stage(out) as scratch:
         build = scratch / "sample"
         write_cohort(build, PATIENTS, SEED, SAMPLE)
         _write_study(build / "dicom" / DICOM_ID)

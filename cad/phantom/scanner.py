@@ -114,8 +114,7 @@ def diffusion_images(
     low, high = protocol.b_values
     ratio = np.maximum(images[0], 1.0) / np.maximum(images[1], 1.0)
     value = 1e6 * np.log(ratio) / (high - low)
-    weak = images[0] < 4 * sd
-    apparent = np.clip(np.where(weak, 0, value), 0, 4000)
+    apparent = np.clip(value, 0, 4000)  # where nothing gives signal: of noise, as scanners store it
     stored = [
         (float(b), view.volume(_stored(image)))
         for b, image in zip(protocol.b_values, images, strict=True)

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from cad.cohort import write_tables
+from cad.cohort import COHORT, write_tables
 from cad.errors import CadError
 from cad.files import write_atomic
-from cad.folders import commit, is_ours, owned, stage
+from cad.folders import claimed, commit, is_ours, stage
 from cad.imaging.nifti import write_volume
 from cad.imaging.reader_outlines import reader_outline_path
 from cad.imaging.study import Roi, Study
@@ -108,9 +108,7 @@ def write_cohort(
     """Write a cohort as :func:`simulate` does, with the sites' protocols; whole or not at all."""
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
-    if not (out.is_dir() and any(is_ours(path.name) for path in out.iterdir())):
-        _require_empty(out)  # nothing of a killed process: a stranger's folder is left alone
-    with owned(out), stage(out) as scratch:
+    with claimed(out, COHORT), stage(out) as scratch:
         _require_empty(out)
         build = scratch / "cohort"
         _write_files(build, patients, seed, protocols, jobs)
@@ -118,7 +116,7 @@ def write_cohort(
 
 
 def _require_empty(out: Path) -> None:
-    if out.exists() and not (out.is_dir() and all(is_ours(path.name) for path in out.iterdir())):
+    if not all(is_ours(path.name) for path in out.iterdir()):
         raise CadError("the folder to simulate into is not empty", file=out, hint="name a new one")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess  # nosec B404
 import sys
@@ -63,6 +62,8 @@ def as_child() -> Connection[Any, Any]:
 
 def limit_memory(gigabytes: float) -> None:
     """Let this process ask for so much memory, or for less where the system allows less."""
+    import resource  # absent on Windows, where no study is measured
+
     ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +13,35 @@ import pandas as pd
 from cad.cohort import read_cohort
 from cad.cohort.tables import MISSING
 from cad.errors import CadError
-from cad.evaluation.mrmc import obuchowski_rockette
+from cad.evaluation.readers.mrmc import obuchowski_rockette
 from cad.files import JsonObject, as_given, each_cell, harmless, write_atomic
 from cad.folders import commit, owned, stage
 from cad.imaging.nifti import write_volume
 from cad.imaging.volume import Volume
+from cad.labels.consensus import malignant
 from cad.labels.scales import check_score, score_probability
-from cad.stages.reader_outlines import outline_maps, require_outlines
-from cad.stages.reader_study import ALONE, FORMAT, KEY, WITH_TOOL
+from cad.reader_study.outlines import outline_maps, require_outlines
+from cad.reader_study.study import ALONE, FORMAT, KEY, WITH_TOOL
+from cad.reading import (
+    MAX_JSON,
+    parse_json,
+    read_bytes,
+    read_frame,
+    read_json,
+    reading,
+    table_text,
+)
+from cad.settings import LabelSettings
 
 COLUMNS = ["participant_id", "roi_id", "reader_id", "session", "condition", "scale", "score",
            "milliseconds", "note"]  # fmt: skip
+READINGS = "readings.tsv"
+"""Every reading that was collected, beside the study's key."""
+WHO = ["participant_id", "roi_id", "reader_id"]
+SAME = COLUMNS[:7]
+"""What makes two exported readings the same: all but its time and its note."""
 _FIELDS = {"case", "roi", "score", "condition", "milliseconds"}
+_LARGEST = 1e12
 _AGAIN = "export it again from the reader's page"
 
 
@@ -43,7 +59,10 @@ class Export:
 
 
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
-    """Join exports into ``scores.tsv`` and write ``readings.tsv`` beside the study's key.
+    """Join exports into ``scores.tsv`` and into ``readings.tsv`` beside the study's key.
+
+    What was collected before stays. A reading with two scores is named and stands in
+    ``readings.tsv`` twice; no score of the cohort comes from it.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -63,42 +82,83 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
     Returns
     -------
     list of str
-        What was collected, what is missing, and the comparison with and without the tool.
+        What is collected, missing and contradictory, and the comparison with and without the tool.
 
     Raises
     ------
     CadError
         Before anything is written: for an export that was changed, of another study, of an unknown
-        reader, case or region, with a score off its scale, or two different ones of one reader and
-        session; for a score that ``scores.tsv`` has otherwise; and as
-        :func:`cad.stages.reader_outlines.outline_maps`.
+        reader, case or region, or with a score off its scale; and as
+        :func:`cad.reader_study.outlines.outline_maps`.
     """
     key = _key(folder / KEY)
-    exports = _one_each([read_export(path, key) for path in paths])
-    readings = pd.DataFrame([row for e in exports for row in _rows(e, key)], columns=COLUMNS)
+    exports = [read_export(path, key) for path in paths]
+    new = pd.DataFrame([row for e in exports for row in _rows(e, key)], columns=COLUMNS)
     # Between reading the scores and writing them nobody else does.
     with owned(root), owned(folder):
         cohort = read_cohort(root)
-        pair = ["participant_id", "roi_id"]
-        rows = cohort.rois[pair].itertuples(index=False, name=None)
+        rows = cohort.rois[WHO[:2]].itertuples(index=False, name=None)
         place = {tuple(row): k for k, row in enumerate(rows)}
-        at = [place.get(row, -1) for row in readings[pair].itertuples(index=False, name=None)]
-        if -1 in at:
-            row = readings.iloc[at.index(-1)]
-            raise CadError("the region is not in the cohort any more", file=root / "rois.tsv",
-                           patient=row["participant_id"], roi=row["roi_id"])  # fmt: skip
+        for patient, roi in new[WHO[:2]].itertuples(index=False, name=None):
+            if (patient, roi) not in place:
+                raise CadError("the region is not in the cohort any more", file=root / "rois.tsv",
+                               patient=patient, roi=roi)  # fmt: skip
+        readings = joined(_collected(folder / READINGS), new)
+        at = [place.get(tuple(row), len(place)) for row in readings[WHO[:2]].to_numpy()]
         readings = (
-            readings.assign(at=at).sort_values(["reader_id", "session", "at"]).drop(columns="at")
+            readings.assign(at=at)
+            .sort_values(["reader_id", "session", "at"], kind="stable")
+            .drop(columns="at")
         )
+        twice = readings[contradictory(readings)]
+        sure = readings.drop(twice.index).drop_duplicates(SAME)
         path = root / "scores.tsv"
-        text = merged(
-            path.read_text(encoding="utf-8"), readings[readings["condition"] == ALONE], path
-        )
+        fresh = sure.merge(new[SAME].drop_duplicates())
+        text, kept = merged(table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path)
         maps = outline_maps(cohort, [(e.path, e.content) for e in exports], key)
-        write_atomic(folder / "readings.tsv", _tsv(readings).encode())
+        write_atomic(folder / READINGS, _tsv(readings).encode())
         _commit(root, text, maps)
     drawn = [f"corrected outlines: {name}" for name in maps]
-    return [*_said(exports, key), *drawn, *_compared(readings, cohort.rois)]
+    against = [*_contradictions(twice), *kept]
+    return [*_said(readings, key), *drawn, *against, *_compared(sure, cohort.rois)]
+
+
+def _collected(path: Path) -> pd.DataFrame:
+    """Return the readings that were collected before; none without a file."""
+    if not path.is_file():
+        return pd.DataFrame(columns=COLUMNS)
+    with reading(path, "these are no collected readings", hint="move the file away"):
+        table = read_frame(path, "\t", dtype=str, keep_default_na=False)
+        return table[COLUMNS].astype({"session": int, "score": float, "milliseconds": int})
+
+
+def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
+    """Return all readings, one row for what is the same; a reading loses neither time nor note.
+
+    The same reading is exported again with at least the time that it had. Another note is a row of
+    its own; a row without a note is dropped beside one that has one.
+    """
+    every = pd.concat([table for table in (before, new) if len(table)] or [new], ignore_index=True)
+    every = every.sort_values("milliseconds", kind="stable")
+    every = every.drop_duplicates([*SAME, "note"], keep="last")
+    return every[(every["note"] != MISSING) | ~every.duplicated(SAME, keep=False)]
+
+
+def contradictory(readings: pd.DataFrame) -> pd.Series:
+    """Return which rows have another score by the same reader in the same session."""
+    which = [*WHO, "session"]
+    scores: pd.Series = readings.groupby(which)["score"].transform("nunique")
+    return scores > 1
+
+
+def _contradictions(twice: pd.DataFrame) -> list[str]:
+    """Name every reading that was exported with two scores; neither is a score of the cohort."""
+    return [
+        f"contradictory: reader {reader}, session {session}, {patient} region {roi} has scores "
+        f"{' and '.join(f'{score:g}' for score in dict.fromkeys(rows['score']))}: {READINGS} keeps "
+        "both, scores.tsv stays as it was; two people need two reader ids"
+        for (patient, roi, reader, session), rows in twice.groupby([*WHO, "session"], sort=False)
+    ]
 
 
 def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
@@ -120,52 +180,57 @@ def read_export(path: Path, key: JsonObject) -> Export:
     CadError
         As :func:`collect_reading`.
     """
-    content = _unchanged(path)
-    if content.get("format") != FORMAT:
-        raise CadError(f"not an export of {FORMAT!r}", file=path)
-    if content.get("study") != key["study"]:
-        raise CadError(
-            f"the export is of reader study {content.get('study')}, this folder is {key['study']}",
-            file=path,
-            hint="give the folder whose pages the reader used",
-        )
+    with reading(path, "no whole export", hint=_AGAIN):
+        content = _unchanged(path)
+        if content.get("format") != FORMAT:
+            raise CadError(f"not an export of {FORMAT!r}")
+        if content.get("study") != key["study"]:
+            raise CadError(
+                f"the export is of reader study {content.get('study')}, this folder is "
+                f"{key['study']}",
+                hint="give the folder whose pages the reader used",
+            )
+        _require_readings(content, key)
+        require_outlines(path, content, key)
+        return Export(path, content)
+
+
+def _require_readings(content: JsonObject, key: JsonObject) -> None:
+    """Check the readings of an export against the study's key."""
     who = (content.get("reader"), content.get("session"))
     planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
-    if who not in planned:
-        raise CadError(f"reader {who[0]}, session {who[1]} is not in this study", file=path)
+    if type(who[1]) is not int or who not in planned:
+        raise CadError(f"reader {who[0]}, session {who[1]} is not in this study")
     seen = set()
-    for reading in content["readings"]:
-        if not isinstance(reading, dict) or not set(reading) >= _FIELDS:
-            raise CadError(f"a reading has {', '.join(sorted(_FIELDS))}", file=path, hint=_AGAIN)
-        code, roi = str(reading["case"]), str(reading["roi"])
+    for one in content["readings"]:
+        if not isinstance(one, dict) or not set(one) >= _FIELDS:
+            raise CadError(f"a reading has {', '.join(sorted(_FIELDS))}", hint=_AGAIN)
+        code, roi = one["case"], one["roi"]
         if code not in planned[who] or roi not in key["cases"][code]["rois"]:
-            raise CadError(f"{code}, region {roi} is not in this session", file=path, hint=_AGAIN)
-        if planned[who][code] != reading["condition"]:
-            raise CadError(f"{code} was planned {planned[who][code]}", file=path, hint=_AGAIN)
+            raise CadError(f"{code}, region {roi} is not in this session", hint=_AGAIN)
+        if planned[who][code] != one["condition"]:
+            raise CadError(f"{code} was planned {planned[who][code]}", hint=_AGAIN)
         if (code, roi) in seen:
-            raise CadError(f"{code}, region {roi} stands twice", file=path, hint=_AGAIN)
+            raise CadError(f"{code}, region {roi} stands twice", hint=_AGAIN)
         seen.add((code, roi))
-        try:
-            check_score(key["scale"], float(reading["score"]))
-        except CadError as error:
-            raise error.at(file=path) from None
-    require_outlines(path, content, key)
-    return Export(path, content)
+        for name in ("score", "milliseconds"):
+            if type(one[name]) not in (int, float) or not 0 <= one[name] <= _LARGEST:
+                raise CadError(f"{code}, region {roi}: {name} is no number that a page writes",
+                               hint=_AGAIN)  # fmt: skip
+        if not isinstance(one.get("note", ""), str):
+            raise CadError(f"{code}, region {roi}: the note is no text", hint=_AGAIN)
+        check_score(key["scale"], float(one["score"]))
 
 
 def _unchanged(path: Path) -> JsonObject:
     """Return the content of an export whose second line proves the first."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-        content, proof = json.loads(lines[0]), json.loads(lines[1])
-        same = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
-        whole = isinstance(content, dict) and isinstance(content.get("readings"), list)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
-        raise CadError(f"no whole export: {error}", file=path, hint=_AGAIN) from error
+    lines = read_bytes(path, MAX_JSON).split(b"\n")
+    content, proof = parse_json(lines[0]), parse_json(lines[1])
+    same = proof["crc32"] == f"{zlib.crc32(lines[0]):08x}"
+    whole = isinstance(content, dict) and isinstance(content.get("readings"), list)
     if not same or not whole or any(line.strip() for line in lines[2:]):
         raise CadError(
             "the export was changed after the page wrote it",
-            file=path,
             hint=f"{_AGAIN}; a correction is made there, or in scores.tsv after collecting",
         )
     return dict(content)
@@ -173,28 +238,12 @@ def _unchanged(path: Path) -> JsonObject:
 
 def _key(path: Path) -> JsonObject:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] == FORMAT:
-            return dict(content)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = read_json(path)
+    except (CadError, OSError) as error:
         raise CadError("no reader study", file=path, hint="make one with cad reading") from error
-    raise CadError(f"not a reader study of {FORMAT!r}", file=path)
-
-
-def _one_each(exports: Sequence[Export]) -> list[Export]:
-    """Return one export a reader and session; the same file twice counts once."""
-    found: dict[tuple[str, int], Export] = {}
-    for export in exports:
-        known = found.setdefault(export.who, export)
-        if known.content != export.content:
-            reader, session = export.who
-            raise CadError(
-                f"two different exports of reader {reader}, session {session}: {known.path.name} "
-                f"and {export.path.name}",
-                file=export.path,
-                hint="give the later one only; two people need two reader ids",
-            )
-    return [found[who] for who in sorted(found)]
+    if content.get("format") != FORMAT:
+        raise CadError(f"not a reader study of {FORMAT!r}", file=path)
+    return content
 
 
 def _rows(export: Export, key: JsonObject) -> list[tuple[object, ...]]:
@@ -215,27 +264,29 @@ def _rows(export: Export, key: JsonObject) -> list[tuple[object, ...]]:
     ]
 
 
-def merged(text: str, new: pd.DataFrame, path: Path) -> str:
-    """Return ``scores.tsv`` with new readings; what it holds stays to the byte.
+def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
+    """Return ``scores.tsv`` with new readings, and what it has otherwise, in words.
 
-    Raises
-    ------
-    CadError
-        Where it holds another score of the same reader and region.
+    What it holds stays to the byte, also where an export says another score.
     """
-    lines = text.splitlines()
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")
     head = lines[0].split("\t")
     column = {name: head.index(name) for name in COLUMNS if name in head}
     known = {}
     for k, line in enumerate(lines[1:], start=1):
         cells = line.split("\t")
-        known[tuple(as_given(cells[column[c]]) for c in COLUMNS[:3])] = k
+        if len(cells) != len(head):
+            raise CadError(f"line {k + 1} has {len(cells)} cells of {len(head)}", file=path)
+        known[tuple(as_given(cells[column[c]]) for c in WHO)] = k
+    kept = []
     for row in new.itertuples(index=False):
         who = (row.participant_id, row.roi_id, row.reader_id)
         values = {"participant_id": who[0], "roi_id": harmless(who[1]),
                   "reader_id": harmless(who[2]), "scale": row.scale,
                   "score": f"{row.score:g}"}  # fmt: skip
         if who not in known:
+            known[who] = len(lines)
             lines.append("\t".join(values.get(name, MISSING) for name in head))
             continue
         cells = lines[known[who]].split("\t")
@@ -245,15 +296,11 @@ def merged(text: str, new: pd.DataFrame, path: Path) -> str:
                 cells[column[name]] = value
             lines[known[who]] = "\t".join(cells)
         elif scale != row.scale or float(before) != row.score:
-            raise CadError(
-                f"reader {who[2]} has {scale} {before} there, the export says {row.scale} "
-                f"{row.score:g}",
-                file=path,
-                patient=who[0],
-                roi=who[1],
-                hint="one of both is right: delete the line, or leave the export out",
+            kept.append(
+                f"contradictory: {path.name} has {scale} {before} by reader {who[2]} of {who[0]} "
+                f"region {who[1]} and keeps it, the export says {row.scale} {row.score:g}"
             )
-    return "\n".join(lines) + "\n"
+    return end.join([*lines, ""]), kept
 
 
 def _tsv(readings: pd.DataFrame) -> str:
@@ -261,15 +308,16 @@ def _tsv(readings: pd.DataFrame) -> str:
     return str(each_cell(shown, harmless).to_csv(sep="\t", index=False, lineterminator="\n"))
 
 
-def _said(exports: Sequence[Export], key: JsonObject) -> list[str]:
-    wanted = {(s["reader"], s["session"]): s["cases"] for s in key["sessions"]}
-    given = {export.who: export.content["readings"] for export in exports}
+def _said(readings: pd.DataFrame, key: JsonObject) -> list[str]:
+    given = readings.drop_duplicates([*WHO, "session"]).value_counts(["reader_id", "session"])
     lines = []
-    for (reader, session), cases in sorted(wanted.items()):
-        regions = sum(len(key["cases"][code]["rois"]) for code, _ in cases)
-        n = len(given.get((reader, session), []))
+    for one in sorted(key["sessions"], key=lambda s: (s["reader"], s["session"])):
+        regions = sum(len(key["cases"][code]["rois"]) for code, _ in one["cases"])
+        n = int(given.get((one["reader"], one["session"]), 0))
         state = "complete" if n == regions else f"{regions - n} missing"
-        lines.append(f"reader {reader}, session {session}: {n} of {regions} regions, {state}")
+        lines.append(
+            f"reader {one['reader']}, session {one['session']}: {n} of {regions} regions, {state}"
+        )
     return lines
 
 
@@ -282,7 +330,7 @@ def _compared(readings: pd.DataFrame, rois: pd.DataFrame) -> list[str]:
         index=["participant_id", "roi_id"], columns=["condition", "reader_id"], values="value"
     )
     keys = pd.MultiIndex.from_frame(rois[["participant_id", "roi_id"]])
-    truth = rois["histology"].map({"malignant": 1.0, "benign": 0.0}).to_numpy(float)
+    truth = malignant(rois, LabelSettings().isup_min)
     names = sorted(set(readings["reader_id"]))
     wide = wide.reindex(index=keys)
     ratings = np.array(

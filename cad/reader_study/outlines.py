@@ -17,8 +17,8 @@ from cad.imaging.geometry import resample_mask
 from cad.imaging.reader_outlines import read_outline, reader_outline_path
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
+from cad.reader_study.study import ALONE, image_hash
 from cad.reports.images import turn
-from cad.stages.reader_study import ALONE, image_hash
 from cad.stages.study import read_study_of
 
 _FIELDS = {"case", "roi", "image", "first", "shape", "runs"}

@@ -12,6 +12,8 @@ from cad.files import JsonObject, write_atomic
 from cad.reports.images import LOSSY_QUALITIES, SLICES_BYTES, StudyImages, viewer_data
 from cad.reports.pages import asset, template
 
+TEMPLATES = Path(__file__).parent / "templates"
+
 
 def write_case(
     path: Path,
@@ -48,11 +50,11 @@ def write_reader_page(path: Path, plan: JsonObject) -> None:
 
     Where the plan has ``outlines``, also what corrects them.
     """
-    pen = asset("outline.js") if plan.get("outlines") else ""
-    page: jinja2.Template = template("reading.html.j2")
+    pen = asset("outline.js", TEMPLATES) if plan.get("outlines") else ""
+    page: jinja2.Template = template("reading.html.j2", TEMPLATES)
     text = page.render(
         plan=plan,
-        style=asset("report.css") + asset("reading.css"),
-        script=asset("viewer.js") + pen + asset("reading.js"),
+        style=asset("report.css") + asset("reading.css", TEMPLATES),
+        script=asset("viewer.js") + pen + asset("reading.js", TEMPLATES),
     )
     write_atomic(path, text.encode())

@@ -4,7 +4,7 @@ Every reader gets the cases in an order of their own, drawn from a seed, and see
 patient, of other readers, of histology and of the tool. With a tool there are two sessions: each
 reader reads half of the cases, drawn again, with its probability in the first and the other half in
 the second, so that case, reader and session are crossed with the tool
-(:mod:`cad.evaluation.mrmc`).
+(:mod:`cad.evaluation.readers.mrmc`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.snapshot import ENHANCEMENT, anatomical, display_grid, snapshot
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject, write_json
-from cad.folders import owned
+from cad.folders import Kind, claimed
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
+from cad.reader_study.pages import write_case, write_reader_page
+from cad.reading import parse_json, read_frame, read_json, reading
 from cad.reports.images import oriented
-from cad.reports.reader_pages import write_case, write_reader_page
 from cad.run_folder.results import read_results
 from cad.stages.study import read_study_of
 
 SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"
 KEY = "reading.json"
+READING = Kind("reader study", lambda folder: (folder / KEY).is_file())
 """The study's key: what each case is. Readers need it not, collecting does."""
 ALONE, WITH_TOOL = "alone", "with_tool"
 WASH_OUT_DAYS = 28
@@ -115,7 +117,7 @@ def write_reading(
     key: JsonObject = {"format": FORMAT, **_asked(settings), "readers": list(readers),
                        "cases": dict(sorted(cases.items())), "sessions": sessions}  # fmt: skip
     key["study"] = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    with owned(out):
+    with claimed(out, READING):
         _refuse_another(out / KEY, key["study"])
         lost = _write_cases(out, refs, codes, outlines=settings.outlines)
         if len(lost) == len(refs):
@@ -159,10 +161,8 @@ def _wanted(refs: list[StudyRef], order: Path | None) -> list[StudyRef]:
     if order is None:
         wanted = refs
     else:
-        try:
-            named = pd.read_csv(order, dtype=str)[["participant_id", "roi_id"]]
-        except (OSError, ValueError, KeyError) as error:
-            raise CadError(f"no table of suggestions: {error}", file=order) from error
+        with reading(order, "no table of suggestions"):
+            named = read_frame(order, dtype=str)[["participant_id", "roi_id"]]
         rank: dict[tuple[str, str], int] = {}
         for k, pair in enumerate(named.itertuples(index=False)):
             rank.setdefault((str(pair[0]), str(pair[1])), k)
@@ -271,7 +271,7 @@ def _write_cases(
             lost[code] = f"{ref.study_id}: a label above {LARGEST_LABEL} cannot be drawn"
             continue
         shown = snapshot(study, _images_only(study))
-        meta = json.loads(str(shown.pop("meta")))
+        meta = parse_json(str(shown.pop("meta")))
         regions = [{"id": roi.roi_id, "label": min(roi.label, 255)} for roi in study.rois]
         below = drawn_on(study) if outlines else None
         write_case(_case(out, code), code, oriented(shown, meta), regions, below)
@@ -328,8 +328,8 @@ def _refuse_another(path: Path, study: str) -> None:
     if not path.exists():
         return
     try:
-        same = json.loads(path.read_text(encoding="utf-8"))["study"] == study
-    except (ValueError, KeyError, TypeError):
+        same = read_json(path).get("study") == study
+    except CadError:
         same = False
     if not same:
         raise CadError(

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from cad.cohort import Cohort, StudyRef, read_cohort
+from cad.cohort.twins import twins
+from cad.columns import columns_of
 from cad.errors import CadError, refused
 from cad.execution.options import HERE, ExecutionOptions
 from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import StudyOutcome
-from cad.settings import ImageSettings
+from cad.settings import ImageSettings, PipelineSettings
+from cad.stages.study import require_t1_of_the_field
+from cad.terms.modality import modality
+from cad.terms.sectors import SIDES
+
+if TYPE_CHECKING:
+    from cad.features.table import StudyFeatures
+    from cad.imaging.study import Study
 
 
 def check(
-    root: Path, options: ExecutionOptions = HERE
+    root: Path, options: ExecutionOptions = HERE, settings: PipelineSettings | None = None
 ) -> tuple[list[CadError], dict[str, list[str]]]:
     """Find every problem of a cohort: its tables, its images, its regions on every measured grid.
 
@@ -24,6 +37,8 @@ def check(
         The cohort.
     options : ExecutionOptions
         How its studies are looked at; one that cannot be looked at is a problem of its own.
+    settings : PipelineSettings, optional
+        Of a model: its features are measured, so that whatever ``predict`` refuses is named.
 
     Returns
     -------
@@ -41,9 +56,10 @@ def check(
     for note in _to_learn_from(cohort):
         notes.setdefault(note, []).append(cohort.root.name)
     refs = cohort.studies()
+    problems += twins(refs)
     found: dict[str, tuple[list[CadError], list[str]]] = {}
     with progress(len(refs), 0, options) as tell:
-        for done in each(check_study_of, refs, options):
+        for done in each(partial(check_study_of, settings=settings), refs, options):
             ref, fault = done.task, done.fault
             if fault is not None:
                 where = {"file": ref.folder, "patient": ref.participant_id}
@@ -59,8 +75,20 @@ def check(
     return problems, notes
 
 
-def check_study_of(ref: StudyRef) -> tuple[list[CadError], list[str]]:
+def model_settings(model: str) -> PipelineSettings:
+    """Return what a model (its name or folder) measures."""
+    from cad.model.bundle import load_bundle
+    from cad.share import find
+    from cad.stages.predict import shared_settings
+
+    return shared_settings([load_bundle(find("models", model))])
+
+
+def check_study_of(
+    ref: StudyRef, settings: PipelineSettings | None = None
+) -> tuple[list[CadError], list[str]]:
     """Return the problems of one study, and what is missing or replaced without being wrong."""
+    from cad.features.table import extract
     from cad.imaging.plausibility import implausible, site_ranges
     from cad.imaging.prepare import prepare_study
     from cad.imaging.study import Roi
@@ -72,12 +100,58 @@ def check_study_of(ref: StudyRef) -> tuple[list[CadError], list[str]]:
     try:
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
         problems += implausible(study, site_ranges(ref.folder))
-        study, _ = prepare_study(study, ImageSettings())
+        images = settings.images if settings else ImageSettings()
+        study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
+        problems += wrong_sides(study, ref.rois)
+        if settings is not None and not problems:
+            require_t1_of_the_field(study, settings)
+            # What check_study() finds is among the failures of measuring.
+            measured = extract(study, settings)
+            lacks = [
+                CadError(note, patient=ref.participant_id) for note in _lacks(measured, settings)
+            ]
+            return [*measured.failures, *lacks], [*study.missing_notes, *study.notes]
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
     return [*problems, *check_study(study)], [*study.missing_notes, *study.notes]
+
+
+def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
+    """Return the regions that lie on the other side of the gland than their sector says."""
+    from cad.features.place import gland_on, place_of
+
+    gland = gland_on(study)
+    if gland is None or study.roi_map is None or "sector" not in rois:
+        return []
+    problems = []
+    for row in rois[rois["sector"].notna()].itertuples():
+        inside = study.roi_map.array == int(row.label)
+        place = place_of(gland, inside) if inside.any() else None
+        stated = str(row.sector).split(" ", 1)[0]
+        if place is not None and place.side in SIDES and place.side != stated:
+            problems.append(
+                CadError(
+                    f"the sector says {row.sector}, the mask lies on the {place.side}",
+                    patient=study.participant_id,
+                    roi=str(row.roi_id),
+                    hint="correct the sector, or the mask's orientation",
+                )
+            )
+    return problems
+
+
+def _lacks(measured: StudyFeatures, settings: PipelineSettings) -> list[str]:
+    """Return a line for every image that the settings measure and this study lacks."""
+    columns = columns_of(settings.features)
+    have = {columns[name].image for name in measured.rows if name in columns}
+    stated = " ".join(error.problem for error in measured.failures)
+    return [
+        f"no {modality(name).title}, which the model needs"
+        for name in settings.features.modalities
+        if name not in have and not stated
+    ]
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:
@@ -87,6 +161,11 @@ def _to_learn_from(cohort: Cohort) -> list[str]:
     if len(cohort.rois) and not judged:
         said.append(
             "no region has a score or a histology: run and train have nothing to learn from"
+        )
+    ungraded = (cohort.rois["histology"] == "malignant") & cohort.rois["isup"].isna()
+    if ungraded.any():
+        said.append(
+            f"{ungraded.sum()} malignant regions without a grade: labels.isup_min decides on them"
         )
     if (cohort.scores["scale"] == "pirads").any():
         said.append("scores on the PI-RADS scale: labels.pirads_probability says what they mean")

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation.rivals import compare_probabilities
-from cad.evaluation.tables import to_markdown
+from cad.evaluation.folds.paired import compare_probabilities
 from cad.files import JsonObject, json_safe
 from cad.model.comparison import compare_runs
 from cad.run_folder import RunFolder
 from cad.run_folder.records import write_comparison
 from cad.run_folder.tables import KEYS
 from cad.stages.judge import Judged
+from cad.terms.text import to_markdown
 
 
 def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> JsonObject:

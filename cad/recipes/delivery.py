@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cad.clinic.archive import connect
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.audited import audit_delivery, caller
-from cad.clinic.dicom_out import DicomOutput, write_sr_and_seg
-from cad.clinic.fhir_out import write_fhir
-from cad.clinic.map_out import write_maps
-from cad.clinic.patients import patient_proof
+from cad.cohort.patients import patient_proof
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.out.fhir import write_fhir
+from cad.dicom.out.parametric_map import write_maps
+from cad.dicom.out.results import DicomOutput, write_sr_and_seg
 from cad.errors import CadError
+from cad.records.audited import audit_delivery, caller
 
 
 @dataclass(frozen=True)

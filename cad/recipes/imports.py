@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.explain import Explanation
-from cad.clinic.explain import explain_source as explain
-from cad.clinic.importer import ImportSummary, import_source
-from cad.clinic.pacs_import import import_patient
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.explain import Explanation
+from cad.dicom.into.explain import explain_source as explain
+from cad.dicom.into.from_archive import import_patient
+from cad.dicom.into.importer import ImportSummary, import_source
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.execution.progress import progress
@@ -46,8 +46,8 @@ def import_cohort(
     Raises
     ------
     CadError
-        As :func:`cad.clinic.importer.import_source`, and
-        :func:`cad.clinic.pacs_import.import_patient` where a patient is named.
+        As :func:`cad.dicom.into.importer.import_source`, and
+        :func:`cad.dicom.into.from_archive.import_patient` where a patient is named.
     """
 
     @contextmanager
@@ -68,6 +68,6 @@ def import_cohort(
 
 
 def explain_source(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
-    """Say what an import would take; see :func:`cad.clinic.explain.explain_source`."""
+    """Say what an import would take; see :func:`cad.dicom.into.explain.explain_source`."""
     with Caller(options) as call:
         return explain(source, rules, call)

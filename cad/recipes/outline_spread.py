@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 
 from cad.cohort import StudyRef
 from cad.errors import CadError
-from cad.evaluation.crossval import positive_probability
+from cad.evaluation.folds.crossval import positive_probability
 from cad.features.images import compact
 from cad.features.redrawn import masks_features
 from cad.features.robustness import Perturbation, copies_of
@@ -25,11 +25,11 @@ from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.model.bundle import Bundle, using
 from cad.model.fold_features import Preparation
+from cad.model.gaps import lacking
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
-from cad.stages.predict import missing_modalities
 from cad.stages.study import failure_of, read_study_of
 
 TAIL = 0.05
@@ -216,7 +216,8 @@ def _probabilities(
         preparation = Preparation.of(bundle.metadata)
         X = masks_features(study, task.settings, masks, preparation.scale)
         X = X.reindex(columns=bundle.features)
-        whole = (missing_modalities(X, bundle) == "").to_numpy()
+        lacks = lacking(X, bundle.metadata["modalities"], bundle.columns)
+        whole = np.array([not images for images in lacks])
         values = np.full(len(masks), np.nan)
         if whole.any():
             rows = preparation.adjust(X, [task.site] * len(X))

@@ -1,8 +1,9 @@
-"""Probability map: the model's probability over a sliding sphere, as NIfTI and for the page."""
+"""Probability map: a model's probability over a sliding sphere, as NIfTI and for the page."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from joblib import Parallel, delayed
 
 from cad.cohort import StudyRef
 from cad.errors import CadError
-from cad.evaluation.crossval import positive_probability
+from cad.evaluation.folds.crossval import positive_probability
 from cad.features.sliding import sliding_rows
 from cad.features.snapshot import display_grid
 from cad.imaging.geometry import resample_image
@@ -52,8 +53,8 @@ class MapTask:
     site: str = ""
 
 
-def map_probability(loaded: Loaded, judged: Judged, bundle: Bundle) -> Judged:
-    """Map one model's probability over every gland that it scored.
+def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -> Judged:
+    """Map the probability over every gland, by the model that scored its study.
 
     Returns
     -------
@@ -61,15 +62,17 @@ def map_probability(loaded: Loaded, judged: Judged, bundle: Bundle) -> Judged:
         With the studies that could not be mapped among its failures.
     """
     start = time.perf_counter()
-    results = judged.results
-    scored = set(results.loc[results["model"] == bundle.name, "study_id"])
+    models = {bundle.name: bundle for bundle in bundles}
+    scored = judged.results.dropna(subset="probability")
+    model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
     people = loaded.cohort.participants["participant_id"]
     sites = dict(zip(people, loaded.sites(people), strict=True))
     tasks = [
-        MapTask(ref, loaded.settings, bundle, loaded.folder, str(sites[ref.participant_id]))
+        MapTask(ref, loaded.settings, models[model_of[ref.study_id]], loaded.folder,
+                str(sites[ref.participant_id]))
         for ref in loaded.cohort.studies()
-        if ref.study_id in scored
-    ]
+        if ref.study_id in model_of
+    ]  # fmt: skip
     found = Parallel(n_jobs=loaded.options.processes)(delayed(map_study)(task) for task in tasks)
     return replace(
         judged,

@@ -52,6 +52,14 @@ def suggest_readings(
     return table
 
 
+def nothing_to_read(loaded: Loaded) -> bool:
+    """Tell whether every region has the readings after which it is no candidate any more."""
+    scores = loaded.cohort.scores
+    counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
+    rois = pd.MultiIndex.from_frame(loaded.cohort.rois[_KEY])
+    return bool((counts.reindex(rois, fill_value=0) >= ENOUGH).all())
+
+
 def suggest(
     predictions: pd.DataFrame,
     features: pd.DataFrame,

@@ -13,7 +13,6 @@ many bytes it were.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -27,7 +26,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cad.errors import CadError
-from cad.files import JsonObject, json_safe, write_atomic
+from cad.files import JsonObject, flush_names, json_safe, make_folder, write_atomic
 from cad.reading import check_file, parse_json, read_bytes, reading
 
 START = "0" * 64
@@ -60,6 +59,10 @@ class Verified:
     problems: list[str] = field(default_factory=list)
 
 
+class DamagedTrail(CadError):
+    """Say that a trail is not what was written: whoever writes it has to end."""
+
+
 def append(path: Path, entry: JsonObject) -> str:
     """Append what happened; on return it is on the disk.
 
@@ -77,7 +80,7 @@ def append(path: Path, entry: JsonObject) -> str:
 
     Raises
     ------
-    CadError
+    DamagedTrail
         When the trail's end is not as it was written: nothing is added to it.
     OSError
         When the line cannot be written; what was there is as before.
@@ -213,8 +216,8 @@ def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
     return found[1], found[0], size - len(tail), len(tail)
 
 
-def _damaged(path: Path) -> CadError:
-    return CadError(
+def _damaged(path: Path) -> DamagedTrail:
+    return DamagedTrail(
         "the trail's last line is not what was written: nothing is added to it",
         file=path,
         hint="`cad audit verify` names what was changed; keep the file, and begin another",
@@ -224,19 +227,17 @@ def _damaged(path: Path) -> CadError:
 @contextmanager
 def _held(path: Path) -> Iterator[int]:
     """Open a trail to append, one process at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     new = not path.exists()
     if not new:
         check_file(path, _MAX_FILE)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
+        import fcntl  # absent on Windows, where nothing is audited
+
         fcntl.flock(handle, fcntl.LOCK_EX)
         if new:
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # the name, too, outlasts a power cut
-            finally:
-                os.close(folder)
+            flush_names(path.parent)
         yield handle
     finally:
         os.close(handle)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from cad.clinic.audit import append, pseudonym
 from cad.files import JsonObject
 from cad.imaging.frames import read_dataset
+from cad.records.audit import append, pseudonym
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
 from cad.run_folder.tables import read_probabilities

@@ -7,11 +7,12 @@ key of the pseudonyms, which can still prove whose a pseudonym was, goes with th
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cad.clinic.patients import KEY_FILE, Patients
+from cad.cohort.patients import KEY_FILE, Patients
 from cad.cohort.traces import Names, named_places, traces
 from cad.errors import CadError
 from cad.files import write_atomic
@@ -68,7 +69,7 @@ def remove_patient(root: Path, patient: str) -> Removed:
     with owned(root):
         names = names_of(root, patient)
         places = named_places(root, names)
-        kept = {place: _rows(root / place, names.participant) for place in _tables(root)}
+        kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
         rows = {name: count for name, (_, count) in kept.items() if count}
         if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
             places += [KEY_FILE] if (root / KEY_FILE).is_file() else []
@@ -120,10 +121,10 @@ def _tables(root: Path) -> list[str]:
     return [place.as_posix() for place in places if not place.parts[0].startswith("sub-")]
 
 
-def _rows(path: Path, participant: str) -> tuple[str, int]:
+def rows_without(path: Path, participant: str) -> tuple[str, int]:
     """Return a table's text without the patient's rows, and how many these are."""
     with reading(path, "not a tab-separated table"):
-        lines = table_text(path, "\t").splitlines(keepends=True)
+        lines = list(io.StringIO(table_text(path, "\t"), newline="\n"))
     columns = lines[0].rstrip("\r\n").split("\t") if lines else []
     if "participant_id" not in columns:
         return "".join(lines), 0

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from cad.clinic.archive import SamePatient
-from cad.clinic.patients import patient_proof
-from cad.clinic.removal import Removed, check_cohort, names_of, remove_patient
+from cad.cohort.patients import patient_proof
 from cad.cohort.traces import Names, named_places, traces
+from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
 from cad.folders import commit, owned, stage
 from cad.model.bundle import load_bundle
+from cad.records.removal import Removed, check_cohort, names_of, remove_patient
 from cad.run_folder import RunFolder
 from cad.share import find
 
@@ -35,7 +35,7 @@ class Withdrawn:
     clean : list of str
         Runs, models and nodes that do not hold the patient (any more).
     studies : dict of str to int
-        How many of the patient's studies went from each node.
+        How many of the patient's studies went from each node and reader study.
     """
 
     removed: Removed
@@ -70,7 +70,7 @@ class Withdrawn:
         if not lines:
             lines = [f"{patient} is not in the cohort: nothing was removed from it"]
         lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
-        lines += [f"swept {n} studies from the node {home}" for home, n in self.studies.items()]
+        lines += [f"swept {n} studies from {home}" for home, n in self.studies.items()]
         lines += [f"free of {patient}: {name}" for name in self.clean]
         lines += [f"still holds {patient}: {name} ({', '.join(h)})" for name, h in
                   self.holders.items()]  # fmt: skip
@@ -114,13 +114,14 @@ def withdraw(
     root : Path
         Cohort folder.
     patient : str
-        As for :func:`cad.clinic.removal.remove_patient`.
+        As for :func:`cad.records.removal.remove_patient`.
     runs : sequence of Path
         Run folders, or any folder that may name the patient.
     models : sequence of str
         Model folders, or names of released ones.
     nodes : sequence of Elsewhere
-        Stopped nodes; they are swept first, while the cohort still says who the patient is.
+        Stopped nodes and reader studies; they are swept first, while the cohort still says who the
+        patient is.
 
     Raises
     ------

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.imaging.modality import short_name
 from cad.reports.images import StudyImages, data_url
+from cad.terms.modality import short_name
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from cad.evaluation.tables import interval_text
 from cad.files import JsonObject
+from cad.terms.text import interval_text
 
 # Colours of the files; on a page each becomes the style sheet's variable of the same role.
 INK, DIM, LINE, PAPER = "#1c2024", "#5a646d", "#c9ced3", "#ffffff"

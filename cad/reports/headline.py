@@ -1,4 +1,4 @@
-"""The first lines of a patient's page: ten questions, answered before anything is shown."""
+"""The head of a patient's page: the man in a line, and every lesion worth looking at in a row."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from dataclasses import dataclass
 from cad.files import JsonObject
 from cad.reports.plots import measured, probability_text
 from cad.reports.regions import RegionView
+from cad.reports.views import PatientView, StudyView
 from cad.run_folder.results import RegionResult, Results
-from cad.run_folder.verdict import PatientVerdict
 
-NEXT = {
-    "malignant": "Treat as suspicious, consider as biopsy target.",
-    "refer": "Have it read again.",
-    "benign": "No suspicion at the site's costs.",
-    "": "See what was missing or failed.",
-}
+_SCALES = {"pirads": "PI-RADS", "likert5": "of 5", "percent": "%"}
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Hold one question of a radiologist with its answer.
+class Lesion:
+    """Hold a row of the head, in sentences that read right when copied or spoken.
 
     Parameters
     ----------
-    key : str
-        ``worst size where image sure disagree like missing next trained``, or ``readers``.
-    title, text : str
-        As shown.
-    warn : bool
-        Whether it asks for caution.
+    view : RegionView
+        The region.
+    first : str
+        Whose most suspicious region it is: ``the tool's first``, ``the readers' first``, both, or
+        empty.
+    where, tool, readers, action, drivers : str
+        Place, size and image; the probability; the scores; the decision with its reason; what
+        raised and what lowered the probability.
     """
 
-    key: str
-    title: str
-    text: str
-    warn: bool = False
+    view: RegionView
+    first: str
+    where: str
+    tool: str
+    readers: str
+    action: str
+    drivers: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,205 +45,233 @@ class Headline:
 
     Parameters
     ----------
-    stated : str
-        The patient's decision, as far as nothing contradicts it.
-    lead : RegionView or None
-        The region that it is about.
-    first : list of Answer
-        In words and in this order: the tool, the readers, how far they are apart, whether the
-        patient is like the training cohort, what is missing, and only then what to do.
-    facts : list of Answer
-        Size, place, image number, how sure, who trained the model, and the patient's probability.
-    gland : list of Answer
-        Of the patient: gland volume, PSA and its density, where they are known.
+    decision : str
+        The man's.
+    man : str
+        His probability, and what to do.
+    about : list of str
+        Of the study and the patient, each as far as it is known; what is missing last.
+    reliable : list of (str, bool)
+        What the probabilities rest on; true where that asks for caution.
+    lesions : list of Lesion
+        Those of :attr:`cad.reports.views.PatientView.head`.
+    rest : str
+        What is not among them, counted.
     """
 
-    stated: str
-    lead: RegionView | None
-    first: list[Answer]
-    facts: list[Answer]
-    gland: list[Answer]
+    decision: str
+    man: str
+    about: list[str]
+    reliable: list[tuple[str, bool]]
+    lesions: list[Lesion]
+    rest: str
 
 
 def headline(
     results: Results,
-    said: PatientVerdict,
+    patient: PatientView,
     views: Sequence[RegionView],
+    studies: Sequence[StudyView],
     models: Sequence[JsonObject],
-    missing: Iterable[str],
-    failures: int,
-    gland_ml: float | None,
 ) -> Headline:
-    """Return the answers to the ten questions for one patient."""
-    lead = next((view for view in views if view.region is said.lead), None)
-    gland = gland_facts(gland_ml, said.lead)
-    if lead is None or said.lead is None:
-        nothing = Answer("worst", "Tool", "No region of this patient has a probability.", True)
-        first = [nothing, _missing(missing, failures, gland_ml), Answer("next", "Next", NEXT[""])]
-        return Headline(said.stated, None, first, [], gland)
-    first = [
-        _tool(lead, results.thresholds_of(lead.region), len(views)),
-        _readers(lead.region, lead.verdict.readers),
-        _apart(said),
-        _like(results, [view.region for view in views], models),
-        _missing(missing, failures, gland_ml),
-        _next(said),
+    """Return the head of one patient's page."""
+    of = {id(view.region): view for view in views}
+    shown = [of[id(region)] for region in patient.head]
+    firsts = {"the tool's first": patient.top, "the readers' first": patient.readers_first}
+    lesions = [
+        Lesion(
+            view,
+            ", ".join(words for words, first in firsts.items() if first is view.region),
+            where_words(view),
+            tool_words(view),
+            readers_words(view.region),
+            action_words(view),
+            view.reasons.sentence if view.reasons else "",
+        )
+        for view in shown
     ]
-    facts = [
-        Answer("size", "Size", _size(lead)),
-        Answer("where", "Where", lead.where or "not known: no gland mask and no zone"),
-        Answer("image", "Image", image_text(lead)),
-        _sure(lead),
-        Answer("trained", "Trained by", _trained(results, models)),
-    ]
-    if lead.region.histology:
-        grade = f", ISUP {lead.region.isup}" if lead.region.isup else ""
-        facts.append(Answer("histology", "Histology", lead.region.histology + grade))
-    whole = lead.region.patient_probability
-    if whole is not None:
-        facts.append(Answer("patient", "Any malignant region", f"P {probability_text(whole)}"))
-    return Headline(said.stated, lead, first, facts, gland)
+    return Headline(
+        patient.decision,
+        _man(patient),
+        _about(patient, studies),
+        _reliable(results, [view.region for view in views], models, len(patient.failures)),
+        lesions,
+        _rest([r for r in patient.ranked if r not in patient.head]),
+    )
+
+
+def where_words(view: RegionView) -> str:
+    """Say where a region lies, how large it is and on which image."""
+    size = [view.facts[key] for key in ("diameter", "volume") if key in view.facts]
+    parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
+    return ", ".join(parts)
 
 
 def image_text(view: RegionView) -> str:
-    """Say where a viewer finds a region: the archive's numbers, the slice, its place."""
+    """Say where a viewer finds a region: the archive's numbers, else the slice and its place."""
     if view.slice_number is None or view.z_mm is None:
         return "not on the shown slices"
-    z = f"z {view.z_mm:.1f} mm".replace("-", "−")
-    place = f"slice {view.slice_number}, {z}"
-    return f"T2 {view.archive} ({place})" if view.archive else f"T2 {place}"
+    if view.archive:
+        return f"T2 {view.archive}"
+    return f"T2 slice {view.slice_number} (z {view.z_mm:.1f} mm)".replace("z -", "z −")
 
 
-def gland_facts(gland_ml: float | None, region: RegionResult | None) -> list[Answer]:
-    """Return the gland's volume, PSA and its density, as far as they are known."""
-    psa = None if region is None else region.psa
-    found = []
-    if gland_ml:
-        found.append(Answer("gland", "Gland", f"{gland_ml:.0f} mL (mask)"))
-    if psa is not None:
-        found.append(Answer("psa", "PSA", f"{measured(psa)} ng/mL"))
-    if psa is not None and gland_ml:
-        found.append(Answer("psad", "PSA density", f"{psa / gland_ml:.2f} ng/mL²"))
-    return found
-
-
-def _tool(view: RegionView, limits: tuple[float, float] | None, count: int) -> Answer:
+def tool_words(view: RegionView) -> str:
+    """Say the probability, and what its interval or its set leaves open."""
     region = view.region
-    others = f", the first of {count} to look at" if count > 1 else ""
-    text = f"region {region.roi} has P {probability_text(region.probability)}{others}"
-    if limits is not None and region.decision:
-        low, high = (probability_text(limit) for limit in limits)
-        text += {
-            "malignant": f"; above {high} it suspects cancer",
-            "refer": f"; it decides below {low} and above {high}",
-            "benign": f"; below {low} it suspects none",
-        }[region.decision]
-    return Answer("worst", "Tool", text + ".")
+    if region.probability is None:
+        return "no probability of malignancy"
+    text = f"{probability_text(region.probability)} probability of malignancy"
+    if region.outline is not None:
+        return f"{text}, {view.outline}"
+    if region.plausible is None:
+        return text
+    left = {
+        0: "fits neither class at 90% confidence",
+        1: f"only {''.join(region.plausible)} is left at 90% confidence",
+        2: "neither class is ruled out at 90% confidence",
+    }[len(region.plausible)]
+    return f"{text}; {left}"
 
 
-def _readers(region: RegionResult, mean: float | None) -> Answer:
-    if not region.scores or mean is None:
-        return Answer("readers", "Readers", "nobody has scored it yet.", True)
-    given = ", ".join(f"{reader} {score}" for reader, score in region.scores[:8])
-    given += " …" if len(region.scores) > 8 else ""
-    scales = set(region.scales.values()) or {"likert5"}
-    named = {"pirads": " (PI-RADS)", "likert5": " (of 5)", "percent": " %"}
-    scale = named.get(scales.pop(), "") if len(scales) == 1 else ""
-    return Answer("readers", "Readers", f"{given}{scale}, as probability {probability_text(mean)}.")
+def readers_words(region: RegionResult) -> str:
+    """Say the readers' scores as given, and whether they agree with each other."""
+    if not region.scores:
+        return "not scored by a reader"
+    given = ", ".join(f"{reader} {score}" for reader, score in region.scores)
+    scales = set(region.scales.values())
+    scale = f" ({_SCALES.get(scales.pop(), '')})" if len(scales) == 1 else ""
+    word = f", the readers {region.readers_agree}" if region.readers_agree else ""
+    return f"{given}{scale}{word}"
 
 
-def _apart(said: PatientVerdict) -> Answer:
-    """Say how far tool and readers are apart, on the first region and on any that is disputed."""
-    disputed = [
-        f"region {region.roi}: {'; '.join(found.against)}" for region, found in said.disputed
-    ]
-    first = said.regions[0][1]
-    words = {"": "not known.", "agree": "they agree", "apart": "apart", "far apart": "far apart"}
-    text = words[first.apart]
-    if first.gap is not None:
-        text += f", {first.gap:.2f} of 1."
-    if disputed:
-        more = f"; {len(disputed) - 3} more regions" if len(disputed) > 3 else ""
-        text = f"{text} Against the tool: {'. '.join(disputed[:3])}{more}."
-    return Answer("disagree", "How far apart", text, bool(disputed) or first.apart == "far apart")
+def action_words(view: RegionView) -> str:
+    """Say what follows and why; of a referral also to whom."""
+    region, limits = view.region, view.thresholds
+    p = probability_text(region.probability)
+    low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
+    if region.decision == "malignant":
+        why = f"{p} is above the site's limit of {high}" if limits else ""
+        return f"Suspicious, consider as a biopsy target: {why}".rstrip(": ")
+    if region.decision == "benign":
+        return f"Benign: {p} is below the site's limit of {low}" if limits else "Benign"
+    if region.decision != "refer":
+        return "No decision: see what was missing or failed"
+    to = "a joint reading" if len(region.scores) > 1 else "a second radiologist"
+    why = "; ".join(region.decision_reason)
+    if not why and limits:
+        why = f"{p} lies between the site's limits, {low} and {high}"
+    return f"Refer to {to}: {why}".rstrip(": ")
 
 
-def _like(
-    results: Results, regions: Sequence[RegionResult], models: Sequence[JsonObject]
-) -> Answer:
-    title = "Like the training"
-    if results.run.get("kind") != "predict":
-        return Answer("like", title, "one of the training patients, left out in turn.")
-    scored = [region for region in regions if region.probability is not None]
-    unlike = [region for region in scored if region.unlike]
-    simulated = any((model.get("training") or {}).get("simulated") for model in models)
-    families = dict.fromkeys(
-        part.split(":")[0].strip() for region in unlike for part in region.unlike.split(",")
-    )
-    if unlike:
-        who = ", ".join(region.roi for region in unlike[:5])
-        named = ", ".join(list(families)[:4])
-        count = f"{len(unlike)} of {len(scored)}"
-        text = f"no: region {who} ({count}) is unlike it in {named}."
-    elif scored and all(region.compared for region in scored):
-        text = "yes, in every family of features."
+def _man(patient: PatientView) -> str:
+    """Say the man's probability and decision."""
+    if patient.top is None:
+        return "No region of this man has a probability: see what was missing or failed."
+    if patient.probability is not None:
+        whole = probability_text(patient.probability)
+        text = f"Probability that any region of this man is malignant: {whole}."
     else:
-        text = "not compared: the model keeps no limits."
-    if simulated:
-        text += " Those were simulated patients."
-    return Answer("like", title, text, bool(unlike) or simulated or text.startswith("not"))
+        text = (
+            "This run gives no probability of the whole man; his most suspicious region has "
+            f"{probability_text(patient.top.probability)}."
+        )
+    of = {
+        word: [region.roi for region in patient.ranked if region.decision == word]
+        for word in ("malignant", "refer")
+    }
+    follows = {
+        "malignant": f"Suspicious: consider {_regions(of['malignant'])} for biopsy.",
+        "refer": f"Refer: {_regions(of['refer'])} to be read again."
+        if of["refer"]
+        else "Refer: something is missing or failed, so benign is not stated.",
+        "benign": "Benign: every region is below the site's limit.",
+        "": "",
+    }[patient.decision]
+    return f"{text} {follows}".strip()
 
 
-def _missing(missing: Iterable[str], failures: int, gland_ml: float | None) -> Answer:
-    parts = list(dict.fromkeys(missing))
+def _regions(rois: Sequence[str]) -> str:
+    return f"region{'s' if len(rois) > 1 else ''} {', '.join(rois)}"
+
+
+def _about(patient: PatientView, studies: Sequence[StudyView]) -> list[str]:
+    """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
+    known, unknown = [], []
+    for study in studies:
+        known += study.acquired
+    region = patient.regions[0] if patient.regions else None
+    age, psa = (region.age, region.psa) if region else (None, None)
+    gland = next((study.gland_ml for study in studies if study.gland_ml), None)
+    for name, text in (
+        ("age", f"{age:g} years" if age is not None else ""),
+        ("PSA", f"PSA {measured(psa)} ng/mL" if psa is not None else ""),
+        ("PSA density", f"PSA density {psa / gland:.2f} ng/mL²" if psa and gland else ""),
+        ("gland volume", f"gland {gland:.0f} mL" if gland else ""),
+    ):
+        known += [text] if text else []
+        unknown += [] if text else [name]
+    if not any(study.acquired for study in studies):
+        unknown.insert(0, "study date and scanner")
+    missing = dict.fromkeys(name for study in studies for name in study.missing)
+    known.append(f"missing: {', '.join(missing)}" if missing else "no sequence missing")
+    return [*known, *([f"not known: {', '.join(unknown)}"] if unknown else [])]
+
+
+def _reliable(
+    results: Results,
+    regions: Sequence[RegionResult],
+    models: Sequence[JsonObject],
+    failures: int,
+) -> list[tuple[str, bool]]:
+    """Say on whom the model was trained, whether these regions are like them, and what failed."""
+    said = [(_trained(results, models), _simulated(models))]
+    unlike = [region for region in regions if region.unlike]
+    compared = [region for region in regions if region.compared]
+    if results.run.get("kind") == "predict":
+        families = dict.fromkeys(
+            part.split(":")[0].strip() for region in unlike for part in region.unlike.split(",")
+        )
+        if unlike:
+            text = f"Unlike the training in {', '.join(list(families)[:4])}: "
+            said.append((text + _regions([region.roi for region in unlike]) + ".", True))
+        elif compared:
+            said.append(("These regions are like those of the training.", False))
+        else:
+            said.append(("Not compared with the training: the model keeps no limits.", True))
     if failures:
-        parts.append(f"{failures} result{'' if failures == 1 else 's'} that failed")
-    warn = bool(parts)
-    if gland_ml is None:
-        parts.append("gland mask (so no sector and no density)")
-    return Answer("missing", "Missing", (", ".join(parts) or "nothing") + ".", warn)
+        said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
+    return said
 
 
-def _next(said: PatientVerdict) -> Answer:
-    """Say what follows: of the first region, and of those of which no decision is stated."""
-    lead = said.lead.roi if said.lead else ""
-    text = NEXT[said.stated]
-    rois = [region.roi for region, _ in said.disputed]
-    first = "" if lead in rois else f"Region {lead}: {text[0].lower()}{text[1:]}"
-    if not rois:
-        return Answer("next", "Next", first or text)
-    named = ", ".join(rois[:5]) + (" …" if len(rois) > 5 else "")
-    again = f"No decision is stated of region {named}: read again, together."
-    return Answer("next", "Next", f"{first} {again}".strip(), True)
-
-
-def _size(view: RegionView) -> str:
-    parts = [view.facts[key] for key in ("diameter", "volume") if key in view.facts]
-    return ", ".join(parts) if parts else "not measured"
-
-
-def _sure(view: RegionView) -> Answer:
-    """Say what is left open at 90 % confidence, and what a reader with the tool comes to."""
-    plausible = view.region.plausible
-    if plausible is None:
-        return Answer("sure", "How sure", "not known: the run made no conformal sets")
-    text = {
-        0: "no: at 90 % it fits neither class",
-        1: f"at 90 % only {plausible[0] if plausible else ''} is left",
-        2: "no: at 90 % neither benign nor malignant is ruled out",
-    }[len(plausible)]
-    if view.outline:
-        text += f"; P {view.outline}"
-    return Answer("sure", "How sure", text, len(plausible) != 1)
+def _simulated(models: Sequence[JsonObject]) -> bool:
+    return any((model.get("training") or {}).get("simulated") for model in models)
 
 
 def _trained(results: Results, models: Sequence[JsonObject]) -> str:
-    said = []
+    """Say who trained the models, and how well the run does where histology is known."""
+    parts = []
     for model in models:
         training = model.get("training") or {}
         kind = "simulated " if training.get("simulated") else ""
-        counts = f", {training['patients']} {kind}patients" if "patients" in training else ""
-        said.append(f"{model['name']}{counts}")
-    if not said:
-        return "this run, on the other patients of the cohort"
-    return "; ".join(said)
+        on = f", trained on {training['patients']} {kind}patients" if "patients" in training else ""
+        parts.append(f"{model['name']}{on}")
+    text = (
+        f"Model {'; '.join(parts)}."
+        if parts
+        else ("Trained on the other patients of this run, this one left out.")
+    )
+    auc = ((results.metrics.get("histology") or {}).get("auc")) or {}
+    if auc.get("value") is not None and auc.get("lower") is not None:
+        text += (
+            f" In this run AUC {auc['value']:.2f} [{auc['lower']:.2f}, {auc['upper']:.2f}] "
+            "against histology."
+        )
+    return text
+
+
+def _rest(regions: Iterable[RegionResult]) -> str:
+    """Count the regions that have no row."""
+    words = [region.decision or "without a decision" for region in regions]
+    counted = [f"{words.count(word)} more {word}" for word in dict.fromkeys(words)]
+    return f"And {', '.join(counted)}." if counted else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -14,12 +15,13 @@ import jinja2
 from markupsafe import Markup
 
 from cad.files import JsonObject, write_atomic
-from cad.reading import reading
+from cad.reading import read_text, reading
 from cad.reports.figures import draw_figures, inline
-from cad.reports.headline import headline
+from cad.reports.headline import action_words, headline
 from cad.reports.images import SCALE_BAR_MM
 from cad.reports.paragraph import paragraph
 from cad.reports.plots import probability_text
+from cad.reports.printed import findings, learned, promises
 from cad.reports.sectors import map_lines
 from cad.reports.tables import metric_tables
 from cad.reports.views import PatientView, list_patients, study_views
@@ -85,21 +87,18 @@ def _patient_page(
 ) -> str:
     studies = study_views(results, patient)
     viewers = [s.viewer for s in studies if s.viewer is not None]
-    said = patient.verdict
-    place = {id(region): k for k, (region, _) in enumerate(said.regions)}
     regions = [r for s in studies for r in s.regions]
     if not patient.blinded:  # the order would say what is hidden
-        regions.sort(key=lambda view: place[id(view.region)])
+        first = {
+            key: k for k, key in enumerate(dict.fromkeys(map(id, [*patient.head, *patient.ranked])))
+        }
+        regions.sort(key=lambda view: first[id(view.region)])
+        order = [view.region.roi for view in regions]
+        for viewer in viewers:
+            viewer["regions"].sort(key=lambda region: order.index(region["id"]))
     models = _models(results, patient.regions)
-    head = headline(
-        results,
-        said,
-        regions,
-        models,
-        missing=[name for s in studies for name in s.missing],
-        failures=len(patient.failures),
-        gland_ml=next((s.gland_ml for s in studies if s.gland_ml), None),
-    )
+    head = headline(results, patient, regions, studies, models)
+    view_index = {s.study: viewers.index(s.viewer) for s in studies if s.viewer is not None}
     return template("patient.html.j2").render(
         **_common(results),
         patient=patient,
@@ -110,6 +109,9 @@ def _patient_page(
         head=head,
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
+        actions={view.anchor: action_words(view) for view in regions},
+        view_index={s.study: view_index.get(s.study, "") for s in studies},
+        viewer_of={s.study: f"viewer-{view_index.get(s.study, '')}" for s in studies},
         lines=paragraph(head, regions),
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
@@ -130,7 +132,9 @@ def _index_page(results: Results, patients: list[PatientView], figures: JsonObje
         **_common(results),
         patients=patients,
         tables=metric_tables(metrics),
-        findings=_findings(metrics),
+        findings=findings(metrics),
+        promises=promises(metrics),
+        learned=learned(results.run),
         metric_warnings=list(
             dict.fromkeys(
                 [
@@ -143,7 +147,7 @@ def _index_page(results: Results, patients: list[PatientView], figures: JsonObje
             (name, f.title, f.caption, Markup(inline(name, f.svg)))  # nosec B704  # noqa: S704
             for name, f in figures.items()
         ],
-        disputed=sum(bool(p.verdict.disputed) for p in shown),
+        disputed=sum(bool(p.disputed) for p in shown),
         blinded=len(patients) - len(shown),
         counts={d: sum(p.count(d) for p in shown) for d in ("malignant", "refer", "benign")},
         statuses=sorted({p.status for p in patients}),
@@ -151,19 +155,6 @@ def _index_page(results: Results, patients: list[PatientView], figures: JsonObje
         style=asset("report.css"),
         script=asset("index.js"),
     )
-
-
-def _findings(metrics: JsonObject) -> list[tuple[str, str]]:
-    """Return what the run found, each in one sentence."""
-    parts = (
-        ("operating_point", "Decisions"),
-        ("rivals", "Rivals"),
-        ("assisted", "Readers with the tool"),
-        ("ceiling", "What the readers allow"),
-        ("reader_skill", "Readers"),
-    )
-    found = [(title, (metrics.get(name) or {}).get("sentence")) for name, title in parts]
-    return [(title, sentence) for title, sentence in found if sentence]
 
 
 def _common(results: Results) -> JsonObject:
@@ -202,6 +193,12 @@ def _moment(text: str) -> str:
     return text.replace("T", " ").replace("+00:00", " UTC")
 
 
+def _odds(value: float) -> str:
+    """Write log odds with their probability."""
+    signed = f"{value:+.2f}".replace("-", "−")
+    return f"{signed} ({probability_text(1 / (1 + math.exp(-value)))})"
+
+
 def _digest(text: str) -> Markup:
     """Return how a content security policy names our own style or script."""
     value = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -209,9 +206,9 @@ def _digest(text: str) -> Markup:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _environment(folder: Path) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -219,19 +216,20 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["probability"] = probability_text
     environment.filters["moment"] = _moment
+    environment.filters["odds"] = _odds
     environment.filters["digest"] = _digest
     return environment
 
 
-def template(name: str) -> jinja2.Template:
-    """Return a template of the pages."""
-    return _environment().get_template(name)
+def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
+    """Return a template of a folder; it may use those of the pages."""
+    return _environment(folder).get_template(name)
 
 
 @cache
-def asset(name: str) -> Markup:
+def asset(name: str, folder: Path = TEMPLATES) -> Markup:
     """Return our own style or script, put into the page as it is."""
-    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))  # nosec B704  # noqa: S704
+    return Markup(read_text(folder / name))  # nosec B704  # noqa: S704
 
 
 def _remove_stale(report: Path, pages: Iterable[str]) -> None:

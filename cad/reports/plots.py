@@ -115,11 +115,11 @@ def _unit(unit: str) -> str:
 
 
 def probability_text(value: float | None) -> str:
-    """Write two decimals without the leading zero; never 0 or 1 for what is not certain."""
+    """Write a probability in percent; never 0 or 100 for what is not certain."""
     if value is None:
         return "–"
     if value < 0.005:
-        return "<.01"
+        return "<1%"
     if value >= 0.995:
-        return ">.99"
-    return f"{value:.2f}".removeprefix("0")
+        return ">99%"
+    return f"{100 * value:.0f}%"

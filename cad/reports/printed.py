@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.tables import interval_text
 from cad.files import JsonObject
-from cad.run_folder.results import RegionResult
-from cad.run_folder.verdict import patient_verdict
+from cad.reports.plots import probability_text
+from cad.reports.views import list_patients
+from cad.run_folder.results import Results
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text
 
 UNKNOWN = interval_text(None)
-MOST_PATIENTS = 10
-"""Patients that a command lists at its end; the page has all."""
+MOST_PATIENTS = 3
+"""Patients that a command names at its end; the page has all."""
 
 
 def numbers(metrics: JsonObject) -> JsonObject:
@@ -46,18 +45,41 @@ def printed_table(metrics: JsonObject) -> list[tuple[str, str]]:
         ]
     for reader, part in (metrics.get("readers") or {}).items():
         lines.append((f"reader {reader}: AUC", interval_text(part["auc"])))
-    for name, title in (
-        ("operating_point", "decisions"),
-        ("rivals", "rivals"),
-        ("assisted", "readers with the tool"),
-        ("ceiling", "readers' ceiling"),
-        ("reader_skill", "readers"),
-    ):
-        sentence = (metrics.get(name) or {}).get("sentence")
-        lines += [(title, sentence)] if sentence else []
+    lines += [(title[0].lower() + title[1:], sentence) for title, sentence in findings(metrics)]
+    lines += [(f"{name} at its training", sentence) for name, sentence in promises(metrics)]
     lines += _patients(metrics.get("patient_level"))
     lines = [line for line in lines if line[1] != UNKNOWN]
     return [*lines, *(("warning", text) for text in metrics.get("warnings") or [])]
+
+
+def findings(metrics: JsonObject) -> list[tuple[str, str]]:
+    """Return what the run found, each in one sentence."""
+    decisions = metrics.get("decisions") or {}
+    stated, before = decisions.get("stated"), decisions.get("before_histology")
+    parts = (
+        ("Decisions", stated),
+        ("Before histology was looked at", before if before != stated else None),
+        ("By the thresholds alone", decisions.get("thresholds")),
+        ("Thresholds for the aim", metrics.get("operating_point")),
+        ("Rivals", metrics.get("rivals")),
+        ("Readers with the tool", metrics.get("assisted")),
+        ("What the readers allow", metrics.get("ceiling")),
+        ("Readers", metrics.get("reader_skill")),
+    )
+    said = [(title, (part or {}).get("sentence")) for title, part in parts]
+    return [(title, sentence) for title, sentence in said if sentence]
+
+
+def learned(run: JsonObject) -> list[tuple[str, str]]:
+    """Return how much each setting counts in what learned: of the run, or of its models."""
+    models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
+    said = [(name, (part.get("estimator") or {}).get("sentence")) for name, part in models.items()]
+    return [(name, sentence) for name, sentence in said if sentence]
+
+
+def promises(metrics: JsonObject) -> list[tuple[str, str]]:
+    """Return the models of a prediction, each with what its training promised of its thresholds."""
+    return [(name, point["sentence"]) for name, point in (metrics.get("at_training") or {}).items()]
 
 
 def _patients(part: JsonObject | None) -> list[tuple[str, str]]:
@@ -65,38 +87,31 @@ def _patients(part: JsonObject | None) -> list[tuple[str, str]]:
     if not part or part["n"] < 2:
         return []
     return [
-        ("patients", f"{part['positive']} of {part['n']} with a malignant region"),
+        ("patients", f"{part['positive']} of {part['n']} with cancer of ISUP 2 or more"),
         ("  AUC", interval_text(part["auc"])),
         ("  Average precision", interval_text(part["average_precision"])),
     ]
 
 
-def patient_lines(regions: Sequence[RegionResult], failed: Collection[str]) -> list[str]:
-    """Return the patients by falling suspicion, as on the index, with what speaks against the tool.
+def closing_lines(results: Results) -> list[str]:
+    """Return two lines: how many men and regions, decided how; the first three men."""
+    views = list_patients(results)
+    scored = [view for view in views if view.top is not None]
+    words = [region.decision for region in results.regions]
+    counts = [f"{words.count(word)} {word}" for word in ("malignant", "refer", "benign")]
+    sure = words.count("malignant") + words.count("benign")
+    share = f"; {100 * sure / len(words):.0f}% decided" if words else ""
+    lines = [f"{_many(len(views), 'man', 'men')}, {_many(len(words), 'region', 'regions')}: "
+             f"{', '.join(counts)}{share}"]  # fmt: skip
+    first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
+    named = [
+        f"{view.patient} {view.decision}, region {view.top.roi} "
+        f"{probability_text(view.top.probability)}"
+        for view in first
+        if view.top is not None
+    ]
+    return [*lines, f"first: {'; '.join(named)}"] if named else lines
 
-    Parameters
-    ----------
-    regions : sequence of RegionResult
-        Of all patients.
-    failed : collection of str
-        Patients of whom a study or a region gave no result.
-    """
-    by_patient: dict[str, list[RegionResult]] = {}
-    for region in regions:
-        if region.probability is not None:
-            by_patient.setdefault(region.patient, []).append(region)
-    highest = {name: max(r.probability or 0.0 for r in own) for name, own in by_patient.items()}
-    judged = {name: patient_verdict(own, name in failed) for name, own in by_patient.items()}
-    ranked = sorted(by_patient, key=lambda name: (-judged[name].suspicion, name))
-    width = max((len(name) for name in ranked[:MOST_PATIENTS]), default=0)
-    lines = ["patients by suspicion, the tool's or the readers'"] if ranked else []
-    for name in ranked[:MOST_PATIENTS]:
-        said = judged[name]
-        flags = [f"region {r.roi}: {'; '.join(found.against)}" for r, found in said.disputed]
-        unlike = [r.roi for r in by_patient[name] if r.unlike]
-        flags += [f"unlike the training: region {', '.join(unlike)}"] if unlike else []
-        flags += ["something failed"] if name in failed else []
-        text = f"  {name:<{width}}  {highest[name]:.2f}  {said.stated:<9}  {'. '.join(flags)}"
-        lines.append(text.rstrip())
-    more = len(ranked) - MOST_PATIENTS
-    return [*lines, f"  and {more} more"] if more > 0 else lines
+
+def _many(n: int, one: str, more: str) -> str:
+    return f"{n} {one if n == 1 else more}"

@@ -1,144 +1,128 @@
-"""Put what moved a probability into words: features by family, with units a reader knows."""
+"""Put what moved a probability into words: families of features, each with the one that speaks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cad.features.registry import define
-from cad.imaging.modality import short_name
+from cad.columns import Column
 from cad.reports.plots import measured
 from cad.run_folder.results import Reason
+from cad.terms.features import LEVELS
 
-# Stem of a feature's name to the family it is shown under, and what that is in words.
-_FAMILIES = {
-    "t2w_intensity": ("T2 signal", "brightness on T2 against the gland; cancer is often dark"),
-    "adc_intensity": ("ADC", "how freely water moves; low where cells are dense"),
-    "hbv_intensity": ("High-b signal", "what stays bright at high b: water that cannot move"),
-    "size": ("Size", "how large the region was drawn"),
-    "position": ("Position", "where in the gland the region lies"),
-    "dce_tofts_ktrans": ("Ktrans", "leak of contrast into tissue, per minute"),
-    "dce_tofts_ve": ("ve", "share of the tissue outside cells that contrast can fill"),
-    "dce_tofts_kep": ("kep", "return of contrast into blood, per minute"),
-    "dce_extended_tofts_ktrans": ("Ktrans", "leak of contrast into tissue, per minute"),
-    "dce_extended_tofts_ve": ("ve", "share of the tissue outside cells that contrast can fill"),
-    "dce_extended_tofts_kep": ("kep", "return of contrast into blood, per minute"),
-    "dce_extended_tofts_vp": ("vp", "share of the tissue that is blood plasma"),
-    "dce_brix_amplitude": ("Brix amplitude", "how strongly the tissue enhances in the end"),
-    "dce_brix_kep": ("Brix kep", "how fast it gets there, per minute"),
-    "dce_brix_kel": ("Brix kel", "how fast contrast leaves the blood, per minute"),
-    "dce_t1": ("T1", "relaxation time before contrast"),
-    "dce_semi_wash_in": ("Wash-in", "how fast the tissue brightens, per minute"),
-    "dce_semi_wash_out": ("Wash-out", "how fast it darkens after its peak, per minute"),
-    "dce_semi_time_to_peak": ("Time to peak", "seconds from the bolus to the brightest frame"),
-    "dce_semi_bolus_arrival": ("Arrival", "seconds by which it brightens after the first tissue"),
-    "dce_semi_relative_enhancement": (
-        "Enhancement",
-        "peak brightness against that before contrast",
-    ),
+MOST = 6
+"""Families with a bar of their own; the others are summed."""
+_LOW, _HIGH = 25, 75
+_WORDS = {
+    "T2 signal": ("dark", "bright"),
+    "Size": ("small", "large"),
+    "Enhancement": ("weak", "strong"),
+    "Wash-in": ("slow", "fast"),
+    "Wash-out": ("slow", "fast"),
+    "Arrival": ("early", "late"),
+    "Time to peak": ("early", "late"),
+    "edges": ("soft", "sharp"),
+    # One of many numbers of a pattern: more of it is neither low nor high.
+    "texture": ("", ""),
+    "distribution": ("", ""),
 }
-_ENDINGS = {
-    "_residual": ("Fit of the curve", "how far the measured curve is from the fitted one"),
-    "_r2": ("Fit of the curve", "how much of the measured curve the fit explains"),
-    "_did_not_fit": ("Fit of the curve", "share of voxels whose curve no fit explains"),
-}
-_TEXTURES = {
-    "histogram": ("distribution", "how its values spread within the region"),
-    "sobel": ("edges", "how sharply values change from voxel to voxel, in 3-D"),
-    "kirsch": ("edges", "how sharply values change from voxel to voxel, in the slice"),
-    "haralick": ("texture", "how values of neighbouring voxels go together"),
-}
+"""What a family is called below and above the middle half of the training; else low and high."""
 
 
 @dataclass(frozen=True)
 class ReasonBar:
-    """Hold a feature that moved the decision, with its bar as a share of the largest one.
+    """Hold what one family of features added to the log odds.
 
     Parameters
     ----------
-    reason : Reason
-        As the run wrote it.
-    share : float
-        From -1 (towards benign) to 1 (towards malignant).
+    title, words : str
+        ``low ADC``, and what ADC is.
+    feature, definition : str
+        The feature that speaks for it, short and in full.
     value : str
-        With its unit; a place among the training regions where the unit is arbitrary.
-    title, definition : str
-        The feature in words: short, and as its registry defines it.
+        Its value with the unit; empty where the unit means nothing beyond one scanner.
+    percentile : float or None
+        Its place among the training regions.
+    contribution, share : float
+        In log odds, and of the largest one, from -1 (towards benign) to 1 (towards malignant).
     """
 
-    reason: Reason
-    share: float
-    value: str
     title: str
+    words: str
+    feature: str
     definition: str
+    value: str
+    percentile: float | None
+    contribution: float
+    share: float
 
 
 @dataclass(frozen=True)
-class ReasonGroup:
-    """Hold the features of one family, in words."""
+class ReasonSum:
+    """Hold what moved a region's probability, from the training's average region on.
 
-    family: str
-    words: str
-    bars: list[ReasonBar]
-
-
-def arbitrary(unit: str) -> bool:
-    """Return whether a unit means nothing beyond one scanner."""
-    return "a.u." in unit
-
-
-def family_of(feature: str) -> tuple[str, str, str]:
-    """Return the family of a feature, what it is in words, and what is left of the name."""
-    stem = max((s for s in _FAMILIES if feature.startswith(s + "_")), key=len, default="")
-    for ending, said in _ENDINGS.items():
-        if ending + "_" in feature:
-            return *said, feature.split(ending + "_")[1]
-    if stem:
-        return *_FAMILIES[stem], feature.removeprefix(stem + "_")
-    modality, _, rest = feature.partition("_")
-    kind, _, rest = rest.partition("_")
-    word, words = _TEXTURES.get(kind, (kind or feature, "see docs/features.md"))
-    return f"{short_name(modality)} {word}", words, rest
-
-
-def reason_groups(reasons: list[Reason], most: int = 6) -> list[ReasonGroup]:
-    """Sort the strongest reasons into families, the strongest family first.
-
-    Features in arbitrary scanner units are no reasons a reader can use: they are left out here,
-    and stay in ``explanations.csv``.
+    Parameters
+    ----------
+    average : float
+        Log odds of the average region.
+    bars : list of ReasonBar
+        The strongest first.
+    others, rest : int, float
+        The families without a bar, and what they add together.
     """
-    known = [reason for reason in reasons if not arbitrary(reason.unit)][:most]
-    largest = max((abs(reason.delta) for reason in known), default=0.0) or 1.0
-    groups: dict[str, ReasonGroup] = {}
-    for reason in known:
-        family, words, rest = family_of(reason.feature)
-        group = groups.setdefault(family, ReasonGroup(family, words, []))
-        group.bars.append(_bar(reason, rest, largest))
-    return sorted(groups.values(), key=lambda g: -sum(abs(b.reason.delta) for b in g.bars))
+
+    average: float
+    bars: list[ReasonBar]
+    others: int
+    rest: float
+
+    @property
+    def total(self) -> float:
+        """Return the region's log odds."""
+        return self.average + sum(bar.contribution for bar in self.bars) + self.rest
+
+    @property
+    def sentence(self) -> str:
+        """Say in a line what raised and what lowered the probability."""
+        strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:4]
+        raised = [bar.title for bar in strong if bar.contribution > 0]
+        lowered = [bar.title for bar in strong if bar.contribution < 0]
+        parts = [f"raised by {', '.join(raised)}"] if raised else []
+        parts += [f"lowered by {', '.join(lowered)}"] if lowered else []
+        text = "; ".join(parts)
+        return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
-def _bar(reason: Reason, rest: str, largest: float) -> ReasonBar:
-    definition = define(reason.feature)
+def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
+    """Return the families that moved a region most; None where the run explains nothing."""
+    spoken = [reason for reason in reasons if reason.contribution is not None]
+    spoken.sort(key=lambda reason: -abs(reason.contribution or 0.0))
+    if not spoken:
+        return None
+    largest = abs(spoken[0].contribution or 0.0) or 1.0
+    bars = [_bar(reason, columns.get(reason.feature), largest) for reason in spoken[:MOST]]
+    rest = sum(reason.contribution or 0.0 for reason in spoken[MOST:])
+    return ReasonSum(spoken[0].average or 0.0, bars, len(spoken[MOST:]), rest)
+
+
+def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
+    last = reason.group.rpartition(" ")[2]
+    low, high = _WORDS.get(reason.group) or _WORDS.get(last, ("low", "high"))
+    at = reason.percentile
+    word = "" if at is None or _LOW <= at <= _HIGH else low if at < _LOW else high
+    group = reason.group
+    plain = group[1:2].islower() and not group.startswith(("Ktrans", "Brix"))
+    name = group[:1].lower() + group[1:] if plain else group
+    # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
+    if word and column is not None and column.statistic not in LEVELS:
+        name = f"{column.label} of {name}"
     return ReasonBar(
-        reason=reason,
-        share=reason.delta / largest,
-        value=measured(reason.value, reason.unit),
-        title=_WORDS.get(rest, rest.replace("_", " ")) or reason.feature,
-        definition=f"{reason.feature}: {definition.definition}" if definition else reason.feature,
+        title=f"{word} {name}".strip(),
+        words=column.words if column else "",
+        feature=column.label if column else reason.feature,
+        definition=f"{reason.feature}: {column.definition}" if column else reason.feature,
+        value="" if "a.u." in reason.unit else measured(reason.value, reason.unit),
+        percentile=at,
+        contribution=reason.contribution or 0.0,
+        share=(reason.contribution or 0.0) / largest,
     )
-
-
-_WORDS = {
-    "p10": "10th percentile",
-    "p25": "25th percentile",
-    "p75": "75th percentile",
-    "p90": "90th percentile",
-    "iqr": "interquartile range",
-    "mad": "mean deviation",
-    "rmad": "robust mean deviation",
-    "medad": "deviation from the median",
-    "cov": "relative spread",
-    "qcod": "relative quartile spread",
-    "rms": "root mean square",
-    "kurtosis": "heaviness of the tails",
-    "skewness": "asymmetry",
-}

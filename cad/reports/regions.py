@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 from cad.files import JsonObject
-from cad.imaging.modality import short_name
 from cad.reports.images import KeyImage, StudyImages, key_images, key_slice
 from cad.reports.plots import CurvePlot, curve_plot, measured, probability_text
-from cad.reports.reasons import ReasonGroup, reason_groups
+from cad.reports.reasons import ReasonSum, reason_sum
 from cad.reports.sectors import SectorMark, mark
 from cad.run_folder.results import RegionResult, Results
-from cad.run_folder.verdict import Verdict, verdict
+from cad.terms.modality import short_name
+from cad.terms.sectors import WORDS
 
 KEY_LAYERS = ("t2w", "adc", "enhancement")
 # What a page warns about; it changes no number.
@@ -20,16 +20,6 @@ POOR_FIT_R2 = 0.8
 REDRAWN = " redrawn"
 SMALL_MM3 = 65.0  # a ball of 5 mm diameter
 
-ACTIONS = {
-    "malignant": "above the site's upper threshold: treat as suspicious, consider as biopsy target",
-    "refer": "between the site's thresholds: no decision, have it read again",
-    "benign": "below the site's lower threshold: no suspicion at the site's costs",
-    "": "no probability: see what was missing or failed",
-}
-NOT_BENIGN = (
-    "below the site's lower threshold, but unlike the regions that the model learned from: benign "
-    "is not stated, have it read again"
-)
 CURVE_TYPES = {1: "1, still rising", 2: "2, plateau", 3: "3, wash-out"}
 
 
@@ -39,16 +29,15 @@ class RegionView:
 
     Parameters
     ----------
-    region, verdict : RegionResult, Verdict
-        What the run says, and what may be stated.
+    region : RegionResult
+        What the run says.
     anchor : str
         Of its card.
-    action : str
-        What to do, in words.
     thresholds : (float, float) or None
         P- and P+ of the model that scored it.
-    where : str
-        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any.
+    where, place : str
+        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any. And
+        in words: ``left mid posterolateral peripheral zone (estimated)``.
     images : list of KeyImage
         Its slice by modality.
     slice_number, z_mm : int, float, or None
@@ -62,11 +51,10 @@ class RegionView:
     """
 
     region: RegionResult
-    verdict: Verdict
     anchor: str
-    action: str
     thresholds: tuple[float, float] | None
     where: str
+    place: str
     sector: SectorMark | None
     images: list[KeyImage]
     slice_number: int | None
@@ -77,7 +65,7 @@ class RegionView:
     fit: str
     curve: CurvePlot | None
     no_curve: str
-    reasons: list[ReasonGroup]
+    reasons: ReasonSum | None
     warnings: list[str]
     outline: str = ""
 
@@ -95,15 +83,16 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
     known = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
     place = known.get("place")
-    said, limits = verdict(region), results.thresholds_of(region)
+    limits = results.thresholds_of(region)
     sector = region.sector or (place or {}).get("sector", "")
     return RegionView(
         region=region,
-        verdict=said,
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
-        action=_action(region, said, limits),
         thresholds=limits,
         where=_where(region, place),
+        place=" ".join(
+            WORDS.get(word, word) for word in re.split(r"(?<!,) ", _where(region, place))
+        ),
         # A dot beside the sector that a person named would contradict it.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, KEY_LAYERS) if images else [],
@@ -119,7 +108,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         ),
         curve=curve_plot(images.curve(region.roi)) if images else None,
         no_curve=_no_curve(images),
-        reasons=reason_groups(results.reasons.get((region.study, region.roi), [])),
+        reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(known, images)],
         outline=outline_words(region, limits),
     )
@@ -195,14 +184,6 @@ def _no_curve(images: StudyImages | None) -> str:
     """Say why a region may have no enhancement curve."""
     absent = images is not None and "dce" in images.meta.get("missing", [])
     return "This study has no dynamic series." if absent else "No curve was measured here."
-
-
-def _action(region: RegionResult, said: Verdict, thresholds: tuple[float, float] | None) -> str:
-    """Say what follows for the region; one may be referred although its P is low."""
-    if said.against:
-        return f"no decision is stated: {'; '.join(said.against)}; have it read again"
-    low = thresholds and region.probability is not None and region.probability < thresholds[0]
-    return NOT_BENIGN if low and region.decision == "refer" else ACTIONS[said.stated]
 
 
 def _display_warnings(known: JsonObject, images: StudyImages | None) -> list[str]:

@@ -1,6 +1,6 @@
 """Draw the sector map of the prostate (PI-RADS v2.1: 38 sectors), a region's sector marked.
 
-The drawing is made from :func:`cad.cohort.sectors.sector_at`, so that what is drawn is what is
+The drawing is made from :func:`cad.terms.sectors.sector_at`, so that what is drawn is what is
 said. Nothing of an anatomical atlas is in it: an ellipse stands for the gland on each level.
 """
 
@@ -11,8 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from cad.cohort.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.reports.images import outline
+from cad.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 
 WIDE, HIGH = 80, 62  # cells of a level; a cell is one drawing unit
 GAP = 10
@@ -26,12 +26,12 @@ class SectorMark:
     ----------
     path : str
         SVG path of the sector, empty where it is not known.
-    dot : (float, float) or None
-        Centre of the region, where the gland mask gives it.
+    dot : (float, float)
+        Centre of the region, where the gland mask gives it; else of the sector.
     """
 
     path: str
-    dot: tuple[float, float] | None
+    dot: tuple[float, float]
 
 
 @cache
@@ -66,11 +66,13 @@ def mark(sector: str, place: dict[str, float] | None) -> SectorMark | None:
         return None
     level = sector.split(" ")[1]
     k = list(SECTORS).index(level)
-    dot = None
+    inside = sector_cells(level) == sector
     if place is not None:
         u, v = (min(max(float(place[key]), low), 1.0) for key, low in (("u", -1.0), ("v", 0.0)))
-        dot = (k * (WIDE + GAP) + (u + 1) / 2 * WIDE, v * HIGH)
-    return SectorMark(_filled(sector_cells(level) == sector, k), dot)
+        x, y = (u + 1) / 2 * WIDE, v * HIGH
+    else:
+        y, x = np.argwhere(inside).mean(axis=0) + 0.5
+    return SectorMark(_filled(inside, k), (k * (WIDE + GAP) + float(x), float(y)))
 
 
 def _filled(cells: np.ndarray, k: int) -> str:

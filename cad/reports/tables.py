@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.tables import interval_text
 from cad.files import JsonObject
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text
 
 RATES = ("sensitivity", "specificity", "ppv", "npv")
 
@@ -136,12 +136,22 @@ def _agreement(found: JsonObject) -> MetricTable | None:
 
 
 def _decisions(decisions: JsonObject) -> MetricTable | None:
+    titles = {
+        "stated": "stated",
+        "before_histology": "before histology",
+        "thresholds": "thresholds alone",
+    }
     rows = [
-        [name, *(str(part.get(k, "–")) for k in ("n", "malignant", "benign", "unknown"))]
-        for name, part in decisions.items()
+        [f"{word}, {title}", *(str(part[k]) for k in ("n", "malignant", "benign", "unknown"))]
+        for name, title in titles.items()
+        for word, part in (decisions.get(name) or {}).get("decisions", {}).items()
     ]
     head = ["Decision", "Regions", "Malignant by histology", "Benign", "Unknown"]
-    return MetricTable("Decisions at the site's costs", "", head, rows)
+    note = (
+        "Stated: as on the pages. What histology contradicts is not stated, so that errors are "
+        "counted before it was looked at. Thresholds alone: nothing speaks against them."
+    )
+    return MetricTable("Decisions at the site's costs", note, head, rows)
 
 
 def _null(null: JsonObject) -> MetricTable | None:
@@ -215,7 +225,7 @@ def _rivals(found: JsonObject) -> MetricTable | None:
 
 
 def _patients(part: JsonObject) -> MetricTable | None:
-    if not part:
+    if not part.get("n"):
         return None
     rows = [
         ["Patients (malignant)", f"{part['n']} ({part['positive']})"],
@@ -224,7 +234,9 @@ def _patients(part: JsonObject) -> MetricTable | None:
         ["Calibration slope", interval_text(part["calibration_slope"], 2)],
         ["Brier score", interval_text(part["brier"])],
     ]
-    return MetricTable("Patients: any malignant region", part.get("note", ""), ["", ""], rows)
+    return MetricTable(
+        "Patients: any cancer of ISUP 2 or more", part.get("note", ""), ["", ""], rows
+    )
 
 
 def _operating(part: JsonObject) -> MetricTable | None:

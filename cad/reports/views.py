@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from cad.errors import CadError
 from cad.files import JsonObject
-from cad.imaging.modality import short_name
 from cad.reading import reading
 from cad.reports.alignment import AlignmentView, alignments
 from cad.reports.images import (
@@ -21,7 +20,7 @@ from cad.reports.plots import probability_text
 from cad.reports.regions import RegionView, region_view
 from cad.run_folder import RunFolder
 from cad.run_folder.results import RegionResult, Results
-from cad.run_folder.verdict import PatientVerdict, patient_verdict, verdict
+from cad.terms.modality import short_name
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,11 @@ class StudyView:
     alignments: list[AlignmentView] = field(default_factory=list)
     gland_ml: float | None = None
     lost: str = ""
+    acquired: list[str] = field(default_factory=list)
+
+
+MOST = 4
+"""Regions in the head of a page."""
 
 
 @dataclass
@@ -55,9 +59,44 @@ class PatientView:
         return re.sub(r"[^A-Za-z0-9_-]", "_", self.patient) + ".html"
 
     @property
-    def verdict(self) -> PatientVerdict:
-        """Say what may be stated of the patient."""
-        return patient_verdict(self.regions, bool(self.failures))
+    def decision(self) -> str:
+        """Return the patient's decision; empty without a region."""
+        return self.regions[0].patient_decision if self.regions else ""
+
+    @property
+    def ranked(self) -> list[RegionResult]:
+        """Return the regions, the first to look at first.
+
+        The tool's first on top, then the readers' first, then by decision and by suspicion.
+        """
+        rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
+        return sorted(
+            self.regions,
+            key=lambda r: (
+                r is not self.top,
+                r is not self.readers_first,
+                rank[r.decision],
+                -(r.suspicion or 0.0),
+            ),
+        )
+
+    @property
+    def head(self) -> list[RegionResult]:
+        """Return the regions of the page's head: the two first ones and what is not benign.
+
+        At most ``MOST``; after the tool's first one by decision and by suspicion.
+        """
+        firsts = [self.top, self.readers_first]
+        kept = [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]
+        rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
+        return sorted(
+            kept, key=lambda r: (r is not self.top, rank[r.decision], -(r.suspicion or 0.0))
+        )
+
+    @property
+    def disputed(self) -> list[RegionResult]:
+        """Return the regions whose decision something speaks against."""
+        return [region for region in self.ranked if region.decision_reason]
 
     @property
     def blinded(self) -> bool:
@@ -77,6 +116,18 @@ class PatientView:
         return max(known, key=lambda r: r.probability or 0.0, default=None)
 
     @property
+    def readers_first(self) -> RegionResult | None:
+        """Return the region that the readers suspect most; None where nobody scored one."""
+        scored = [region for region in self.regions if region.readers_mean is not None]
+        return max(scored, key=lambda r: (r.readers_mean or 0.0, r is self.top), default=None)
+
+    @property
+    def order(self) -> float:
+        """Return what patients are listed by: the man's probability, else his first region's."""
+        highest = self.top.probability if self.top else None
+        return next((p for p in (self.probability, highest) if p is not None), -1.0)
+
+    @property
     def status(self) -> str:
         """Say ``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI``, ``failed``.
 
@@ -92,11 +143,11 @@ class PatientView:
 
     def count(self, decision: str) -> int:
         """Count the regions of which this decision is stated."""
-        return sum(verdict(r).stated == decision for r in self.regions)
+        return sum(region.decision == decision for region in self.regions)
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """List every patient that the run knows, by falling suspicion, the tool's or the readers'.
+    """List every patient that the run knows, by falling probability of the man.
 
     Patients whom nobody has scored follow by name: their order would give the results away.
     """
@@ -111,7 +162,7 @@ def list_patients(results: Results) -> list[PatientView]:
         found.values(),
         key=lambda p: (
             p.blinded,
-            0.0 if p.blinded else -p.verdict.suspicion if p.top else 1.0,
+            0.0 if p.blinded else -p.order,
             p.patient,
         ),
     )
@@ -165,7 +216,18 @@ def _study_view(
         failures=failures,
         alignments=alignments(images),
         gland_ml=images.meta.get("gland_ml"),
+        acquired=_acquired(images.meta.get("acquired") or {}),
     )
+
+
+def _acquired(stated: JsonObject) -> list[str]:
+    """Return when and on which scanner a study was made, as far as its files say."""
+    field_strength = stated.get("field_strength")
+    return [
+        *([f"study of {stated['date']}"] if stated.get("date") else []),
+        *([str(stated["scanner"])] if stated.get("scanner") else []),
+        *([f"{field_strength:g} T"] if field_strength else []),
+    ]
 
 
 def _study_of(failure: dict[str, str]) -> str:
@@ -203,7 +265,7 @@ def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject
         {
             "id": r.roi,
             "label": min(r.label, 255),
-            "decision": verdict(r).stated,
+            "decision": r.decision,
             "text": f"P {probability_text(r.probability)}",
         }
         for r in regions

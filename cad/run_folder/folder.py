@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cad.errors import CadError
+from cad.folders import Kind
 from cad.folders.lock import LOCK
 from cad.reading import read_json
 
@@ -17,17 +19,18 @@ WRITERS = {
     "features": "cad.stages.extract",
     "fold_features": "cad.model.fold_features",
     "labels": "cad.stages.aggregate",
-    "map_image": "cad.stages.probability_map",
-    "map_display": "cad.stages.probability_map",
+    "map_image": "cad.recipes.probability_map",
+    "map_display": "cad.recipes.probability_map",
     "probabilities": "cad.stages.emit",
+    "patients": "cad.stages.emit",
     "explanations": "cad.stages.emit",
     "metrics": "cad.stages.emit",
     "failures": "cad.stages.emit",
     "record": "cad.stages.emit",
     "validation": "cad.stages.emit",
     "complete": "cad.stages.emit",
-    "suggestions": "cad.stages.suggest",
-    "comparison": "cad.stages.compare",
+    "suggestions": "cad.recipes.suggest",
+    "comparison": "cad.recipes.compare",
     "page": "cad.reports.pages",
     "figure": "cad.reports.pages",
 }
@@ -93,6 +96,11 @@ class RunFolder:
         return self.root / "probabilities.csv"
 
     @property
+    def patients(self) -> Path:
+        """Return the result table, one row a man."""
+        return self.root / "patients.csv"
+
+    @property
     def explanations(self) -> Path:
         """Return which features moved each region's decision value."""
         return self.root / "explanations.csv"
@@ -145,25 +153,34 @@ class RunFolder:
         """Return one figure of the index page."""
         return self.root / "figures" / f"{name}.svg"
 
-    def check_kind(self, kind: str) -> None:
-        """Refuse to write over something that is no run of this kind.
 
-        Raises
-        ------
-        CadError
-            For a cohort, or the result of another command.
-        """
-        if (self.root / "dataset_description.json").exists():
-            raise CadError(
-                "the output folder is a cohort", file=self.root, hint="name another folder"
-            )
+def of_every_run(folder: RunFolder) -> list[Path]:
+    """Return the files that stages write into every run, one each."""
+    return [
+        getattr(folder, name)
+        for name, module in WRITERS.items()
+        if module.startswith("cad.stages.") and isinstance(getattr(RunFolder, name), property)
+    ]
+
+
+def _is_result(command: str) -> Callable[[Path], bool]:
+    """Recognise a run that an earlier version wrote; before its end it does not say of what."""
+
+    def holds(root: Path) -> bool:
+        folder = RunFolder(root)
         try:
-            before = read_json(self.record).get("kind", kind)
+            record = read_json(folder.record)
         except (OSError, CadError):
-            return
-        if before != kind:
-            raise CadError(
-                f"the output folder holds the result of `cad {before}`, not of `cad {kind}`",
-                file=self.root,
-                hint="name another folder",
-            )
+            return folder.memory.is_file()
+        return "cad_version" in record and record.get("kind") == command
+
+    return holds
+
+
+RUNS = {
+    command: Kind(f"result of `cad {command}`", _is_result(command))
+    for command in ("run", "train", "predict")
+}
+"""What a run folder may be of, by the command."""
+
+COMPARISON = Kind("comparison", lambda root: RunFolder(root).comparison.is_file())

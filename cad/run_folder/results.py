@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cad.columns import Column, columns_stated
 from cad.errors import CadError
 from cad.files import JsonObject
 from cad.reading import read_rows, reading
 from cad.run_folder.folder import RunFolder
 from cad.run_folder.records import read_metrics, read_record
-from cad.run_folder.tables import LIKE
-
-SET_ERROR = 0.1  # conformal sets are shown at 90 % confidence
+from cad.run_folder.tables import LIKE, NEITHER, refuse_earlier
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,17 @@ class RegionResult:
         ``participant_id``, ``study_id``, ``roi_id``.
     label : int
         Value in the label map.
-    zone, decision, label_kind, histology, isup : str
+    zone, label_kind, histology, isup : str
         Empty where unknown.
+    decision : str
+        The one that is stated: ``malignant``, ``refer``, ``benign``; empty without a probability.
+    decision_model : str
+        By the thresholds alone.
+    decision_reason : list of str
+        What speaks against the thresholds' decision, so that ``refer`` is stated; empty where
+        nothing does.
+    truth : bool or None
+        Whether histology says malignant by ``labels.isup_min``; None where it does not tell.
     probability, decision_value, p, eta : float or None
         The classifier's probability and decision value; the readers' mean and spread.
     scores : list of (str, str)
@@ -39,21 +48,31 @@ class RegionResult:
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None
-        Conformal set at error ``SET_ERROR``; None where the run made none.
+        Conformal set at 90 % confidence; None where the run made none.
+    readers_mean, gap : float or None
+        The mean of ``reader_values``; how far the tool is from it.
+    apart : str
+        ``agree``, ``apart``, ``far apart``, or empty without one of the two.
+    suspicion : float or None
+        How far anyone suspects cancer: tool or readers.
+    patient_decision : str
+        The patient's; the same on every region.
     model : str
         The trained model that scored it; empty where a run validates itself.
     reader_values : list of (str, float)
         Reader, and the score as probability of malignancy.
     scales : dict of str to str
-        Reader to the scale of the score; without an entry a run of before.
+        Reader to the scale of the score.
     unlike : str
         The groups of features in which it is unlike the training; empty where it is like it.
     compared : bool
         Whether it was compared with the training at all.
     sector : str
         As drawn by hand in ``rois.tsv``; empty where nobody said.
-    psa : float or None
-        The patient's, ng/mL.
+    psa, age : float or None
+        The patient's, ng/mL and years.
+    readers_agree : str
+        ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
     outline : (float, float) or None
         Between what the probability moves with the outline; None where nobody asked.
     outlines : str
@@ -67,17 +86,25 @@ class RegionResult:
     zone: str
     probability: float | None
     decision: str
+    decision_model: str
+    decision_reason: list[str]
     decision_value: float | None
     p: float | None
     eta: float | None
     label_kind: str
     histology: str
     isup: str
+    truth: bool | None
     scores: list[tuple[str, str]]
     with_tool: list[tuple[str, float]]
     patient_probability: float | None
     warnings: list[str]
     plausible: list[str] | None
+    readers_mean: float | None
+    gap: float | None
+    apart: str
+    suspicion: float | None
+    patient_decision: str
     model: str
     reader_values: list[tuple[str, float]] = field(default_factory=list)
     scales: dict[str, str] = field(default_factory=dict)
@@ -85,19 +112,76 @@ class RegionResult:
     compared: bool = False
     sector: str = ""
     psa: float | None = None
+    age: float | None = None
+    readers_agree: str = ""
     outline: tuple[float, float] | None = None
     outlines: str = ""
+
+    @property
+    def histology_words(self) -> str:
+        """Say what histology says, its grade, and whether the run counts it as malignant."""
+        grade = f", ISUP {self.isup}" if self.isup not in ("", "0") else ""
+        counted = self.histology == "malignant" and self.truth is not True
+        below = " (not counted as malignant)" if counted else ""
+        return f"{self.histology}{grade}{below}" if self.histology else ""
+
+
+@dataclass(frozen=True)
+class Man:
+    """Hold one row of ``patients.csv``.
+
+    Parameters
+    ----------
+    patient : str
+        ``participant_id``.
+    probability : float or None
+        Of any cancer of ISUP 2 or more; None where no model gives one.
+    decision, decision_model : str
+        The one that is stated; by the thresholds alone. Empty without any probability.
+    decision_reason : list of str
+        What speaks against the thresholds' decision.
+    basis : str
+        ``probability`` (his own) or ``regions``, where no model of men gave one.
+    limits : (float, float) or None
+        Benign below the first, malignant above the second.
+    unknown : str
+        What the model uses and does not know of him: ``age, PSA``; empty where it knows all.
+    truth : bool or None
+        Whether histology found ISUP 2 or more; None where it does not tell.
+    age, psa, psa_density : float or None
+        Years, ng/mL, ng/mL2, as given.
+    """
+
+    patient: str
+    probability: float | None
+    decision: str
+    decision_model: str
+    decision_reason: list[str]
+    basis: str
+    limits: tuple[float, float] | None
+    unknown: str
+    truth: bool | None
+    age: float | None
+    psa: float | None
+    psa_density: float | None
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Hold one row of ``explanations.csv``: a feature that moved the decision value."""
+    """Hold one row of ``explanations.csv``: a feature that moved the decision value.
+
+    On one row of a family ``contribution`` is what the family adds to the log odds, starting from
+    ``average``, those of the training's average region.
+    """
 
     feature: str
     value: float | None
     unit: str
     delta: float
     percentile: float | None
+    group: str = ""
+    contribution: float | None = None
+    average: float | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +200,8 @@ class Results:
         Rows of ``failures.csv``.
     reasons : dict
         ``(study, roi)`` to its explanations, most important first.
+    men : dict of str to Man
+        By participant; empty for a run without ``patients.csv``.
     """
 
     folder: RunFolder
@@ -124,6 +210,12 @@ class Results:
     regions: list[RegionResult]
     failures: list[dict[str, str]]
     reasons: dict[tuple[str, str], list[Reason]] = field(default_factory=dict)
+    men: dict[str, Man] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Return the columns of the run's feature table, by name."""
+        return columns_stated(self.run.get("settings") or {})
 
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return P- and P+ of the model that scored a region."""
@@ -160,6 +252,7 @@ def read_results(root: Path) -> Results:
     run = read_record(folder)
     metrics = read_metrics(folder)
     rows = _table(folder.probabilities, needed=True)
+    refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
     return Results(
         folder=folder,
         run=run,
@@ -167,6 +260,7 @@ def read_results(root: Path) -> Results:
         regions=[_region(row, folder.probabilities) for row in rows],
         failures=_table(folder.failures),
         reasons=_reasons(folder.explanations),
+        men={row["participant_id"]: _man(row) for row in _table(folder.patients)},
     )
 
 
@@ -191,16 +285,9 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
-    benign, malignant = number(row.get("p_benign")), number(row.get("p_malignant"))
     low, high = number(row.get("outline_low")), number(row.get("outline_high"))
-    plausible = None
-    if benign is not None and malignant is not None:
-        named = (("benign", benign), ("malignant", malignant))
-        plausible = [name for name, p in named if p > SET_ERROR]
-    warnings = [part.strip() for part in row.get("warnings", "").split(";") if part.strip()]
-    # A run of before says it in its warnings only.
-    said = next((text for text in warnings if text.startswith("unlike the training")), "")
-    unlike = _known(row.get("unlike")) or said.partition("(")[2].rpartition(")")[0]
+    plausible, truth = _known(row.get("plausible")), number(row.get("truth"))
+    unlike = _known(row.get("unlike"))
     return RegionResult(
         patient=row["participant_id"],
         study=row["study_id"],
@@ -209,26 +296,54 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         zone=_known(row.get("zone")),
         probability=number(row.get("probability")),
         decision=_known(row.get("decision")),
+        decision_model=_known(row.get("decision_model")),
+        decision_reason=_parts(row.get("decision_reason")),
         decision_value=number(row.get("decision_value")),
         p=number(row.get("p")),
         eta=number(row.get("eta")),
         label_kind=_known(row.get("label_kind")),
         histology=_known(row.get("histology")),
         isup=_whole(row.get("isup")),
+        truth=None if truth is None else truth == 1.0,
         scores=_scores(row.get("scores", "")),
         with_tool=_values(row.get("with_tool", "")),
         patient_probability=number(row.get("patient_probability")),
-        warnings=warnings,
-        plausible=plausible,
+        warnings=_parts(row.get("warnings")),
+        plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
+        readers_mean=number(row.get("readers_mean")),
+        gap=number(row.get("gap")),
+        apart=_known(row.get("apart")),
+        suspicion=number(row.get("suspicion")),
+        patient_decision=_known(row.get("patient_decision")),
         model=_known(row.get("model")),
-        reader_values=_values(row.get("reader_values", "")) or _likert(row.get("scores", "")),
+        reader_values=_values(row.get("reader_values", "")),
         scales=dict(_scores(row.get("scales", ""))),
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
         sector=_known(row.get("sector")),
         psa=number(row.get("psa")),
+        age=number(row.get("age")),
+        readers_agree=_known(row.get("readers_agree")),
         outline=None if low is None or high is None else (low, high),
         outlines=_known(row.get("outlines")),
+    )
+
+
+def _man(row: dict[str, str]) -> Man:
+    low, high, truth = (number(row.get(name)) for name in ("lower", "upper", "truth"))
+    return Man(
+        patient=row["participant_id"],
+        probability=number(row.get("probability")),
+        decision=_known(row.get("decision")),
+        decision_model=_known(row.get("decision_model")),
+        decision_reason=_parts(row.get("decision_reason")),
+        basis=_known(row.get("basis")),
+        limits=None if low is None or high is None else (low, high),
+        unknown=_known(row.get("unknown")),
+        truth=None if truth is None else truth == 1.0,
+        age=number(row.get("age")),
+        psa=number(row.get("psa")),
+        psa_density=number(row.get("psa_density")),
     )
 
 
@@ -236,9 +351,8 @@ def _values(text: str) -> list[tuple[str, float]]:
     return [(r, value) for r, part in _scores(text) if (value := number(part)) is not None]
 
 
-def _likert(text: str) -> list[tuple[str, float]]:
-    """Return scores of a run of before, whose scale was not written: five points."""
-    return [(reader, min(max((value - 1) / 4, 0.0), 1.0)) for reader, value in _values(text)]
+def _parts(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
 
 
 def _known(text: str | None) -> str:
@@ -267,6 +381,9 @@ def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
             unit=_known(row.get("unit")),
             delta=delta,
             percentile=number(row.get("percentile")),
+            group=_known(row.get("group")),
+            contribution=number(row.get("contribution")),
+            average=number(row.get("average")),
         )
         key = (row.get("study_id", ""), row.get("roi_id", ""))
         found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))

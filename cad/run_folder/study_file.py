@@ -33,6 +33,7 @@ def write_measured(
     provenance: pd.DataFrame,
     notes: list[str],
     failures: list[Failure],
+    gaps: Mapping[str, Mapping[str, str]],
     arrays: Mapping[str, np.ndarray],
 ) -> None:
     """Write what was measured on one study.
@@ -53,6 +54,8 @@ def write_measured(
         What the reader of a page has to know.
     failures : list of Failure
         Regions that could not be measured.
+    gaps : mapping of str to mapping
+        By region and image why the image does not measure it, where it has others.
     arrays : mapping of str to ndarray
         What the page shows and what folds need beside the features.
     """
@@ -62,6 +65,7 @@ def write_measured(
         "study_id": study_id,
         "notes": notes,
         "failures": [vars(f) for f in failures],
+        "gaps": gaps,
     }
     content = {
         **arrays,
@@ -102,6 +106,16 @@ def study_failures(path: Path) -> list[Failure]:
     with open_study(path) as archive:
         record = parse_json(str(archive["record"]))
         return [Failure(**failure) for failure in record["failures"]]
+
+
+def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
+    """Return by region and image why the image does not measure it."""
+    path = folder.study(study_id)
+    if not path.is_file():  # of an earlier model's training table
+        return {}
+    with open_study(path) as archive:
+        gaps = parse_json(str(archive["record"])).get("gaps", {})
+        return {str(roi): dict(images) for roi, images in gaps.items()}
 
 
 def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:

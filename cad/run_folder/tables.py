@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, TypedDict
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from cad.errors import CadError
 from cad.files import parquet_bytes, write_atomic, write_csv
-from cad.reading import read_frame, read_parquet, read_rows, reading
+from cad.reading import parquet_columns, read_frame, read_parquet, read_rows, reading
 from cad.run_folder.folder import RunFolder
 
 KEYS = ["participant_id", "study_id", "roi_id"]
@@ -19,6 +19,8 @@ KEYS = ["participant_id", "study_id", "roi_id"]
 
 LIKE = "like"
 """Stands in the column ``unlike`` of a region that was compared and is like the training."""
+NEITHER = "neither"
+"""Stands in the column ``plausible`` of a region that fits no class at 90 % confidence."""
 
 FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
 PROBABILITY_COLUMNS = (
@@ -27,6 +29,9 @@ PROBABILITY_COLUMNS = (
     "zone",
     "probability",
     "decision",
+    "decision_reason",
+    "decision_model",
+    "decision_before_histology",
     "decision_value",
     "p",
     "eta",
@@ -34,11 +39,18 @@ PROBABILITY_COLUMNS = (
     "label_kind",
     "histology",
     "isup",
+    "truth",
     "scores",
     "with_tool",
     "patient_probability",
     "p_benign",
     "p_malignant",
+    "plausible",
+    "readers_mean",
+    "gap",
+    "apart",
+    "suspicion",
+    "patient_decision",
     "model",
     "warnings",
     "unlike",
@@ -46,10 +58,40 @@ PROBABILITY_COLUMNS = (
     "reader_values",
     "sector",
     "psa",
+    "age",
+    "readers_agree",
+)
+PATIENT_COLUMNS = (
+    "participant_id",
+    "probability",
+    "decision",
+    "decision_reason",
+    "decision_model",
+    "basis",
+    "lower",
+    "upper",
+    "unknown",
+    "regions",
+    "truth",
+    "age",
+    "psa",
+    "psa_density",
+    "model",
 )
 OUTLINE_COLUMNS = ("outline_low", "outline_median", "outline_high", "outlines")
 """Stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
-EXPLANATION_COLUMNS = (*KEYS, "rank", "feature", "value", "unit", "delta", "percentile")
+EXPLANATION_COLUMNS = (
+    *KEYS,
+    "rank",
+    "feature",
+    "value",
+    "unit",
+    "delta",
+    "percentile",
+    "group",
+    "contribution",
+    "average",
+)
 
 
 class Explanation(TypedDict):
@@ -63,12 +105,15 @@ class Explanation(TypedDict):
 
 
 class ExplanationRow(Explanation):
-    """Hold a row of ``explanations.csv``."""
+    """Hold a row of ``explanations.csv``; ``contribution`` is the family's, on one row of it."""
 
     participant_id: str
     study_id: str
     roi_id: str
     unit: str
+    group: str
+    contribution: float | None
+    average: float
 
 
 @dataclass(frozen=True)
@@ -95,9 +140,9 @@ def read_features(folder: RunFolder) -> pd.DataFrame:
         return read_parquet(folder.features)
 
 
-def count_features(folder: RunFolder) -> int:
-    """Count the features of ``features.parquet``."""
-    return len(set(pq.read_schema(folder.features).names) - set(KEYS))
+def count_features(folder: RunFolder, columns: Collection[str]) -> int:
+    """Count which of the columns, by name, ``features.parquet`` has; keys and provenance do not."""
+    return len({*parquet_columns(folder.features)} & {*columns})
 
 
 def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
@@ -117,12 +162,37 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     Raises
     ------
     CadError
-        Where there is none.
+        Where there is none, or an earlier version wrote it.
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
     text = ("participant_id", "study_id", "roi_id", "zone")
-    return read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
+    table = read_frame(folder.probabilities, dtype=dict.fromkeys(text, str))
+    refuse_earlier(table.columns, folder.probabilities)
+    return table
+
+
+def refuse_earlier(columns: Collection[str], path: Path) -> None:
+    """Refuse a table whose decisions are not those that its pages state.
+
+    Raises
+    ------
+    CadError
+        For a ``probabilities.csv`` without ``decision_model``.
+    """
+    if "decision_model" not in columns:
+        raise CadError(
+            "written by an earlier version, whose pages stated other decisions than this table",
+            file=path,
+            hint="make the run anew",
+        )
+
+
+def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
+    """Write ``patients.csv``: one row a man, the most probable first."""
+    order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
+    given = {name: order[f"given_{name}"] for name in ("age", "psa", "psa_density")}
+    write_csv(folder.patients, order.assign(**given), PATIENT_COLUMNS)
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:

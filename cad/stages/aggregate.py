@@ -38,8 +38,8 @@ class Table:
         Features in a stable order; NaN where a modality is missing.
     y : ndarray, shape (n,)
         Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
-    eta : ndarray, shape (n,)
-        Half-width of the readers' interval.
+    spread : ndarray, shape (n,)
+        How much the readers disagree: ``eta`` of ``labels.parquet``.
     labels : DataFrame
         Keys and everything known of the labels, row by row.
     """
@@ -47,7 +47,7 @@ class Table:
     keys: pd.DataFrame
     X: pd.DataFrame
     y: np.ndarray
-    eta: np.ndarray
+    spread: np.ndarray
     labels: pd.DataFrame
 
     def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
@@ -60,7 +60,7 @@ class Table:
             keys=labels[KEYS],
             X=X,
             y=labels["y"].to_numpy(float),
-            eta=labels["eta"].fillna(0.0).to_numpy(float),
+            spread=labels["eta"].fillna(0.0).to_numpy(float),
             labels=labels,
         )
 
@@ -95,7 +95,7 @@ class FoldLabels:
         As in ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state; NaN where missing, and on rows of an extended model.
-    truth, certain, y, eta : ndarray, shape (n,)
+    truth, certain, y, spread : ndarray, shape (n,)
         Histology; labels that histology overrides; what stands where no reader is known.
     """
 
@@ -104,12 +104,14 @@ class FoldLabels:
     truth: np.ndarray
     certain: np.ndarray
     y: np.ndarray
-    eta: np.ndarray
+    spread: np.ndarray
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return y and eta of all rows, the consensus learned on the given ones."""
-        y, eta, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
-        return np.where(np.isfinite(y), y, self.y), np.where(np.isfinite(eta), eta, self.eta)
+        """Return y and spread of all rows, the consensus learned on the given ones."""
+        y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
+        return np.where(np.isfinite(y), y, self.y), np.where(
+            np.isfinite(spread), spread, self.spread
+        )
 
     def note(self) -> str:
         """Return why the mean was taken instead on all rows, empty where it was not."""
@@ -199,7 +201,7 @@ def _fold_labels(
         table.labels["truth"].to_numpy(float),
         table.labels["certain"].to_numpy(float),
         table.y,
-        table.eta,
+        table.spread,
     )
 
 
@@ -212,15 +214,24 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
         When the model carries no training rows, measured otherwise, or shares a region.
     """
     with using(bundle):
+        check_extension(loaded, bundle, aggregated.table.keys)
         return _extended(loaded, aggregated, bundle)
 
 
-def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
-    _refuse_other_measurements(loaded, bundle)
-    table = aggregated.table
-    withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
-    training = bundle.training[~withdrew].reset_index(drop=True)
-    both = training[["participant_id", "roi_id"]].merge(table.keys[["participant_id", "roi_id"]])
+def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> None:
+    """Refuse to add a model's training regions to a cohort; errors as :func:`extend`.
+
+    Parameters
+    ----------
+    loaded, bundle : Loaded, Bundle
+        The run, and the model.
+    regions : DataFrame
+        ``participant_id, roi_id`` of the cohort; before measuring, all of ``rois.tsv``.
+    """
+    with using(bundle):
+        _refuse_other_measurements(loaded, bundle)
+        region = ["participant_id", "roi_id"]
+        both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
             f"the region is in the training table of {bundle.name} already, "
@@ -229,7 +240,16 @@ def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggrega
             roi=both["roi_id"].iloc[0],
             hint="patients of different cohorts need different ids",
         )
-    table = table.with_rows(training, bundle.features)
+
+
+def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
+    """Return a model's training rows without the patients who withdrew."""
+    withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
+    return bundle.training[~withdrew].reset_index(drop=True)
+
+
+def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
+    table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
     relabel = aggregated.relabel
     if relabel is not None:
         relabel = _fold_labels(loaded, aggregated.scores, aggregated.rois, table)
@@ -289,8 +309,8 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     kinds = np.full(len(labels), "unlabelled", dtype=object)
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
-    width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
-    codes = constraint_kinds(p[known], width, boundary, precision)
+    half_width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
+    codes = constraint_kinds(p[known], half_width, boundary, precision)
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     kinds[certain == 1] = "certain_positive"

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 
-from cad import __version__
+from cad._version import __version__
+from cad.columns import columns_of
 from cad.errors import CadError
-from cad.evaluation.claim import validation_md
+from cad.evaluation.statements.checklists import validation_md
 from cad.files import JsonObject
 from cad.folders import commit, stage
 from cad.model.versions import library_versions
-from cad.reading import reading
+from cad.reading import read_text, reading
 from cad.reports import write_report
+from cad.reports.printed import closing_lines, numbers, printed_table
 from cad.run_folder import RunFolder
+from cad.run_folder.folder import of_every_run
 from cad.run_folder.records import (
     read_metrics,
     write_complete,
@@ -34,12 +37,16 @@ from cad.run_folder.tables import (
     read_probabilities,
     write_explanations,
     write_failures,
+    write_patients,
     write_probabilities,
 )
 from cad.stages.extract import Measured
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
-from cad.stages.printed import numbers, patient_lines, printed_table
+from cad.stages.men import decided_men, measure_decisions_on_men, with_men
+
+MOST_FAILURES = 2
+"""Failures that a command names at its end; ``failures.csv`` has all."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class Emitted:
     model : Path or None
         The bundle that was written.
     patients : list of str
-        Lines on patients, by falling suspicion; of a prediction.
+        Lines on the men: how many, and who comes first.
     """
 
     out: Path
@@ -80,29 +87,42 @@ class Emitted:
             "metrics": numbers(self.metrics),
         }
 
-    def as_text(self) -> str:
-        """Return lines for a terminal."""
-        table = printed_table(self.metrics)
-        width = max((len(name) for name, _ in table), default=0)
-        lines = [f"{name:<{width}}  {value}" for name, value in table]
-        lines.append(f"{self.regions} regions of {self.studies} studies scored; wrote {self.out}")
-        if self.model is not None:
-            lines.append(f"model: {self.model}")
+    def as_text(self, verbose: bool = False) -> str:
+        """Return the five lines that matter; ``verbose`` puts measures and failures above them."""
+        folder, lines = RunFolder(self.out), []
+        failed = self._failed()
+        if verbose:
+            table = printed_table(self.metrics)
+            width = max((len(name) for name, _ in table), default=0)
+            lines += [f"{name:<{width}}  {value}" for name, value in table]
+            lines += [f"failed: {text}" for text in failed]
+        lines += self.patients
+        more = f"; and more, see {folder.failures}" if len(failed) > MOST_FAILURES else ""
+        told = f"failed: {'; '.join(failed[:MOST_FAILURES])}{more}"
+        model = "" if self.model is None else f"model: {self.model}; "
+        measures = f"{model}measures: {folder.validation}, or --verbose"
+        lines += [told if failed else "nothing failed", measures]
+        return "\n".join([*lines, f"open {folder.page('index.html')}"])
+
+    def _failed(self) -> list[str]:
+        """Return what failed, regions of one study and one reason together."""
+        rois: dict[tuple[str, str, str], list[str]] = {}
         for f in self.failures:
-            roi = f" ROI {f.roi_id}" if f.roi_id else ""
-            lines.append(f"failed: {f.study_id}{roi} ({f.stage}): {f.reason}")
-        if self.patients:
-            lines += [*self.patients, f"open {RunFolder(self.out).page('index.html')}"]
-        return "\n".join(lines)
+            rois.setdefault((f.study_id, f.stage, f.reason), []).append(f.roi_id)
+        return [
+            f"{study}{' ROI ' * bool(named[0])}{', '.join(named)} ({where}): {reason}"
+            for (study, where, reason), named in rois.items()
+        ]
 
 
 def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
     """Return the finished result when nothing that decides it has changed."""
     folder = loaded.folder
-    needed = (folder.features, folder.labels, folder.explanations, folder.page("index.html"))
+    # All of them: a run that was finished before an output was added lacks it.
+    needed = [*of_every_run(folder), folder.page("index.html")]
     try:
         with reading(folder.root, "not a finished run"):
-            same = folder.complete.read_text(encoding="utf-8") == _identity(loaded, measured)
+            same = read_text(folder.complete) == _identity(loaded, measured)
             if loaded.options.resume and same and all(path.exists() for path in needed):
                 results, metrics = read_probabilities(folder), read_metrics(folder)
                 emitted = _emitted(loaded, results, metrics, read_failures(folder))
@@ -136,19 +156,25 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     """Write the run's tables and records at once, then its pages, and mark the folder as whole."""
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
+    failed = {failure.participant_id for failure in failures}
+    men = decided_men(judged.men, judged.results, failed)
+    judged = replace(judged, results=with_men(judged.results, men))
+    whole = {**(judged.summary.patient_level or {}), "decisions": measure_decisions_on_men(men)}
+    metrics = replace(judged.summary, patient_level=whole).as_dict()
     record = _record(loaded, measured, judged)
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
         write_probabilities(aside, judged.results)
+        write_patients(aside, men)
         write_explanations(aside, judged.explanations)
-        write_metrics(aside, judged.metrics)
+        write_metrics(aside, metrics)
         write_failures(aside, failures)
         write_record(aside, record)
-        write_validation(aside, validation_md(record, judged.metrics))
+        write_validation(aside, validation_md(record, metrics))
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
     write_report(folder.root)
     write_complete(folder, _identity(loaded, measured))
-    return _emitted(loaded, judged.results, judged.metrics, failures)
+    return _emitted(loaded, judged.results, metrics, failures)
 
 
 def _emitted(
@@ -156,10 +182,7 @@ def _emitted(
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
-    patients = []
-    if loaded.kind == "predict":
-        regions = read_results(loaded.folder.root).regions
-        patients = patient_lines(regions, {failure.participant_id for failure in failures})
+    patients = closing_lines(read_results(loaded.folder.root))
     return Emitted(loaded.folder.root, studies, len(scored), failures, metrics, patients=patients)
 
 
@@ -191,6 +214,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
         "settings": loaded.settings.model_dump(mode="json", by_alias=True),
         "decision_thresholds": judged.thresholds,
         "model": judged.model,
+        "estimator": judged.estimator,
         "versions": library_versions(),
         "timings": {"measure": measured.seconds, **judged.timings},
         "inputs": {o.study_id: o.key for o in outcomes},
@@ -201,10 +225,11 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "studies": len(outcomes),
             "failed": sum(o.status == "failed" for o in outcomes),
             "regions": len(judged.results),
+            "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
             "sites": _sites(loaded),
-            "features": count_features(loaded.folder),
+            "features": count_features(loaded.folder, columns_of(loaded.settings.features)),
         },
-        "warnings": [*judged.metrics.get("warnings", []), *judged.notes],
+        "warnings": [*judged.summary.warnings, *judged.notes],
         "simulated": judged.simulated,
         "cohort_simulated": loaded.cohort.simulated,
     }

@@ -1,26 +1,39 @@
-"""Put probabilities beside what is known: a decision for every region, measures for the whole."""
+"""Put probabilities beside what is known: a decision for every region, measures for the whole.
+
+This is the one place where a decision is made and where it is withdrawn. Table, page, index,
+structured report, FHIR and terminal show its column ``decision``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from cad.evaluation.crossval import OutOfFold
-from cad.evaluation.decisions import DECISIONS
-from cad.evaluation.null import PermutationNull
-from cad.evaluation.operating import OperatingChoice
-from cad.evaluation.reject import decide
-from cad.evaluation.summary import evaluate
+from cad.evaluation.decisions.costs import DECISIONS, measure_decisions
+from cad.evaluation.decisions.operating import OperatingChoice
+from cad.evaluation.decisions.reject import decide
+from cad.evaluation.folds.crossval import OutOfFold
+from cad.evaluation.folds.null import PermutationNull
+from cad.evaluation.summary import Given, Summary, summarise
 from cad.files import JsonObject
 from cad.labels.consensus import reader_probabilities
-from cad.run_folder.tables import KEYS, ExplanationRow, Failure, by_region
+from cad.model.outcome import with_given
+from cad.run_folder.tables import KEYS, LIKE, NEITHER, ExplanationRow, Failure, by_region
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
-from cad.stages.outcome import take_out_of_fold
 
 Threshold = float | np.ndarray
+AGREE, FAR = 0.25, 0.5
+"""Distance between the tool and the readers' mean below which they agree, and from which they are
+far apart: one step of a five-point scale, and two."""
+SUSPICIOUS = 0.75
+"""A reader's score as probability, from which that reader alone speaks against ``benign``."""
+SET_ERROR = 0.1
+"""Conformal sets withdraw a decision, and are shown, at 90 % confidence."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +44,8 @@ class Judged:
     ----------
     results : DataFrame
         Rows of ``probabilities.csv``, with what comparisons need beside.
-    metrics : dict
-        Content of ``metrics.json``.
+    summary : Summary
+        What becomes ``metrics.json``.
     explanations : list of dict
         Rows of ``explanations.csv``.
     failures : list of Failure
@@ -47,12 +60,16 @@ class Judged:
         The validation's folds; None for a prediction.
     model : dict or None
         The models of a prediction.
+    estimator : dict or None
+        What the fitted estimators are (:func:`cad.model.described.describe`).
     simulated : bool
         Whether a number rests on simulated patients.
+    men : DataFrame
+        One row a man, without a decision on him (:mod:`cad.stages.men`).
     """
 
     results: pd.DataFrame
-    metrics: JsonObject
+    summary: Summary
     explanations: list[ExplanationRow]
     failures: list[Failure]
     notes: list[str]
@@ -60,35 +77,37 @@ class Judged:
     thresholds: tuple[float, float]
     folds: OutOfFold | None = None
     model: JsonObject | None = None
+    estimator: JsonObject | None = None
     simulated: bool = field(default=False)
+    men: pd.DataFrame = field(default_factory=pd.DataFrame)
 
 
 def judge(
     loaded: Loaded,
     aggregated: Aggregated,
-    probability: np.ndarray,
-    decision_value: np.ndarray,
+    scored: pd.DataFrame,
     *,
     thresholds: tuple[Threshold, Threshold],
     operating_point: OperatingChoice | None = None,
-    outside: np.ndarray | bool = False,
+    given: Given | None = None,
     folds: OutOfFold | None = None,
     null: PermutationNull | None = None,
-) -> tuple[pd.DataFrame, JsonObject]:
+) -> tuple[pd.DataFrame, Summary]:
     """Decide on every region and measure the decisions and probabilities.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
         The run so far.
-    probability, decision_value : ndarray, shape (n,)
-        For the rows of ``aggregated.table``; NaN where there is none.
+    scored : DataFrame, shape (n, ...)
+        ``probability, decision_value`` for the rows of ``aggregated.table``, NaN where there is
+        none, and what else the models say (:func:`decided`).
     thresholds : (float or ndarray, float or ndarray)
         Benign below the first, malignant above the second; of every row, where they differ.
     operating_point : OperatingChoice, optional
         Where the thresholds come from an aim.
-    outside : ndarray of bool, shape (n,), or bool
-        Regions unlike the training cohort; they are not called benign.
+    given : Given, optional
+        What trained models say beside; of a prediction.
     folds : OutOfFold, optional
         The folds that gave the probabilities.
     null : PermutationNull, optional
@@ -98,49 +117,196 @@ def judge(
     -------
     results : DataFrame
         One row a region of the cohort.
-    metrics : dict
-        Content of ``metrics.json``.
+    summary : Summary
+        Its decisions are counted on the rows of ``results``.
     """
-    settings, table = loaded.settings, aggregated.table
-    called = _called(probability, thresholds, outside)
-    metrics = evaluate(
+    settings, table, rows = loaded.settings, aggregated.table, aggregated.own_rows
+    grades = reader_probabilities(aggregated.scores, aggregated.rois, settings.labels)
+    summary = summarise(
         table.labels.assign(
-            probability=probability, decision_value=decision_value, decision=called
+            probability=scored["probability"].to_numpy(),
+            decision_value=scored["decision_value"].to_numpy(),
         ),
-        reader_scores=reader_probabilities(aggregated.scores, aggregated.rois, settings.labels),
+        reader_scores=grades,
         decision=settings.decision,
         folds=folds,
         feature_names=list(table.X.columns),
         null=null,
         operating_point=operating_point,
+        given=given,
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,
     )
-    results = _described(loaded, aggregated)
-    own = slice(0, len(results))  # rows of an earlier model's table come after the cohort's
-    results["probability"], results["decision_value"] = probability[own], decision_value[own]
-    results["decision"] = called[own]
-    results["warnings"] = ""
-    return take_out_of_fold(results, metrics, len(results))
+    results = _described(loaded, aggregated, grades).assign(warnings="")
+    if summary.rows is not None:
+        results = with_given(results, summary.rows)
+    for name in scored:  # rows of an earlier model's table come after the cohort's
+        results[name] = scored[name].to_numpy()[:rows]
+    limits = [np.broadcast_to(limit, len(scored))[:rows] for limit in thresholds]
+    results = decided(results, limits[0], limits[1])
+    changed = bool((results["decision"] != results["decision_before_histology"]).any())
+    decisions = {
+        name: measure_decisions(
+            results[column].to_numpy(str),
+            results["truth"].to_numpy(float),
+            results["participant_id"].to_numpy(str),
+            settings.decision,
+            seen=column == "decision" and changed,
+        )
+        for name, column in DECISION_COLUMNS.items()
+    }
+    return results, replace(summary, decisions=decisions)
 
 
-def _called(
-    probability: np.ndarray, thresholds: tuple[Threshold, Threshold], outside: np.ndarray | bool
-) -> np.ndarray:
-    """Return the word of every region's decision, empty without a probability."""
-    codes = decide(probability, *thresholds)
-    called = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
-    called = np.where(outside & (called == "benign"), "refer", called)
-    return np.where(np.isfinite(probability), called, "")
+DECISION_COLUMNS = {
+    "stated": "decision",
+    "before_histology": "decision_before_histology",
+    "thresholds": "decision_model",
+}
+"""Under which name ``metrics.json`` measures which column."""
 
 
-def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
+def decided(results: pd.DataFrame, lower: np.ndarray, upper: np.ndarray) -> pd.DataFrame:
+    """Decide by the thresholds, and withdraw a decision that something speaks against.
+
+    A decision for or against cancer becomes ``refer`` where the readers say the opposite or are far
+    from it, where one reader is suspicious of a region that the tool calls benign, where the region
+    is unlike the training cohort, where the conformal set leaves it no room, or where histology
+    says otherwise. ``refer`` is no decision: nothing speaks against it.
+
+    Parameters
+    ----------
+    results : DataFrame, shape (n, ...)
+        ``probability``; ``truth``, 1 or 0 by histology, NaN where that does not tell. Where they
+        are known: ``reader_values``, ``unlike``, ``p_benign, p_malignant``.
+    lower, upper : ndarray, shape (n,)
+        P- and P+.
+
+    Returns
+    -------
+    DataFrame
+        With ``decision_model``, by the thresholds alone; ``decision_before_histology``, withdrawn
+        by everything else; ``decision``, by histology too; ``decision_reason``; ``plausible``, the
+        classes that the conformal set leaves, ``neither``, or empty; ``readers_mean``;
+        ``gap`` and ``apart``, how far tool and readers are from each other; ``suspicion``, how far
+        anyone suspects cancer: the tool's probability or the readers' mean, whichever is higher;
+        where the readers contradict the tool, the most suspicious of them.
+    """
+    codes = decide(results["probability"], lower, upper)
+    words = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
+    model = np.where(results["probability"].notna(), words, "")
+    rows = [
+        _stated(str(word), row) for word, row in zip(model, results.to_dict("records"), strict=True)
+    ]
+    return results.assign(decision_model=model, **pd.DataFrame(rows, index=results.index))
+
+
+def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return what is said of one region, from its decision by the thresholds and its row."""
+    given = _text(row, "reader_values").split("; ")
+    values = [float(part.rpartition("=")[2]) for part in given if part]
+    mean = sum(values) / len(values) if values else np.nan
+    gap = abs(mean - row["probability"])
+    readers = _readers_against(model, values, mean, gap)
+    against, histology, plausible = list(readers), [], _plausible(row)
+    if model in ("malignant", "benign"):
+        if _text(row, "unlike") not in ("", LIKE):
+            against.append("the region is unlike the training cohort")
+        against += _set_against(model, plausible)
+        if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
+            histology = [f"histology found it {'malignant' if row['truth'] else 'benign'}"]
+    return {
+        "decision_before_histology": "refer" if against else model,
+        "decision": "refer" if against or histology else model,
+        "decision_reason": "; ".join([*against, *histology]),
+        "plausible": plausible,
+        "readers_mean": mean,
+        "readers_agree": _agreement(values),
+        "gap": gap,
+        "apart": "" if np.isnan(gap) else _apart(gap),
+        "suspicion": np.fmax(row["probability"], max(values) if readers else mean),
+    }
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _agreement(values: list[float]) -> str:
+    """Say of two readers or more how far the lowest and the highest are apart: one step, or two."""
+    if len(values) < 2:
+        return ""
+    spread = max(values) - min(values)
+    return "agree" if spread <= AGREE else "differ" if spread <= FAR else "are split"
+
+
+def _apart(gap: float) -> str:
+    return "agree" if gap < AGREE else "far apart" if gap >= FAR else "apart"
+
+
+def _readers_against(model: str, values: list[float], mean: float, gap: float) -> list[str]:
+    if not values or model not in ("malignant", "benign"):
+        return []
+    who = "the readers do" if len(values) > 1 else "the reader does"
+    if model == "malignant" and mean < 0.5:
+        return [f"the tool suspects cancer, {who} not"]
+    if model == "benign" and mean > 0.5:
+        return [f"the tool does not suspect cancer, {who}"]
+    if model == "benign" and max(values) >= SUSPICIOUS:
+        return ["the tool does not suspect cancer, one reader does"]
+    return ["the tool and the readers are far apart"] if gap >= FAR else []
+
+
+def _set_against(model: str, plausible: str) -> list[str]:
+    if not plausible or model in plausible:
+        return []
+    only = "no class" if plausible == NEITHER else "the other class only"
+    return [f"at 90 % confidence it fits {only}"]
+
+
+def _plausible(row: dict[str, Any]) -> str:
+    """Return the classes that the conformal set leaves; empty where the run made no sets."""
+    values = {word: row.get(f"p_{word}", np.nan) for word in ("benign", "malignant")}
+    if np.isnan(list(values.values())).any():
+        return ""
+    return " or ".join(word for word, p in values.items() if p > SET_ERROR) or NEITHER
+
+
+def patient_decisions(results: pd.DataFrame, failed: Collection[str]) -> pd.Series:
+    """Return the decision of every row's patient.
+
+    Parameters
+    ----------
+    results : DataFrame
+        With ``participant_id, probability, decision``.
+    failed : collection of str
+        Patients of whom a study or a region gave no result: they are not called benign.
+
+    Returns
+    -------
+    Series of str
+        ``malignant`` where a region is; ``benign`` where every region is and nothing failed; empty
+        without any probability; else ``refer``.
+    """
+    said = {}
+    for patient, rows in results.groupby("participant_id"):
+        words = set(rows["decision"])
+        if rows["probability"].isna().all():
+            said[patient] = ""
+        elif "malignant" in words:
+            said[patient] = "malignant"
+        else:
+            said[patient] = "benign" if words == {"benign"} and patient not in failed else "refer"
+    return results["participant_id"].map(said)
+
+
+def _described(loaded: Loaded, aggregated: Aggregated, values: pd.DataFrame) -> pd.DataFrame:
     """Return one row per region of the cohort with what its tables say of it."""
     rois, scores = aggregated.rois, aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
     columns += [name for name in ("sector",) if name in rois]
     region = ["participant_id", "roi_id"]
-    values = reader_probabilities(scores, rois, loaded.settings.labels)
     results = (
         aggregated.table.keys.iloc[: aggregated.own_rows]
         .merge(rois[columns], on=region, how="left")
@@ -150,8 +316,9 @@ def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
         .merge(by_region(values, "probability", "reader_values"), on=region, how="left")
     )
     results["label"] = results["label"].astype(int)
-    patients = loaded.cohort.participants
-    if "psa" in patients:
-        own = pd.to_numeric(patients.set_index("participant_id")["psa"], errors="coerce")
-        results["psa"] = results["participant_id"].map(own[own > 0])
+    patients = loaded.cohort.participants.set_index("participant_id")
+    for name in ("psa", "age"):
+        if name in patients:
+            own = pd.to_numeric(patients[name], errors="coerce")
+            results[name] = results["participant_id"].map(own[own > 0])
     return results[[*KEYS, *(c for c in results.columns if c not in KEYS)]]

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from cad.cohort import Cohort, read_cohort
+from cad.cohort.twins import twins
 from cad.cohort.without import labels_of
 from cad.cohort.without import without as leave_out
 from cad.execution.options import ExecutionOptions
 from cad.features.filters import check_filters
 from cad.features.provenance import CohortFacts, resolve_auto
-from cad.model.estimator import make_estimator
+from cad.model.estimator import make_estimator, require_storable
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import Failure
 from cad.settings import PipelineSettings
@@ -84,17 +85,21 @@ def load(
     Raises
     ------
     CadError
-        For costs that make referring useless, an output folder that holds something else, a
-        misspelt learner or filter, or a cohort that cannot be read.
+        For costs that make referring useless, a misspelt learner or filter, a learner that a
+        bundle cannot hold, a cohort that cannot be read, or one to learn from that has one man
+        under two ids.
     """
     _ = settings.decision.thresholds
     check_filters(settings.features)
-    folder = RunFolder(out)
-    folder.check_kind(kind)
     if kind != "predict":
-        make_estimator(settings)
+        estimator = make_estimator(settings)
+        if kind == "train":
+            require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
+    same = twins(cohort.studies()) if kind != "predict" else []
+    if same:
+        raise same[0]
     facts = CohortFacts.of((ref.folder, ref.study_id) for ref in cohort.studies())
     settings = resolve_auto(facts, settings)  # one choice for all: a column means one thing
-    return Loaded(settings, cohort, folder, options, kind, basis, withdrawn)
+    return Loaded(settings, cohort, RunFolder(out), options, kind, basis, withdrawn)

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation.conformal import conformal_p_values
-from cad.evaluation.crossval import decision_value, positive_probability
-from cad.evaluation.operating import COSTS_INSTEAD, OperatingChoice, choose_operating_point
+from cad.evaluation.decisions.conformal import conformal_p_values
+from cad.evaluation.decisions.operating import (
+    COSTS_INSTEAD,
+    OperatingChoice,
+    choose_operating_point,
+)
+from cad.evaluation.folds.crossval import decision_value, positive_probability
+from cad.evaluation.readers.results import score_table
 from cad.features.provenance import differences
 from cad.features.typicality import Typicality
 from cad.files import JsonObject
-from cad.imaging.modality import MODALITIES
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle, using
+from cad.model.described import describe
 from cad.model.explanation import explanation_rows
 from cad.model.fold_features import Preparation
+from cad.model.gaps import failures_of, lacking, reasons
+from cad.model.outcome import of_bundles
+from cad.model.transductive import check_transductive, fit_with
+from cad.run_folder import RunFolder
 from cad.run_folder.tables import KEYS, LIKE, ExplanationRow, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
 from cad.stages.extract import Extracted
 from cad.stages.judge import Judged, judge
 from cad.stages.load import Loaded
-from cad.stages.outcome import add_from_bundle
+from cad.stages.men import predicted_men
+from cad.terms.modality import MODALITIES
 
-_OTHER_MODEL = "add the images, or name a second --model that was trained without them"
+_TRANSDUCTIVE = (
+    "transductive: each patient's regions joined the model's fit without labels; a probability "
+    "rests on the patient's other regions, too, and on no other new patient"
+)
+_OTHER_MODEL = (
+    "add the images, draw the region where all of them show it, or name a second --model that was "
+    "trained without them"
+)
 
 
 def shared_settings(
@@ -87,59 +106,63 @@ def predict(
     aggregated: Aggregated,
     bundles: Sequence[Bundle],
     failures: Sequence[Failure] = (),
+    transductive: bool = False,
 ) -> Judged:
-    """Score every region; a study that no model can take is refused by name.
+    """Score every region; one that no model can take is refused by name.
 
     Parameters
     ----------
     failures : sequence of Failure
         Of measuring: why a study has no features of a modality.
+    transductive : bool
+        As in :func:`score_rows`.
 
     Raises
     ------
     CadError
-        When no model can take any study.
+        When no model can take any region.
     """
     start = time.perf_counter()
-    scores = score_rows(bundles, extracted, failures)
+    scores = score_rows(bundles, extracted, loaded.folder, failures, transductive)
     table = scores.table
     points = {b.name: operating_point(b, loaded.settings.decision) for b in bundles}
     limits = {
         name: (point or loaded.settings.decision).thresholds for name, point in points.items()
     }
-    first = bundles[0].name
+    first, keys = bundles[0].name, aggregated.table.keys
+    scored = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
     every = np.array([limits.get(model, limits[first]) for model in table["model"]])
-    results, metrics = judge(
+    results, summary = judge(
         loaded,
         aggregated,
-        table["probability"].to_numpy(),
-        table["decision_value"].to_numpy(),
+        table,
         thresholds=(every[:, 0], every[:, 1]),
         operating_point=points[first],
-        outside=table["outside"].to_numpy(),
+        given=of_bundles(keys.join(table), score_table(keys, scored), bundles),
     )
-    for name in ("p_benign", "p_malignant", "model", "warnings", "unlike"):
-        results[name] = table[name]
-    results = results.drop(columns=["with_tool", "patient_probability"], errors="ignore")
-    given = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
-    for bundle in bundles:
-        with using(bundle):
-            results = add_from_bundle(results, given, bundle)
+    promised = {name: point for name, point in points.items() if point is not None}
+    men, whole = predicted_men(loaded, results, bundles)
     trainings = [_training(bundle) for bundle in bundles]
     return Judged(
         results,
-        metrics,
+        # What was chosen at the training is no result of this run.
+        replace(summary, operating_point=None, at_training=promised, patient_level=whole),
         scores.explanations,
-        [
-            Failure(study.split("_", 1)[0], study, "", "score", reason, _OTHER_MODEL)
-            for study, reason in scores.refused.items()
-        ],
+        failures_of(extracted.features, scores.refused, "score", _OTHER_MODEL),
         [*_costs_instead(points, loaded.settings.decision), *scores.notes],
         {"score": time.perf_counter() - start},
         limits[first],
-        model=_models(bundles, limits),
+        model=_models(bundles, limits, set(keys["participant_id"])),
+        estimator=_described(bundles[0]),
         simulated=aggregated.simulated or any(bool(said["simulated"]) for said in trainings),
+        men=men,
     )
+
+
+def _described(bundle: Bundle) -> JsonObject | None:
+    """Return what a model's estimator is."""
+    with using(bundle):
+        return describe([bundle.estimator])
 
 
 def _training(bundle: Bundle) -> JsonObject:
@@ -182,8 +205,13 @@ def _costs_instead(
     ]
 
 
-def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -> JsonObject:
-    """Return what the run's record says of its models, the first one's facts on top."""
+def _models(
+    bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]], patients: set[str]
+) -> JsonObject:
+    """Return what the run's record says of its models, the first one's facts on top.
+
+    ``patients_of_training`` counts the run's patients who carry an id of a model's training.
+    """
     models = {
         b.name: {
             "name": b.name,
@@ -191,6 +219,8 @@ def _models(bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]]) -
             "training": _training(b),
             "cad_version": str(b.metadata.get("cad_version", "")),
             "thresholds": limits[b.name],
+            "estimator": _described(b),
+            "patients_of_training": len(patients & set(b.training["participant_id"])),
         }
         for b in bundles
     }
@@ -204,26 +234,30 @@ class Scores:
     Parameters
     ----------
     table : DataFrame
-        ``probability, decision_value, p_benign, p_malignant, model, outside, warnings``, a row
+        ``probability, decision_value, p_benign, p_malignant, model, warnings, unlike``, a row
         per region; NaN where no model could take the region.
     explanations : list of dict
         Rows of ``explanations.csv``.
-    refused : dict of str to str
-        Studies that no model could take, with the reason.
+    refused : dict of int to str
+        Rows that no model could take, with the reason.
     notes : list of str
         What the run has to say of its models.
     """
 
     table: pd.DataFrame
     explanations: list[ExplanationRow] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def score_rows(
-    bundles: Sequence[Bundle], extracted: Extracted, failures: Sequence[Failure] = ()
+    bundles: Sequence[Bundle],
+    extracted: Extracted,
+    folder: RunFolder,
+    failures: Sequence[Failure] = (),
+    transductive: bool = False,
 ) -> Scores:
-    """Score every region with the first model whose modalities its study has.
+    """Score every region with the first model all of whose images measure it.
 
     Parameters
     ----------
@@ -231,76 +265,93 @@ def score_rows(
         In order of preference.
     extracted : Extracted
         The regions' features, to be measured on each model's own scale.
+    folder : RunFolder
+        Says why an image does not measure a region.
     failures : sequence of Failure
         Of measuring: why a study has no features of a modality.
+    transductive : bool
+        Whether each patient's regions join the fit of a semi-supervised model without labels
+        before they are scored: one fit a patient, and a probability rests on the patient's other
+        regions, too.
 
     Raises
     ------
     CadError
-        When no model can take any region.
+        When no model can take any region, or one cannot learn of new regions.
     """
     features = extracted.features
     n = len(features)
     table = pd.DataFrame(
         {name: np.full(n, np.nan) for name in ("probability", "decision_value")}
         | {name: np.full(n, np.nan) for name in ("p_benign", "p_malignant")}
-    ).assign(model="", outside=False, warnings="", unlike="")
+    ).assign(model="", warnings="", unlike="")
     scores = Scores(table)
-    reasons: dict[str, list[str]] = {}
+    lacks: dict[int, dict[str, list[str]]] = {}
     for bundle in bundles:
         with using(bundle):
-            _score_open(bundle, extracted, scores, reasons)
-    unscored = set(features.loc[(table["model"] == "").to_numpy(), "study_id"])
-    scores.refused = {
-        study: f"{'; '.join(why)} and this study has none{_cause(study, failures)}"
-        for study, why in reasons.items()
-        if study in unscored
-    }
-    if len(unscored) == features["study_id"].nunique():
+            if transductive:
+                check_transductive(bundle)
+            _score_open(bundle, extracted, scores, lacks, transductive)
+    if transductive:
+        scores.notes.append(_TRANSDUCTIVE)
+    unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
+    images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
+    for row, here in reasons(folder, features[KEYS], images, failures).items():
+        wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
+        scores.refused[row] = f"{'; '.join(wanted)} and {here}"
+    if len(unscored) == n:
+        met = [f"{f.study_id}: {f.reason}" for f in failures]
+        said = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
         raise CadError(
-            "no study has the modalities that the model needs",
-            hint="; ".join(f"{study}: {why}" for study, why in list(scores.refused.items())[:3]),
+            "no region has the modalities that the model needs",
+            hint="; ".join(list(dict.fromkeys(said or met))[:3]),
         )
     return scores
 
 
-def _cause(study: str, failures: Sequence[Failure]) -> str:
-    """Return what measuring said of a study, as the end of a sentence."""
-    own = [f for f in failures if f.study_id == study and not f.roi_id]
-    said = [f"{f.reason} ({f.hint})" if f.hint else f.reason for f in own]
-    return "".join(f"; {one}" for one in said)
-
-
 def _score_open(
-    bundle: Bundle, extracted: Extracted, scores: Scores, reasons: dict[str, list[str]]
+    bundle: Bundle,
+    extracted: Extracted,
+    scores: Scores,
+    lacks: dict[int, dict[str, list[str]]],
+    transductive: bool,
 ) -> None:
-    """Score what no model before could take; ``reasons`` says what this one cannot."""
-    features, source, table = extracted.features, extracted.source, scores.table
+    """Score what no model before could take; ``lacks`` gets what this one needs, by row."""
+    source, table = extracted.source, scores.table
     preparation = Preparation.of(bundle.metadata)
     X = source.measured(preparation.scale).reindex(columns=bundle.features)
-    missing = missing_modalities(X, bundle)
-    for study in features.loc[(missing != "").to_numpy(), "study_id"].unique():
-        lacks = missing[(features["study_id"] == study).to_numpy()].iloc[0]
-        reasons.setdefault(study, []).append(f"model {bundle.name} needs {lacks} features")
-    open_rows = np.flatnonzero((missing == "").to_numpy() & (table["model"] == "").to_numpy())
+    missing = lacking(X, bundle.metadata["modalities"], bundle.columns)
+    for row in np.flatnonzero(list(map(bool, missing))).tolist():
+        lacks.setdefault(row, {})[bundle.name] = missing[row]
+    takes = np.array([not images for images in missing], dtype=bool)
+    open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
-        _score(bundle, X, adjusted, open_rows, extracted, scores)
+        for rows, estimator in _fitted(bundle, adjusted, open_rows, extracted, transductive):
+            _score(bundle, estimator, X, adjusted, rows, extracted, scores)
         scores.notes += _unseen_notes(bundle, preparation, source.sites[open_rows])
 
 
-def missing_modalities(X: pd.DataFrame, bundle: Bundle) -> pd.Series:
-    """Return the modalities of which a row has no feature, joined; empty where all are there."""
-    missing = pd.Series("", index=X.index)
-    for modality in bundle.metadata["modalities"]:
-        columns = [c for c in bundle.features if c.startswith(f"{modality}_")]
-        empty = X[columns].isna().all(axis=1)
-        missing = missing.where(~empty, missing + (" and " + modality)).str.removeprefix(" and ")
-    return missing
+def _fitted(
+    bundle: Bundle,
+    adjusted: np.ndarray,
+    rows: np.ndarray,
+    extracted: Extracted,
+    transductive: bool,
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yield rows with the estimator that scores them: the bundle's, or one for each patient."""
+    if not transductive:
+        yield rows, bundle.estimator
+        return
+    patients = extracted.features["participant_id"].to_numpy(str)[rows]
+    for patient in np.unique(patients):
+        mine = rows[patients == patient]
+        yield mine, fit_with(bundle, training_rows(bundle), adjusted[mine])
 
 
 def _score(
     bundle: Bundle,
+    estimator: Any,
     X: pd.DataFrame,
     adjusted: np.ndarray,
     rows: np.ndarray,
@@ -312,27 +363,27 @@ def _score(
     unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
     said = map(_warned, unlike)
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
-    probability = positive_probability(bundle.estimator, seen)
+    probability = positive_probability(estimator, seen)
     known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
     truth, score, patients = known
     columns = {
         "probability": probability,
-        "decision_value": decision_value(bundle.estimator, seen),
+        "decision_value": decision_value(estimator, seen),
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),
         "model": bundle.name,
-        "outside": [text not in ("", LIKE) for text in unlike],
         "unlike": unlike,
         "warnings": ["; ".join(filter(None, pair)) for pair in zip(said, otherwise, strict=True)],
     }
     for name, values in columns.items():
         table.loc[rows, name] = values
     scores.explanations += explanation_rows(
-        bundle.estimator,
+        estimator,
         training_rows(bundle),
         seen,
         bundle.features,
         extracted.features[KEYS].iloc[rows],
+        bundle.columns,
     )
 
 
@@ -361,16 +412,17 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
     limits = bundle.metadata.get("typicality")
     if limits is None:
         return [""] * len(measured)
+    typical = Typicality.from_dict(limits, bundle.columns)
     return [
         ", ".join(map(str, judged.deviations)) if judged.flagged else LIKE
-        for judged in Typicality.from_dict(limits).judge(measured, studies.to_numpy(str))
+        for judged in typical.judge(measured, studies.to_numpy(str))
     ]
 
 
 def _warned(unlike: str) -> str:
     if unlike in ("", LIKE):
         return ""
-    return f"unlike the training cohort ({unlike}), so that benign is not stated"
+    return f"unlike the training cohort ({unlike}), so that no decision is stated"
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:

@@ -123,6 +123,7 @@ def _measure(task: StudyTask, study: Study, key: str) -> tuple[Callable[[], None
         provenance=features.provenance,
         notes=[*study.notes, *features.notes],
         failures=failures,
+        gaps=features.gaps,
         arrays={
             **snapshot(study, features, registrations),
             **copies,

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cad.columns import Column, columns_of
 from cad.errors import CadError
-from cad.evaluation.crossval import fit_keywords
+from cad.evaluation.folds.crossval import fit_keywords
+from cad.evaluation.folds.unlabelled import labels_told
+from cad.evaluation.summary import Summary
 from cad.features.provenance import summary
-from cad.features.registry import feature_units
 from cad.features.typicality import Typicality
 from cad.files import JsonObject, json_safe
 from cad.model.bundle import save_bundle
@@ -36,32 +38,36 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     preparation = source.fit(np.flatnonzero(use))
     X, rows = source.measured(preparation.scale), source.apply(preparation)
     estimator = make_estimator(loaded.settings)
-    y, eta = table.y, table.eta
+    y, spread = table.y, table.spread
     if aggregated.relabel is not None:
-        y, eta = aggregated.relabel(np.flatnonzero(use))
-    estimator.fit(rows[use], y[use], **fit_keywords(estimator, eta[use], table.groups[use]))
-    estimator = getattr(estimator, "best_estimator_", estimator)
+        y, spread = aggregated.relabel(np.flatnonzero(use))
+    told = labels_told(estimator, np.where(use, y, np.nan))
+    seen = ~np.isnan(told)
+    keywords = fit_keywords(estimator, spread[seen], table.groups[seen])
+    estimator.fit(rows[seen], told[seen], **keywords)
+    searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     out_of_fold = judged.folds.probability if judged.folds else np.nan
     labels = table.labels.assign(out_of_fold=out_of_fold).loc[use].reset_index(drop=True)
     kept = X[use].reset_index(drop=True)
     training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
     reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
-    people = loaded.cohort.participants
+    columns = columns_of(loaded.settings.features)
     meta = metadata(
         settings=loaded.settings,
         features=X[use],
-        units=feature_units(list(X.columns)),
+        columns=columns,
         labels=labels,
         label_counts=getattr(estimator[-1], "label_counts_", None),
-        participants=people[people["participant_id"].isin(set(table.groups[use]))],
+        estimator=searched,
         simulated=aggregated.simulated,
-        metrics=judged.metrics,
-        typicality=_typicality(X[use], table.groups[use]),
+        metrics=judged.summary.as_dict(),
+        typicality=_typicality(X[use], table.groups[use], columns),
         provenance=summary(aggregated.provenance[use[: aggregated.own_rows]]),
         parents=list(aggregated.parents),
     )
-    meta |= _outcome(judged.metrics)
+    meta["training"]["unlabelled_rows"] = int(seen.sum() - use.sum())
+    meta |= _outcome(judged.summary)
     if loaded.withdrawn:
         meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who
     meta["carries_training_rows"] = carried
@@ -69,18 +75,29 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     save_bundle(out, estimator, json_safe(meta), card(meta), reference[:REFERENCE_ROWS], training)
 
 
-def _typicality(X: pd.DataFrame, patients: np.ndarray) -> JsonObject | None:
+def _typicality(
+    X: pd.DataFrame, patients: np.ndarray, columns: dict[str, Column]
+) -> JsonObject | None:
     """Return the limits beyond which a region is unlike these; None for too few patients."""
     try:
-        return Typicality.fit(X, patients).as_dict()
+        return Typicality.fit(X, patients, columns).as_dict()
     except CadError:
         return None
 
 
-def _outcome(metrics: JsonObject) -> JsonObject:
+def _outcome(summary: Summary) -> JsonObject:
     """Return what new cases need of the validation: thresholds, readers' weights, the patient's."""
+    point = summary.operating_point
+    readers = summary.assisted.combinations if summary.assisted else None
     return {
-        "operating_point": metrics.get("operating_point"),
-        "combinations": (metrics.get("assisted") or {}).get("combinations"),
-        "patient_model": (metrics.get("patient_level") or {}).get("model"),
+        "operating_point": point and point.as_dict(),
+        "combinations": readers and readers.as_dict(),
+        "man": _man(summary.patient_level),
     }
+
+
+def _man(measured: JsonObject | None) -> JsonObject | None:
+    """Return the model of men and their thresholds for an aim; None where nothing was fitted."""
+    if measured is None or measured["model"] is None:
+        return None
+    return {"model": measured["model"], "operating_point": measured["operating_point"]}

@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from sklearn.pipeline import Pipeline
 
+from cad.columns import columns_of
 from cad.errors import CadError
-from cad.evaluation.crossval import OutOfFold, out_of_fold
-from cad.evaluation.null import PermutationNull, permutation_null
-from cad.evaluation.operating import COSTS_INSTEAD, OperatingChoice, choose_operating_point
-from cad.evaluation.rivals import compare_with_rivals
+from cad.evaluation.decisions.operating import (
+    COSTS_INSTEAD,
+    OperatingChoice,
+    choose_operating_point,
+)
+from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.evaluation.folds.null import PermutationNull, permutation_null
+from cad.evaluation.folds.paired import compare_with_rivals
 from cad.files import JsonObject, json_safe
 from cad.labels.consensus import grade_matrix, reader_probabilities
 from cad.labels.skill import reader_skill
 from cad.learners.rivals import rival_learners
+from cad.model.described import describe
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
+from cad.model.gaps import failures_of, lacking, reasons
 from cad.run_folder.tables import ExplanationRow, Failure
 from cad.stages.aggregate import Aggregated
 from cad.stages.judge import Judged, judge
 from cad.stages.load import Loaded
+from cad.stages.men import validated_men
+
+_DRAW = (
+    "draw the region where all images show it, or take the image out of features.modalities; "
+    "the model that is trained takes no such region either"
+)
 
 
-def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
+def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure] = ()) -> Judged:
     """Give every region the probability that the other patients' model gives it.
+
+    A region that an image does not measure gets none, as no prediction would give it one.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    measuring : sequence of Failure
+        Of measuring: why a study has no features of an image.
 
     Raises
     ------
@@ -48,42 +73,55 @@ def validate(loaded: Loaded, aggregated: Aggregated) -> Judged:
         source,
         table.y,
         groups=groups,
-        eta=table.eta,
+        eta=table.spread,
         patients=table.groups,
         relabel=aggregated.relabel,
         n_jobs=loaded.options.processes,
         keep_estimators=True,
     )
-    explanations, failures = _explain(aggregated, folds)
+    lacks = _lacking(loaded, aggregated)
+    nowhere = np.isin(np.arange(len(table.y)), list(lacks))
+    folds = replace(
+        folds,
+        probability=np.where(nowhere, np.nan, folds.probability),
+        decision=np.where(nowhere, np.nan, folds.decision),
+    )
     operating_point, substitute = _operating_point(loaded, aggregated, folds.probability)
     thresholds = (operating_point or loaded.settings.decision).thresholds
-    results, metrics = judge(
+    results, summary = judge(
         loaded,
         aggregated,
-        folds.probability,
-        folds.decision,
+        pd.DataFrame({"probability": folds.probability, "decision_value": folds.decision}),
         thresholds=thresholds,
         operating_point=operating_point,
         folds=folds,
-        null=_null(loaded, aggregated),
+        null=_null(loaded, aggregated, ~nowhere),
     )
-    metrics["rivals"] = _rivals(loaded, aggregated, folds, groups)
-    metrics["reader_skill"] = _reader_skill(loaded, aggregated)
+    men, whole = validated_men(loaded, results)
+    summary = replace(
+        summary,
+        unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
+        rivals=_rivals(loaded, aggregated, folds, groups),
+        reader_skill=_reader_skill(loaded, aggregated),
+        patient_level=whole,
+    )
     return Judged(
         results,
-        metrics,
-        explanations,
-        failures,
+        summary,
+        _explain(aggregated, folds),
+        [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
         notes=[*substitute, *source.notes, *aggregated.notes],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,
         folds=folds,
+        estimator=describe([f.estimator for f in folds.folds if f.estimator is not None]),
         simulated=aggregated.simulated,
+        men=men,
     )
 
 
 def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
-    """Return what is left out together: every row's patient, or site.
+    """Return what is left out together: every row's patient, site, or fold of patients.
 
     Raises
     ------
@@ -91,7 +129,10 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
         When sites are left out and a patient has none.
     """
     table = aggregated.table
-    if loaded.settings.validate_.scheme != "leave-one-site-out":
+    chosen = loaded.settings.validate_
+    if chosen.scheme == "patient-folds":
+        return deal_patients(table.groups, chosen.folds, chosen.seed)
+    if chosen.scheme != "leave-one-site-out":
         return table.groups
     if (table.sites == "").any():
         raise CadError(
@@ -104,10 +145,14 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
 
 def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
     nothing = np.full(len(aggregated.table.y), np.nan)
+    scored = pd.DataFrame({"probability": nothing, "decision_value": nothing})
     thresholds = loaded.settings.decision.thresholds
-    results, metrics = judge(loaded, aggregated, nothing, nothing, thresholds=thresholds)
+    results, summary = judge(loaded, aggregated, scored, thresholds=thresholds)
     notes = ["not validated: validate.scheme is 'none'"]
-    return Judged(results, metrics, [], [], notes, {}, thresholds, simulated=aggregated.simulated)
+    men, whole = validated_men(loaded, results)
+    summary = replace(summary, patient_level=whole)
+    simulated = aggregated.simulated
+    return Judged(results, summary, [], [], notes, {}, thresholds, simulated=simulated, men=men)
 
 
 def _operating_point(
@@ -138,7 +183,7 @@ def _rivals(
         aggregated.source,
         table.y,
         groups,
-        eta=table.eta,
+        eta=table.spread,
         front=front_steps(settings),
         # A search may have set the steps before the learner otherwise than the settings do.
         fronts={
@@ -162,23 +207,53 @@ def _rivals(
     return content
 
 
-def _explain(
-    aggregated: Aggregated, folds: OutOfFold
-) -> tuple[list[ExplanationRow], list[Failure]]:
-    """Return the explanations of every fold's regions, and the folds that could not be fitted."""
+def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
+    """Return the rows of which an image that the others have measures nothing, and which images."""
+    X = aggregated.table.X
+    features = loaded.settings.features
+    rows = lacking(X, features.modalities, columns_of(features))
+    nobody = set.intersection(*map(set, rows))  # an image that no region has is not learned from
+    left = {row: [image for image in of if image not in nobody] for row, of in enumerate(rows)}
+    return {row: images for row, images in left.items() if images}
+
+
+def _gaps(
+    loaded: Loaded,
+    aggregated: Aggregated,
+    lacks: Mapping[int, list[str]],
+    measuring: Sequence[Failure],
+) -> list[Failure]:
+    """Name every region of the cohort that an image does not measure."""
+    keys = aggregated.table.keys
+    own = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
+    said = {
+        row: f"the learner needs {' and '.join(own[row])} features and {why}"
+        for row, why in reasons(loaded.folder, keys, own, measuring).items()
+    }
+    return failures_of(keys, said, "validate", _DRAW)
+
+
+def _failed_folds(aggregated: Aggregated, folds: OutOfFold) -> list[Failure]:
+    """Name every region that a fold which could not be fitted leaves without probability."""
+    said = {row: fold.error for fold in folds.folds if fold.error for row in fold.rows.tolist()}
+    return failures_of(aggregated.table.keys, said, "validate", "")
+
+
+def _explain(aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
+    """Return the explanations of every region of which a fold says something."""
     table, source = aggregated.table, aggregated.source
+    says = np.isfinite(folds.probability) | np.isfinite(folds.decision)
     explanations: list[ExplanationRow] = []
-    failures = []
+    columns = columns_of(source.settings.features)
     for fold in folds.folds:
-        if fold.error:
-            patient = str(table.groups[fold.rows[0]])
-            failures.append(Failure(patient, patient, "", "validate", fold.error))
+        rows = fold.rows[says[fold.rows]]
+        if not len(rows):
             continue
         training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
         X = source(training)
-        names, keys = list(table.X.columns), table.keys.iloc[fold.rows]
-        explanations += explanation_rows(fold.estimator, X[training], X[fold.rows], names, keys)
-    return explanations, failures
+        names, keys = list(table.X.columns), table.keys.iloc[rows]
+        explanations += explanation_rows(fold.estimator, X[training], X[rows], names, keys, columns)
+    return explanations
 
 
 def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
@@ -200,7 +275,7 @@ def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
     return content
 
 
-def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
+def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:
     """Measure the whole loop under permuted labels, when the settings ask for it."""
     settings, table = loaded.settings.validate_, aggregated.table
     if settings.permutations == 0:
@@ -215,10 +290,10 @@ def _null(loaded: Loaded, aggregated: Aggregated) -> PermutationNull | None:
         make_estimator(loaded.settings),
         aggregated.source,
         table.y,
-        table.labels["truth"].to_numpy(float),
+        np.where(scored, table.labels["truth"].to_numpy(float), np.nan),
         groups=left_out_together(loaded, aggregated),
         n=settings.permutations,
-        eta=table.eta,
+        eta=table.spread,
         patients=table.groups,
         seed=settings.seed,
         n_jobs=loaded.options.processes,

@@ -20,6 +20,19 @@ SECTOR_NAMES = frozenset(
     for side in SIDES
 )
 
+WORDS = {
+    "PZa": "anterior peripheral zone",
+    "PZpl": "posterolateral peripheral zone",
+    "PZpm": "posteromedial peripheral zone",
+    "TZa": "anterior transition zone",
+    "TZp": "posterior transition zone",
+    "PZ": "peripheral zone",
+    "TZ": "transition zone",
+    "CZ": "central zone",
+    "AFS": "anterior fibromuscular stroma",
+}
+"""Sectors and zones as a report says them."""
+
 # Of the gland's box on a slice: u runs from 0 in the middle to 1 at the side, v from 0 at the front
 # to 1 at the back. The transition zone is the inner ellipse, the central zone lies behind it.
 _TZ_CENTRE, _TZ_HALF = 0.42, (0.66, 0.38)

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.evaluation.intervals import Interval
-
 
 def to_markdown(table: pd.DataFrame) -> str:
     """Return a pipe table, numbers right-aligned."""
@@ -20,12 +18,12 @@ def to_markdown(table: pd.DataFrame) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def interval_text(part: Interval | Mapping[str, Any] | float | None, digits: int = 3) -> str:
+def interval_text(part: object, digits: int = 3) -> str:
     """Return ``0.843 [0.791, 0.885]``, the value alone without ends, or a dash without a value.
 
     Parameters
     ----------
-    part : Interval, mapping, float or None
+    part : object
         An interval, its form in ``metrics.json``, or a value without one.
     digits : int
         Decimals.

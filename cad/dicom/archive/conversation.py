@@ -16,15 +16,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cad.clinic.archive import (
+from cad.dicom.archive.interface import (
     FoundSeries,
+    Protocolled,
     SamePatient,
     Step,
     not_all_stored,
-    protocol,
     understood,
 )
-from cad.clinic.archive_settings import ArchiveLimits
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
 from cad.processes import as_child, end_child, limit_memory, start_child
 
@@ -144,3 +144,15 @@ def _attempt(
             return (None,)
     except CadError as error:
         return error
+
+
+def protocol(address: str, aet: str, limits: ArchiveLimits) -> Protocolled:
+    """Return what speaks the protocol of an address that was checked."""
+    if "://" in address:
+        from cad.dicom.archive.web import WebArchive
+
+        return WebArchive(address, limits)
+    from cad.dicom.archive.dimse import DimseArchive
+
+    host, _, port = address.rpartition(":")
+    return DimseArchive(host, int(port), aet, limits)

@@ -14,7 +14,9 @@ from pydicom.uid import (
 )
 from pynetdicom.association import Association
 
-from cad.clinic.archive import (
+from cad.dicom.archive.dimse_calls import PENDING, SUCCESS, Calls
+from cad.dicom.archive.dimse_fetch import FETCHED, Kept, destination
+from cad.dicom.archive.interface import (
     IDENTITY,
     MODALITIES,
     FoundSeries,
@@ -25,10 +27,8 @@ from cad.clinic.archive import (
     matches,
     prove_stored,
 )
-from cad.clinic.archive_settings import ArchiveLimits, Move
-from cad.clinic.dimse_calls import PENDING, SUCCESS, Calls
-from cad.clinic.dimse_fetch import FETCHED, Kept, destination
-from cad.clinic.supersede import (
+from cad.dicom.archive.settings import ArchiveLimits, Move
+from cad.dicom.out.supersede import (
     ASKED,
     Earlier,
     earlier_results,

@@ -12,9 +12,9 @@ from pydicom.dataset import Dataset
 from pynetdicom import AE, build_role, evt
 from pynetdicom.association import Association
 
-from cad.clinic import tls
-from cad.clinic.archive import understood
-from cad.clinic.archive_settings import ArchiveLimits
+from cad.dicom.archive import tls
+from cad.dicom.archive.interface import understood
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
 
 PENDING, SUCCESS = (0xFF00, 0xFF01), 0x0000

@@ -17,11 +17,11 @@ from pydicom.uid import (
 )
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, evt
 
-from cad.clinic.archive import FoundSeries, check_received, keep_instance
-from cad.clinic.archive_settings import ArchiveLimits, Move
-from cad.clinic.dimse_calls import SUCCESS, Received
-from cad.clinic.dimse_server import listen, silence
-from cad.clinic.tls import answering
+from cad.dicom.archive.dimse_calls import SUCCESS, Received
+from cad.dicom.archive.interface import FoundSeries, check_received, keep_instance
+from cad.dicom.archive.listener import listen, silence
+from cad.dicom.archive.settings import ArchiveLimits, Move
+from cad.dicom.archive.tls import answering
 from cad.errors import CadError
 
 FETCHED = [
@@ -33,7 +33,6 @@ FETCHED = [
     RTStructureSetStorage,
 ]
 _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
-_PDU_BYTES = 2**18  # a slice in few pieces
 
 
 class Kept:
@@ -93,7 +92,6 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
     """
     entity = AE(ae_title=move.aet)
     entity.require_called_aet, entity.require_calling_aet = True, [aet]
-    entity.maximum_pdu_size = _PDU_BYTES
     entity.network_timeout = entity.dimse_timeout = limits.answer_seconds
     entity.acse_timeout = limits.answer_seconds
     for kind in FETCHED:
@@ -106,7 +104,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
     ]
     encryption = answering(limits.tls) if limits.tls is not None else None
     try:
-        server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_: None)
+        server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_, **__: None)
     except OSError as error:
         raise CadError(
             f"nobody can listen for the archive at {move.host}:{move.port}: {error.strerror}",

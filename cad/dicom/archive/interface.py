@@ -1,7 +1,5 @@
-"""An image archive: find a patient's studies, fetch them whole, store results.
+"""The interface of an archive, and the rules that both protocols keep.
 
-DICOM networking is in :mod:`cad.clinic.archive_dimse`, DICOMweb in :mod:`cad.clinic.archive_web`;
-both run in a process of their own (:mod:`cad.clinic.conversation`) that ends when its time is over.
 A study counts as fetched only when every instance that the archive announced has arrived and says
 of itself that it is of the patient, the study and the series that were asked for. An object counts
 as stored only when the archive has said so and lists it when it is asked.
@@ -17,12 +15,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
-from cad.clinic.archive_settings import ArchiveLimits
 from cad.errors import CadError
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
@@ -103,116 +99,6 @@ class Protocolled(Asked, Protocol):
     ) -> Iterator[Step]:
         """Store objects one by one; yield a step before each is sent, and one when it is stored."""
         ...
-
-
-def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Archive:
-    """Return an archive by its address; nothing is asked yet.
-
-    Parameters
-    ----------
-    address : str
-        ``HOST:PORT`` for DICOM networking, or the ``http(s)://`` root of a DICOMweb service.
-    aet : str
-        The archive's application entity title; DICOMweb does not use it.
-    limits : ArchiveLimits, optional
-        What it may cost.
-
-    Raises
-    ------
-    CadError
-        When the address is neither, or the certificates cannot be used.
-    """
-    from cad.clinic.conversation import Conversation
-    from cad.clinic.tls import calling
-
-    check_address(address, aet)
-    if limits is not None and limits.tls is not None:
-        if address.startswith("http://"):
-            raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
-        calling(limits.tls)  # unusable certificates are better named before anything is asked
-    return Conversation(address, aet, limits or ArchiveLimits())
-
-
-def check_address(address: str, aet: str) -> None:
-    """Refuse what is no address of an archive.
-
-    Raises
-    ------
-    CadError
-        Naming the address or the application entity title.
-    """
-    if "://" in address:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CadError(f"not an http or https address: {address}")
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise CadError(
-            f"not an archive's address: {address!r}", hint="HOST:PORT, or the URL of DICOMweb"
-        )
-    if not 0 < len(aet) <= 16 or "\\" in aet:
-        raise CadError(f"an application entity title has 1 to 16 characters, found {aet!r}")
-
-
-def protocol(address: str, aet: str, limits: ArchiveLimits) -> Protocolled:
-    """Return what speaks the protocol of an address that :func:`check_address` has passed."""
-    if "://" in address:
-        from cad.clinic.archive_web import WebArchive
-
-        return WebArchive(address, limits)
-    from cad.clinic.archive_dimse import DimseArchive
-
-    host, _, port = address.rpartition(":")
-    return DimseArchive(host, int(port), aet, limits)
-
-
-def fetch_patient(
-    archive: Archive, patient_id: str, into: Path
-) -> tuple[list[Path], list[CadError]]:
-    """Fetch every study of a patient, one folder each.
-
-    Parameters
-    ----------
-    archive : Archive
-        Where from.
-    patient_id : str
-        PatientID, exactly.
-    into : Path
-        An existing folder.
-
-    Returns
-    -------
-    list of Path, list of CadError
-        Folders of complete studies; why the others are not. Files of an incomplete study stay out
-        of the folders.
-
-    Raises
-    ------
-    CadError
-        When the archive cannot be asked, or knows no such patient.
-    """
-    if not patient_id.strip() or set(patient_id) & set("*?\\"):
-        raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")
-    series = archive.find(patient_id)
-    other = [s for s in series if s.patient_id.strip() != patient_id.strip()]
-    if other:
-        raise CadError(
-            f"the archive answered with studies of another patient: {other[0].patient_id!r}",
-            hint="nothing was imported; tell the archive's administrator",
-        )
-    if not series:
-        raise CadError("the archive has no MR study of this patient", hint="check the PatientID")
-    complete, failures = [], []
-    for number, uid in enumerate(dict.fromkeys(s.study_uid for s in series), start=1):
-        folder = into / f"study-{number}"
-        try:
-            folder.mkdir()
-            archive.fetch([one for one in series if one.study_uid == uid], folder)
-            complete.append(folder)
-        except CadError as error:
-            failures.append(error)
-    return complete, failures
 
 
 def fetch_whole(
@@ -359,11 +245,13 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
         ("not sent", [p for p in paths if p not in stored | begun]),
     )
     said = [f"{word}: {', '.join(p.name for p in part) or 'none'}" for word, part in groups]
-    return CadError(
+    whole = CadError(
         "; ".join([error.problem, *said]),
         hint=error.hint or "send them again: what is stored already is stored once",
         file=error.file,
     )
+    whole.place = error.place
+    return whole
 
 
 def matches(study: Dataset, match: dict[str, str]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-from cad.clinic.archive_settings import ArchiveTls, Tls
+from cad.dicom.archive.settings import ArchiveTls, Tls
 from cad.errors import CadError
 
 _ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not want our certificate

@@ -11,7 +11,7 @@ from typing import Any
 import pydicom
 from pydicom.dataset import Dataset
 
-from cad.clinic.archive import (
+from cad.dicom.archive.interface import (
     IDENTITY,
     MODALITIES,
     FoundSeries,
@@ -25,8 +25,8 @@ from cad.clinic.archive import (
     prove_stored,
     understood,
 )
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.supersede import (
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.out.supersede import (
     ASKED,
     Earlier,
     earlier_results,

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from cad.clinic.import_rules import ImportRules, Match
-from cad.clinic.regions import find_regions
-from cad.clinic.sources import SourceStudy
+from cad.dicom.into.regions import find_regions
+from cad.dicom.into.rules import ImportRules, Match
+from cad.dicom.into.sources import SourceStudy
 from cad.errors import CadError
 from cad.imaging.diffusion import HIGH_B, trace
 from cad.imaging.frames import Frame
-from cad.imaging.modality import MODALITIES, Modality
+from cad.imaging.makers import maker
 from cad.imaging.nifti import (
     read_image,
     write_dynamic,
@@ -31,13 +31,15 @@ from cad.imaging.study import Roi
 from cad.imaging.study_files import diffusion_path, image_path, vfa_path
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Volume
+from cad.terms.modality import MODALITIES, Modality
 
 
 @dataclass
 class Converted:
-    """Hold the regions that were written, if they are new, and what to tell."""
+    """Hold the regions that were written, if they are new, their scores, and what to tell."""
 
     rois: list[Roi] = field(default_factory=list)
+    scores: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -281,6 +283,10 @@ class _Job:
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,
+            # Free text, as of models and stations, stays behind: it may name somebody.
+            "Manufacturer": maker(head.manufacturer) or None,
+            # A date says who somebody is: it is kept where the patient's id is.
+            "StudyDate": _day(head.study_date) if self.rules.labels == "id" else None,
             "SeriesNumber": head.series_number,
             "StudyInstanceUID": head.study_uid,
             "SeriesInstanceUID": head.series_uid,
@@ -292,6 +298,12 @@ class _Job:
             "SourcePatientID": self.study.patient_id if self.rules.labels == "id" else None,
         }
         return {key: value for key, value in entries.items() if value is not None}
+
+
+def _day(stated: str) -> str | None:
+    """Return the day of a DICOM date, written as ISO does; None where there is none."""
+    day = stated[:8]
+    return f"{day[:4]}-{day[4:6]}-{day[6:]}" if len(day) == 8 and day.isdigit() else None
 
 
 def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:

@@ -8,17 +8,17 @@ from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from cad.clinic.import_rules import ImportRules
-from cad.clinic.sources import Call, SourceStudy, find_studies, here
-from cad.clinic.starter import starter_rules
+from cad.dicom.into.rules import ImportRules
+from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
+from cad.dicom.into.starter import starter_rules
 from cad.errors import CadError, refused
 from cad.imaging.annotations import read_object
 from cad.imaging.frames import Frame, printable
-from cad.imaging.modality import MODALITIES
 from cad.imaging.phases import CLOCKS, order_phases
 from cad.imaging.stacks import Stack, stacks_of
 from cad.reading import reading
 from cad.settings import read_settings
+from cad.terms.modality import MODALITIES
 
 _RULES = (*(m.name for m in MODALITIES), "vfa", "diffusion")
 _BESIDE = ("rois", "lesion", "gland", "vessel", "scores")

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from pydicom.uid import generate_uid
 
-from cad.clinic.conversion import Converted
-from cad.clinic.import_rules import FilesRule, ImportRules
-from cad.clinic.regions import grade_lesions, whole_numbers, with_zone
-from cad.clinic.sources import plain_files
+from cad.dicom.into.conversion import Converted
+from cad.dicom.into.regions import grade_lesions, whole_numbers, with_zone
+from cad.dicom.into.rules import FilesRule, ImportRules
+from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
-from cad.imaging.modality import modality
 from cad.imaging.nifti import read_image, write_sidecar, write_volume
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Volume
 from cad.reading import read_rows
+from cad.terms.modality import modality
 
 _IMAGES = ("t2w", "adc", "hbv")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")
 _ID = "[A-Za-z0-9-]+"
-_GRADES = ("0", "1", "2", "3", "4", "5")
+_READER = "r1"
+"""Whose categories the table of the studies holds, where the rules name no reader."""
+
+
+@dataclass(frozen=True)
+class ListedLesion:
+    """Hold a lesion as the table of the studies lists it; None where the table says nothing."""
+
+    grade: int | None
+    category: int | None
 
 
 @dataclass(frozen=True)
 class FileStudy:
     """Hold one study of a cohort of files: whose it is, and its files by kind.
 
-    It answers what :class:`cad.clinic.sources.SourceStudy` answers.
+    It answers what :class:`cad.dicom.into.sources.SourceStudy` answers.
     """
 
     patient_id: str
     name: str
     top: Path
     files: dict[str, Path] = field(default_factory=dict)
-    grades: tuple[int, ...] | None = None
+    listed: tuple[str, str] = ("", "")
     simulated: bool = False
 
     @property
@@ -85,8 +93,8 @@ def find_file_studies(source: Path, rules: FilesRule, notes: list[str]) -> list[
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
-    grades = _grades(paths, rules)
-    studies = [replace(study, grades=grades.get(key)) for key, study in found.items()]
+    listed = _listed(paths, rules)
+    studies = [replace(study, listed=listed.get(key, ("", ""))) for key, study in found.items()]
     return sorted(studies, key=lambda s: (s.patient_id, s.name))
 
 
@@ -124,16 +132,18 @@ def convert_files(
         write_volume(target, mask.with_array(mask.array != 0))
     path, target = study.files.get("lesion"), image_path(build, study_id, "rois")
     if path and not _there(target, build, have):
-        labels, rois = _lesions(study, path, rules, done)
+        listed = listed_lesions(*study.listed)
+        labels, rois = _lesions(listed, path, rules, done)
         if rois:
             write_volume(target, labels)
             zones = study.files.get("zones")
             done.rois = [with_zone(roi, labels, zones, rules.zones) for roi in rois]
+            done.scores = _categories(study.patient_id, listed, rois, rules)
     return done
 
 
 def _lesions(
-    study: FileStudy, path: Path, rules: ImportRules, done: Converted
+    listed: tuple[ListedLesion, ...], path: Path, rules: ImportRules, done: Converted
 ) -> tuple[Volume, list[Roi]]:
     assert rules.files is not None  # nosec B101  # noqa: S101 - the caller has checked it
     grades = whole_numbers(path)
@@ -144,7 +154,7 @@ def _lesions(
     # What says only that a lesion is malignant has no grade of its own.
     plain = {"mask": (1,), "picai": (1,), "isup": ()}[kind]
     rois = [replace(roi, isup=None) if roi.isup in plain else roi for roi in found.rois]
-    known = [grade for grade in study.grades or () if grade >= 2]
+    known = [lesion.grade for lesion in listed if (lesion.grade or 0) >= 2]
     if len(rois) == len(known) == 1 and rois[0].isup is None:
         rois = [replace(rois[0], isup=known[0])]
         done.notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
@@ -181,15 +191,77 @@ def _there(target: Path, build: Path, have: Path | None) -> bool:
     return have is not None and (have / target.relative_to(build)).is_file()
 
 
-def _grades(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return the ISUP grades of every study's lesions, from the table."""
+def _categories(
+    patient_id: str, listed: tuple[ListedLesion, ...], rois: list[Roi], rules: ImportRules
+) -> list[dict[str, str]]:
+    """Return score rows of the regions whose PI-RADS category the table leaves no doubt about.
+
+    The table lists lesions, the mask holds those of grade 2 and more: a region is a listed lesion
+    where the grade has as many of either and one category.
+    """
+    rows = []
+    for roi in rois:
+        same = [lesion.category for lesion in listed if lesion.grade == roi.isup]
+        drawn = sum(other.isup == roi.isup for other in rois)
+        if roi.isup and len(same) == drawn and len(set(same)) == 1 and same[0] is not None:
+            reader = rules.readers[0] if rules.readers else _READER
+            row = {"patient_id": patient_id, "roi_id": roi.roi_id, "reader_id": reader}
+            rows.append({**row, "scale": "pirads", "score": str(same[0])})
+    return rows
+
+
+def gleason_grade(text: str) -> int | None:
+    """Return the ISUP grade (0 to 5) of ``3+4``, ``0+0`` or a grade; None for a text like ``N/A``.
+
+    Sums of 6 and less are grade 1, 7 is 2 or 3 by the first number, 8 is 4, more is 5.
+    """
+    if text.strip() in ("0", "1", "2", "3", "4", "5"):
+        return int(text)
+    match = re.fullmatch(r"([0-5])\+([0-5])", text.strip())
+    if match is None:
+        return None
+    first, second = int(match[1]), int(match[2])
+    high = {7: 3 if first == 4 else 2, 8: 4, 9: 5, 10: 5}
+    return high.get(first + second, 1) if first + second else 0
+
+
+def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return what the table says of every study's lesions: their grades and their categories."""
     path = next((p for p in paths if rules.table and p.name == Path(rules.table).name), None)
     if path is None:
         return {}
-    found: dict[tuple[str, str], tuple[int, ...]] = defaultdict(tuple)
-    columns = (rules.patient_column, rules.study_column, rules.grade_column)
-    for row in read_rows(path, columns):
-        patient, study, grades = (row[name] for name in columns)
-        numbers = tuple(int(text) for text in grades.split(",") if text.strip() in _GRADES)
-        found[patient, study] = numbers
-    return dict(found)
+    keys, category = (rules.patient_column, rules.study_column), rules.category_column
+    rows = read_rows(path, (*keys, rules.grade_column, *filter(None, [category])))
+    return {
+        (row[keys[0]], row[keys[1]]): (row[rules.grade_column], row[category] if category else "")
+        for row in rows
+    }
+
+
+def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
+    """Return the lesions of one study as two cells of a table list them, entry by entry.
+
+    Raises
+    ------
+    CadError
+        For a category that is none of 1 to 5, and cells that list unequal numbers of lesions.
+    """
+    first = [gleason_grade(text) for text in grades.split(",")] if grades else []
+    second = [_category(text.strip()) for text in categories.split(",")] if categories else []
+    if first and second and len(first) != len(second):
+        raise CadError(
+            f"the table lists {len(second)} categories {categories!r} and {len(first)} grades "
+            f"{grades!r} of the same lesions"
+        )
+    count = max(len(first), len(second))
+    pairs = zip(first or [None] * count, second or [None] * count, strict=True)
+    return tuple(ListedLesion(*pair) for pair in pairs)
+
+
+def _category(text: str) -> int | None:
+    """Return a PI-RADS category; None where the table has none."""
+    if text in ("", "N/A"):
+        return None
+    if text not in ("1", "2", "3", "4", "5"):
+        raise CadError(f"PI-RADS {text!r} is none of 1 to 5")
+    return int(text)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cad.clinic.archive import connect, fetch_patient
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.importer import ImportSummary, Watch, import_owned, unwatched
-from cad.clinic.sources import Call, here
-from cad.folders import owned, stage
+from cad.cohort import COHORT
+from cad.dicom.archive.client import connect, fetch_patient
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.importer import ImportSummary, Watch, import_owned, unwatched
+from cad.dicom.into.sources import Call, here
+from cad.folders import claimed, stage
 
 
 def import_patient(
@@ -38,7 +39,7 @@ def import_patient(
     limits : ArchiveLimits, optional
         What the archive may cost.
     call, watch : callable
-        As for :func:`cad.clinic.importer.import_source`.
+        As for :func:`cad.dicom.into.importer.import_source`.
 
     Returns
     -------
@@ -52,7 +53,7 @@ def import_patient(
         writes into the cohort.
     """
     archive = connect(address, aet, limits)
-    with owned(out), stage(out) as scratch:
+    with claimed(out, COHORT), stage(out) as scratch:
         folders, failures = fetch_patient(archive, patient_id, scratch)
         whole = scratch / "whole"
         whole.mkdir()

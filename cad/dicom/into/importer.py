@@ -18,15 +18,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from cad.clinic.conversion import Converted, convert
-from cad.clinic.file_cohort import FileStudy, convert_files, find_file_studies
-from cad.clinic.import_rules import ImportRules
-from cad.clinic.import_tables import Tables, read_scores
-from cad.clinic.patients import FIRST_SESSION, Patients, Place
-from cad.clinic.sources import Call, SourceStudy, find_studies, here
+from cad.cohort import COHORT
+from cad.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.dicom.into.conversion import Converted, convert
+from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
+from cad.dicom.into.rules import ImportRules
+from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
+from cad.dicom.into.tables import Tables, read_scores
 from cad.errors import CadError, refused
 from cad.files import write_atomic
-from cad.folders import commit, keep, owned, stage
+from cad.folders import claimed, commit, keep, stage
 from cad.imaging.plausibility import RANGES_FILE, require_plausible
 from cad.imaging.study import Roi
 from cad.imaging.study_files import read_study
@@ -91,7 +92,7 @@ def import_source(
     out : Path
         Cohort folder, made when absent.
     rules : Path
-        Rules file (:class:`cad.clinic.import_rules.ImportRules`).
+        Rules file (:class:`cad.dicom.into.rules.ImportRules`).
     call : callable
         How files are opened and studies converted: here, or in a process with limits.
     watch : callable
@@ -108,7 +109,7 @@ def import_source(
         When the source does not exist, holds no DICOM image, the rules are not valid, or another
         process writes into the cohort.
     """
-    with owned(out):
+    with claimed(out, COHORT):
         return import_owned(source, out, rules, call, watch)
 
 
@@ -246,7 +247,7 @@ class _Import:
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
-        scores = self._scores(study, place)
+        scores = self._scores(study, place) or converted.scores
         tables = tables.with_study(place, converted.rois, scores, self.rules, self._others(place))
         return replace(tables, simulated=tables.simulated or study.simulated)
 

@@ -10,8 +10,9 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.clinic.import_rules import ImportRules, ZonesRule
-from cad.clinic.sources import SourceStudy
+from cad.dicom.into.rules import ImportRules, ZonesRule
+from cad.dicom.into.sources import SourceStudy
+from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
 from cad.imaging.annotations import DrawnRegion, read_object, read_regions, referenced_series
 from cad.imaging.geometry import OCCUPANCY
@@ -21,7 +22,6 @@ from cad.imaging.study import Roi
 from cad.imaging.volume import Volume
 from cad.reading import read_rows, reading
 
-OWN_MODEL_NAME = "cad"
 # Two regions that share a border may fill a voxel by half each, and rounding adds a little.
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")

@@ -144,7 +144,10 @@ class FilesRule(Section):
     patient_column: str = Field("patient_id", description="column of the table")
     study_column: str = Field("study_id", description="column of the table")
     grade_column: str = Field(
-        "lesion_ISUP", description="grades of a study's lesions, separated by commas"
+        "lesion_ISUP", description="ISUP grades or Gleason sums of a study's lesions, by commas"
+    )
+    category_column: str | None = Field(
+        None, description="PI-RADS categories of the same lesions, in the same order"
     )
 
 

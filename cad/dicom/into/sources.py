@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cad.clinic.objects import MANUFACTURER
-from cad.clinic.zips import unpack
 from cad.cohort import SIMULATOR
+from cad.dicom.into.zips import unpack
+from cad.dicom.own import MANUFACTURER
 from cad.errors import CadError, refused
 from cad.imaging.frames import Frame, printable
 from cad.imaging.listing import Listing, check_copy, list_files

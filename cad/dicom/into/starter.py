@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import yaml
 
-from cad.clinic.sources import SourceStudy
+from cad.dicom.into.sources import SourceStudy
 from cad.errors import CadError
 from cad.imaging.diffusion import HIGH_B
 from cad.imaging.frames import Frame
@@ -26,7 +26,7 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 
 def starter_rules(studies: Iterable[SourceStudy]) -> str:
-    """Return YAML of :class:`cad.clinic.import_rules.ImportRules` that fits the source's series.
+    """Return YAML of :class:`cad.dicom.into.rules.ImportRules` that fits the source's series.
 
     It is a proposal: every guess is to be looked at. Descriptions that differ in numbers only are
     taken together.

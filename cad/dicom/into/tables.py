@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.clinic.import_rules import ImportRules
-from cad.clinic.patients import FIRST_SESSION, Place
 from cad.cohort import MISSING, is_simulated, write_tables
+from cad.cohort.patients import FIRST_SESSION, Place
+from cad.dicom.into.rules import ImportRules
 from cad.errors import CadError
 from cad.files import CONTROL
 from cad.imaging.study import Roi

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from cad.clinic.sr_reader import PROBABILITY, Report, RoiReport, read_report
+from cad.dicom.out.sr_reader import PROBABILITY, Report, RoiReport, read_report
 from cad.errors import CadError, install
 from cad.files import JsonObject, write_atomic
 from cad.imaging.frames import read_dataset

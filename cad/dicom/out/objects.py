@@ -12,11 +12,10 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.uid import generate_uid
 
-from cad.clinic.source import SourceImages
 from cad.cohort import StudyRef
+from cad.dicom.out.source_images import SourceImages
 from cad.files import JsonObject, plain
 
-MANUFACTURER = "cad"
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
 CHARACTER_SET = "ISO_IR 192"
 _LONG = 64

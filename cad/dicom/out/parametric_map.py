@@ -13,13 +13,12 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 
-from cad.clinic import objects
-from cad.clinic.dicom_out import DicomOutput
-from cad.clinic.objects import algorithm, uid
-from cad.clinic.regions import OWN_MODEL_NAME
-from cad.clinic.source import source_images
-from cad.clinic.supersede import SERIES
 from cad.cohort import StudyRef, read_cohort
+from cad.dicom.out import objects
+from cad.dicom.out.objects import algorithm, uid
+from cad.dicom.out.results import DicomOutput
+from cad.dicom.out.source_images import source_images
+from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
 from cad.imaging.nifti import read_volume
@@ -100,6 +99,7 @@ def map_object(
         When the study has no DICOM source, or the map is not on its T2 grid.
     """
     source = source_images(study.folder, study.study_id, study.participant_id)
+    probability = probability.turned(source.grid.direction)
     if not probability.same_grid(source.grid):
         raise CadError(
             "the probability map is not on the grid of the T2 images",
@@ -119,7 +119,7 @@ def map_object(
             series_number=_NUMBER,
             sop_instance_uid=uid(identity, "PM"),
             instance_number=1,
-            manufacturer=objects.MANUFACTURER,
+            manufacturer=MANUFACTURER,
             manufacturer_model_name=OWN_MODEL_NAME,
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",

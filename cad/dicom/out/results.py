@@ -1,7 +1,7 @@
 """Results for the archive: a structured report (TID 1500) and a SEG of the ROIs for each study.
 
 The SEG lies in the T2 series' frame of reference and refers to its images; the report
-(:mod:`cad.clinic.report_out`) says of each ROI the probability of cancer in per cent, the decision,
+(:mod:`cad.dicom.out.sr`) says of each ROI the probability of cancer in per cent, the decision,
 medians of ADC (um2/s) and Ktrans (/min) where they were measured, and which algorithm said so, with
 the population that it was trained on. UIDs follow from the content: writing the same run again
 gives objects with the same identity, so that an archive stores them once.
@@ -21,14 +21,13 @@ import pandas as pd
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 
-from cad.clinic import objects
-from cad.clinic.objects import StudyResults, algorithm, uid
-from cad.clinic.regions import OWN_MODEL_NAME
-from cad.clinic.report_out import structured_report
-from cad.clinic.source import SourceImages, source_images
-from cad.clinic.sr_reader import PROBABILITY, read_report
-from cad.clinic.supersede import SERIES
 from cad.cohort import StudyRef, read_cohort
+from cad.dicom.out import objects
+from cad.dicom.out.objects import StudyResults, algorithm, uid
+from cad.dicom.out.source_images import SourceImages, source_images
+from cad.dicom.out.sr import structured_report
+from cad.dicom.out.sr_reader import PROBABILITY, read_report
+from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
 from cad.imaging.geometry import roi_in_grid
@@ -38,10 +37,8 @@ from cad.imaging.study_files import image_path
 from cad.reading import reading
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
-from cad.run_folder.results import read_results
 from cad.run_folder.study_file import page_measurements
 from cad.run_folder.tables import read_probabilities
-from cad.run_folder.verdict import stated_decisions
 
 _SEG_NUMBER, _SEG_DESCRIPTION, _ = SERIES["SEG"]
 
@@ -79,9 +76,6 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
     folder = RunFolder(run_dir)
     run = read_record(folder)
     table = read_probabilities(folder)
-    stated = stated_decisions(read_results(run_dir))  # as on the pages
-    regions = zip(table["study_id"], table["roi_id"], strict=True)
-    table["decision"] = [stated[str(study), str(roi)] for study, roi in regions]
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
     result = DicomOutput()
     for study_id, rows in table.groupby("study_id", sort=True):
@@ -196,7 +190,7 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
         series_number=_SEG_NUMBER,
         sop_instance_uid=uid(identity, "SEG"),
         instance_number=1,
-        manufacturer=objects.MANUFACTURER,
+        manufacturer=MANUFACTURER,
         manufacturer_model_name=OWN_MODEL_NAME,
         software_versions=identity[:16],
         device_serial_number="0",

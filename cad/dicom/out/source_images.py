@@ -11,7 +11,7 @@ from pydicom.uid import ExplicitVRLittleEndian
 
 from cad.errors import CadError
 from cad.files import JsonObject
-from cad.imaging.nifti import read_sidecar, read_volume
+from cad.imaging.nifti import read_sidecar, read_stored
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Volume
 
@@ -50,7 +50,7 @@ def source_images(folder: Path, study_id: str, participant_id: str) -> SourceIma
         When the study was not imported from DICOM, or its sidecar does not fit its image.
     """
     path = image_path(folder, study_id, "t2w")
-    volume = read_volume(path)
+    volume = read_stored(path)
     sidecar = read_sidecar(path)
     absent = [key for key in _NEEDED if not sidecar.get(key)]
     if absent:

@@ -16,10 +16,10 @@ from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 
-from cad.clinic.objects import CHARACTER_SET, MANUFACTURER, StudyResults, algorithm, uid
-from cad.clinic.outlines import Outline, outlines
-from cad.clinic.source import SourceImages
-from cad.clinic.supersede import SERIES
+from cad.dicom.out.objects import CHARACTER_SET, StudyResults, algorithm, uid
+from cad.dicom.out.outlines import Outline, outlines
+from cad.dicom.out.source_images import SourceImages
+from cad.dicom.own import MANUFACTURER, SERIES
 from cad.files import JsonObject
 
 SCHEME = "99CAD"

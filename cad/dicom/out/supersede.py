@@ -17,14 +17,9 @@ from pathlib import Path
 
 import pydicom
 from pydicom.dataset import Dataset
-from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage, SegmentationStorage
 
-SERIES = {
-    "SR": (9102, "cad: probability of malignancy", Comprehensive3DSRStorage),
-    "SEG": (9101, "cad: regions of interest", SegmentationStorage),
-    "OT": (9103, "cad: map of probability", ParametricMapStorage),
-}
-"""Number, description and SOP class of the series that hold results, by modality."""
+from cad.dicom.own import SERIES
+
 ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
 """What an archive is asked of each series of the study."""
 

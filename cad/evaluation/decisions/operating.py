@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from cad.errors import CadError
-from cad.evaluation.intervals import Interval, clustered_share, share_design_effect
-from cad.evaluation.reject import decide
-from cad.files import JsonObject
+from cad.evaluation.decisions.reject import decide
+from cad.evaluation.measures.intervals import Interval, clustered_share, share_design_effect
+from cad.files import JsonObject, json_safe
 from cad.settings import DecisionSettings
 
 COSTS_INSTEAD = "thresholds are those of the costs, not of the aim"
@@ -82,7 +82,8 @@ class OperatingChoice:
 
     def as_dict(self) -> JsonObject:
         """Return the JSON form, for a model bundle."""
-        return asdict(self)
+        safe: JsonObject = json_safe({**asdict(self), "sentence": self.sentence()})
+        return safe
 
     @classmethod
     def from_dict(cls, content: JsonObject) -> OperatingChoice:
@@ -92,7 +93,7 @@ class OperatingChoice:
     def sentence(self) -> str:
         """Return shares, aims and promises in one sentence."""
         parts = [
-            f"benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
+            f"by the thresholds alone: benign {self.benign.share:.0%}, refer {self.refer:.0%}, "
             f"malignant {self.malignant.share:.0%}"
         ]
         for side, name in ((self.benign, "negative"), (self.malignant, "positive")):

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom, norm, rankdata
 
 from cad.errors import CadError
-from cad.evaluation.comparison import is_probability
-from cad.evaluation.intervals import auc_covariance, patient_resamples
-from cad.evaluation.measures import MEASURES, Cases, Measure
+from cad.evaluation.measures.comparison import is_probability
+from cad.evaluation.measures.intervals import auc_covariance, patient_resamples
+from cad.evaluation.measures.table import MEASURES, Cases, Measure
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PairedDifference:
     Parameters
     ----------
     measure, a, b : str
-        A name in :data:`~cad.evaluation.measures.MEASURES`, and the learners.
+        A name in :data:`~cad.evaluation.measures.table.MEASURES`, and the learners.
     value_a, value_b, difference : float
         Of the first, of the second, first less second.
     lower, upper, p_bootstrap : float
@@ -80,7 +80,7 @@ def compare_learners(
     target : array, shape (n,), optional
         Probability that probabilities are compared with; the truth when not given.
     measures : tuple of str
-        Names in :data:`~cad.evaluation.measures.MEASURES`.
+        Names in :data:`~cad.evaluation.measures.table.MEASURES`.
     resamples, seed : int
         Patient bootstrap resamples, and patient permutations; seed of both.
 

@@ -24,7 +24,8 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
-from cad.evaluation.loops import each_piece
+from cad.evaluation.folds.loops import each_piece
+from cad.evaluation.folds.unlabelled import labels_told
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Fold:
         Left-out rows.
     n_train : int
         Labelled rows that the fold was fitted on.
+    n_unlabelled : int
+        Rows without a label that a semi-supervised learner learned of beside them.
     probability, decision : ndarray, shape (len(rows),)
         NaN where the fold failed or the estimator has no such output.
     selected : dict
@@ -63,6 +66,7 @@ class Fold:
     warnings: list[str] = field(default_factory=list)
     error: str = ""
     estimator: Any = None
+    n_unlabelled: int = 0
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def out_of_fold(
         Features. A callable gets the training rows and returns the features of all rows: the way
         for a standardisation that is itself fitted on the training patients (docs/methods.md 7).
     y : array, shape (n,)
-        Labels, soft or hard. Rows with NaN are predicted but never trained on.
+        Labels, soft or hard. Rows with NaN are predicted; only semi-supervised learners see them.
     groups : array, shape (n,)
         What is left out together: patients, or sites.
     eta : array, shape (n,), or float, optional
@@ -124,7 +128,7 @@ def out_of_fold(
     patients : array, shape (n,), optional
         Patient of every row, for splits inside the fold; ``groups`` when not given.
     relabel : callable, optional
-        Gets the training rows and returns y and eta of all rows: the way for labels that are
+        Gets the training rows and returns y and spread of all rows: the way for labels that are
         themselves learned on the training patients (docs/methods.md 8).
     n_jobs, keep_estimators
         Parallel folds, which change no result; whether every fold's fitted estimator is kept.
@@ -150,6 +154,33 @@ def out_of_fold(
         if progress is not None:
             progress(len(folds), len(names))
     return put_together(folds, len(labels))
+
+
+def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
+    """Return the fold of every row, shape (n,): whole patients, dealt at random like cards.
+
+    Parameters
+    ----------
+    patients : array, shape (n,)
+        Patient of every row.
+    folds : int
+        Their number, at least 2 and at most that of the patients.
+    seed : int
+        Of the deal.
+
+    Raises
+    ------
+    CadError
+        For a number of folds that cannot be dealt.
+    """
+    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    if not 2 <= folds <= len(names):
+        raise CadError(
+            f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
+            hint="leave folds out to leave out one patient at a time",
+        )
+    turn = np.random.default_rng(seed).permutation(len(names)) % folds
+    return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
 
 
 def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -224,42 +255,46 @@ def fit_fold(
     estimator: Any,
     X: Any,
     y: np.ndarray,
-    eta: np.ndarray | None,
+    spread: np.ndarray | None,
     relabel: Relabel | None,
     group: np.ndarray,
     patient: np.ndarray,
     name: str,
     keep: bool = False,
 ) -> Fold:
-    """Fit a clone on every labelled row but those of the group ``name``, and predict these."""
+    """Fit a clone without the rows of the group ``name``, and predict these."""
     rows = np.flatnonzero(group == name)
-    train = np.flatnonzero((group != name) & ~np.isnan(y))
+    others, known = group != name, ~np.isnan(y)
+    labelled = np.flatnonzero(others & known)
     nothing = np.full(len(rows), np.nan)
     fitted = clone(estimator)
     if relabel is not None:
-        y, eta = relabel(train)
-    keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
+        y, spread = relabel(labelled)
+    told = labels_told(estimator, np.where(known, y, np.nan))
+    train = np.flatnonzero(others & ~np.isnan(told))
+    keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            table = X(train) if callable(X) else X
-            fitted.fit(_safe_indexing(table, train), y[train], **keywords)
+            table = X(labelled) if callable(X) else X
+            fitted.fit(_safe_indexing(table, train), told[train], **keywords)
             test = _safe_indexing(table, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
         except FIT_ERRORS as error:
-            return Fold(name, rows, len(train), nothing, nothing, error=str(error))
+            return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
     return Fold(
         name,
         rows,
-        len(train),
+        len(labelled),
         probability,
         decision,
         selected=_plain(_selected(fitted)),
         features=_kept_features(fitted),
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
+        n_unlabelled=len(train) - len(labelled),
     )
 
 

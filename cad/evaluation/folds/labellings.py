@@ -28,19 +28,22 @@ from sklearn.preprocessing import (
 )
 from sklearn.utils import _safe_indexing
 
-from cad.evaluation.crossval import (
+from cad.evaluation.folds.crossval import (
     FIT_ERRORS,
     blas_threads,
     decision_value,
     fit_keywords,
     positive_probability,
 )
+from cad.learners.scaling import ClippedScaler, RankScaler
 
 # Steps that never look at labels. A list, because scikit-learn's tags say whether labels are
 # needed, not whether they are used.
 LABEL_FREE = (
     SimpleImputer,
     VarianceThreshold,
+    ClippedScaler,
+    RankScaler,
     QuantileTransformer,
     PowerTransformer,
     StandardScaler,
@@ -65,7 +68,7 @@ class SharedFolds:
     learner : estimator
         Unfitted.
     X : array or DataFrame, shape (n, d), or callable
-        As in :func:`~cad.evaluation.crossval.out_of_fold`.
+        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`.
     groups, patients : ndarray, shape (n,)
         What is left out together; patient of every row.
     """

@@ -15,9 +15,15 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.evaluation import metrics
-from cad.evaluation.crossval import FIT_ERRORS, decision_value, fit_keywords, positive_probability
-from cad.evaluation.scorers import soft_log_loss
+from cad.evaluation.folds.crossval import (
+    FIT_ERRORS,
+    decision_value,
+    fit_keywords,
+    positive_probability,
+)
+from cad.evaluation.folds.unlabelled import UNLABELLED
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.scorers import soft_log_loss
 
 _Loss = Callable[[np.ndarray, np.ndarray], float]
 
@@ -91,7 +97,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array or DataFrame, shape (n, d)
             Features.
         y : array, shape (n,)
-            Labels in [0, 1].
+            Labels in [0, 1]; -1 for unlabelled, where the estimator is semi-supervised.
         eta : array, shape (n,), or float, optional
             Passed to every ``fit`` that takes it.
         groups : array, shape (n,), optional
@@ -196,16 +202,20 @@ def _fold_losses(
     test: np.ndarray,
 ) -> list[float]:
     """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
+    test = test[np.ravel(y)[test] != UNLABELLED]
     X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
     inner_eta = None if eta is None else eta[train]
     loss = CRITERIA[search.criterion]
     learner, points = search.estimator, search.points_
     try:
         if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
-            front = clone(learner[:-1])
-            keywords = fit_keywords(front, inner_eta, owner[train])
-            X_train = front.fit_transform(X_train, y[train], **keywords)
-            X_test = front.transform(X_test)
+            front = Pipeline(clone(learner).steps[:-1])
+            seen = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
+            keywords = fit_keywords(
+                front, None if inner_eta is None else inner_eta[seen], owner[train][seen]
+            )
+            front.fit(_safe_indexing(X_train, seen), y[train][seen], **keywords)
+            X_train, X_test = front.transform(X_train), front.transform(X_test)
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]

@@ -11,9 +11,9 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 
 from cad.errors import CadError
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.labellings import SharedFolds
-from cad.evaluation.metrics import auc, consensus_truth
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.labellings import SharedFolds
+from cad.evaluation.measures.metrics import auc, consensus_truth
 from cad.files import JsonObject
 
 SCHEMES = ("between", "within")
@@ -136,7 +136,7 @@ def permutation_null(
     Parameters
     ----------
     estimator, X, y, groups, eta, patients
-        As in :func:`~cad.evaluation.crossval.out_of_fold`; labels move between ``patients``.
+        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`; labels move between ``patients``.
     truth : array, shape (n_rois,)
         What the AUC is measured against: 1, 0 or NaN; the labels above .5 where all are NaN.
     n : int

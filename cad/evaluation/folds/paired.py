@@ -19,10 +19,10 @@ from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
-from cad.evaluation import metrics
-from cad.evaluation.crossval import Fold, Relabel, put_together
-from cad.evaluation.intervals import auc_covariance
-from cad.evaluation.side_by_side import folds_side_by_side
+from cad.evaluation.folds.crossval import Fold, Relabel, put_together
+from cad.evaluation.folds.side_by_side import folds_side_by_side
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.intervals import auc_covariance
 
 CONSTANT, READERS = "constant", "readers' mean"
 _TITLES = {"readers": "the readers", "histology": "histology"}
@@ -84,9 +84,9 @@ def compare_with_rivals(
     rivals : mapping of str to estimator
         Unfitted; with ``cad.learners.rivals.rival_learners()`` those every validation shows.
     X, y, groups, eta, patients, relabel, n_jobs
-        As :func:`cad.evaluation.crossval.out_of_fold`; the same that gave ``probability``.
+        As :func:`cad.evaluation.folds.crossval.out_of_fold`; the same that gave ``probability``.
     front, fronts
-        Steps before every rival, see :func:`cad.evaluation.side_by_side.folds_side_by_side`.
+        Steps before every rival, see :func:`cad.evaluation.folds.side_by_side.folds_side_by_side`.
     target : array, shape (n,), optional
         What readers believed (their mean), NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
-from cad.evaluation.crossval import (
+from cad.evaluation.folds.crossval import (
     FIT_ERRORS,
     Fold,
     Relabel,
@@ -21,7 +21,7 @@ from cad.evaluation.crossval import (
     fit_keywords,
     read_groups,
 )
-from cad.evaluation.loops import each_piece
+from cad.evaluation.folds.loops import each_piece
 
 
 def folds_side_by_side(
@@ -39,7 +39,7 @@ def folds_side_by_side(
 ) -> dict[str, list[Fold]]:
     """Leave one group out, fit every estimator on the others, predict the one.
 
-    The folds are those that :func:`cad.evaluation.crossval.out_of_fold` has for
+    The folds are those that :func:`cad.evaluation.folds.crossval.out_of_fold` has for
     ``Pipeline([*front.steps, ("learner", estimator)])``, to rounding; features that are made for
     the training rows, learned labels and ``front`` are made once for all estimators.
 
@@ -53,7 +53,7 @@ def folds_side_by_side(
         ``front`` as it was already fitted on the same rows and labels, by what is left out; it is
         fitted here where there is none.
     X, y, groups, eta, patients, relabel, n_jobs
-        As :func:`cad.evaluation.crossval.out_of_fold`.
+        As :func:`cad.evaluation.folds.crossval.out_of_fold`.
 
     Returns
     -------

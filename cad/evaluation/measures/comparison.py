@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cad.evaluation import metrics, weighted
-from cad.evaluation.intervals import Interval, bootstrap, clustered_auc, delong_auc
-from cad.evaluation.measures import MEASURES, Cases, measure_values
+from cad.evaluation.measures import metrics, weighted
+from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc, delong_auc
+from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
 CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
@@ -32,7 +32,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class ROC:
-    """Hold the ROC curve of :func:`cad.evaluation.metrics.roc_curve`."""
+    """Hold the ROC curve of :func:`cad.evaluation.measures.metrics.roc_curve`."""
 
     fpr: np.ndarray
     tpr: np.ndarray
@@ -41,7 +41,7 @@ class ROC:
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """Hold the curve of :func:`cad.evaluation.metrics.precision_recall_curve`."""
+    """Hold the curve of :func:`cad.evaluation.measures.metrics.precision_recall_curve`."""
 
     precision: np.ndarray
     recall: np.ndarray
@@ -68,7 +68,7 @@ class Comparison:
     auc_bootstrap : Interval
         From resampled patients.
     measures : dict of str to Interval
-        Every other :data:`~cad.evaluation.measures.MEASURES` by name.
+        Every other :data:`~cad.evaluation.measures.table.MEASURES` by name.
     operating_points : list of OperatingPoint
         At P-, .5 and P+; empty without a probability.
     roc, precision_recall, calibration_curve, decision_curve
@@ -110,7 +110,7 @@ def compare_with_truth(
     Parameters
     ----------
     truth, target, score, patients : ndarray, shape (n,)
-        As in :class:`~cad.evaluation.measures.Cases`; NaN where unknown.
+        As in :class:`~cad.evaluation.measures.table.Cases`; NaN where unknown.
     thresholds : tuple of float
         Probabilities at which rates are given.
     bootstraps, seed : int

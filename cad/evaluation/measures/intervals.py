@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
-from cad.evaluation.metrics import auc
+from cad.evaluation.measures.metrics import auc
 
 _ENTRIES = 2**20  # numbers that an array of resamples holds
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cad.evaluation import weighted
-from cad.evaluation.weighted import CLIP as CLIP
+from cad.evaluation.measures import weighted
+from cad.evaluation.measures.weighted import CLIP as CLIP
 
 
 def auc(truth: ArrayLike, score: ArrayLike) -> float:

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.metrics import make_scorer
 
-from cad.evaluation import metrics
+from cad.evaluation.measures import metrics
 
 
 def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
     """Return the two-sided Kullback-Leibler distance of a mean region, in nats.
 
-    Of folds of different sizes only means can be averaged; :func:`cad.evaluation.metrics.kl` is
-    the sum, as papers print it.
+    Of folds of different sizes only means can be averaged; papers print the sum
+    (:func:`cad.evaluation.measures.metrics.kl`).
     """
     return metrics.kl(target, probability) / np.size(target)
 

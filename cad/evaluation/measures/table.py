@@ -1,18 +1,20 @@
-"""The one table of measures: name, title, function, what it needs, which way is better.
+"""The functions of the measures, and what each needs; their words are in :mod:`cad.terms.measures`.
 
-Whatever shows or compares a measure looks it up here by name. To add one, add a row and, where
-there is none yet, its function in :mod:`cad.evaluation.weighted`.
+Whatever computes or compares a measure looks it up here by name. To add one, add a row to both and,
+where there is none yet, its function in :mod:`cad.evaluation.measures.weighted`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from cad.evaluation import weighted
+from cad.evaluation.measures import weighted
+from cad.terms.measures import MEASURES as WORDS
+from cad.terms.measures import MeasureWords
 
 
 @dataclass(frozen=True)
@@ -40,36 +42,25 @@ class Cases:
     is_probability: bool
 
 
+Function = Callable[[Cases, np.ndarray], np.ndarray]
+"""From :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
+ndarray of shape (draws,); NaN where it is not defined."""
+
+
 @dataclass(frozen=True)
-class Measure:
-    """Define one measure of predictions.
+class Measure(MeasureWords):
+    """Define one measure of predictions; what it is called is in :mod:`cad.terms.measures`.
 
     Parameters
     ----------
-    name : str
-        Key in ``metrics.json`` and in settings.
-    title : str
-        What a reader of a table sees.
-    function : callable
-        :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
-        ndarray of shape (draws,); NaN where it is not defined.
+    function : Function
+        What computes it.
     needs : {"score", "probability"}
         Whether any ranking will do. Without a probability the value is NaN.
-    better : {"higher", "lower", "near 0", "near 1"}
-        Which way is better.
-    digits : int
-        Decimals in a table.
-    headline : bool
-        Whether it stands where there is room for few: on the terminal and the model card.
     """
 
-    name: str
-    title: str
-    function: Callable[[Cases, np.ndarray], np.ndarray]
-    needs: Literal["score", "probability"]
-    better: Literal["higher", "lower", "near 0", "near 1"]
-    digits: int = 3
-    headline: bool = False
+    needs: Literal["score", "probability"] = "score"
+    function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
         """Return the value, NaN where the measure needs a probability and there is none."""
@@ -82,95 +73,40 @@ class Measure:
         return self.function(cases, weight)
 
 
-_TABLE = (
-    Measure("auc", "AUC", lambda c, w: weighted.auc(c.truth == 1, c.score, w), "score", "higher"),
-    Measure(
-        "accuracy",
-        "Accuracy at .5",
+_TABLE: dict[str, tuple[Literal["score", "probability"], Function]] = {
+    "auc": ("score", lambda c, w: weighted.auc(c.truth == 1, c.score, w)),
+    "accuracy": (
+        "probability",
         lambda c, w: weighted.rates(c.truth == 1, c.score, 0.5, w)["accuracy"],
-        "probability",
-        "higher",
-        headline=True,
     ),
-    Measure(
-        "average_precision",
-        "Average precision",
+    "average_precision": (
+        "score",
         lambda c, w: weighted.average_precision(c.truth == 1, c.score, w),
-        "score",
-        "higher",
     ),
-    Measure(
-        "patient_average_precision",
-        "Average precision, patients",
+    "patient_average_precision": (
+        "score",
         lambda c, w: weighted.patient_average_precision(c.truth == 1, c.score, c.patients, w),
-        "score",
-        "higher",
     ),
-    Measure(
-        "partial_auc",
-        "Partial AUC",
-        lambda c, w: weighted.partial_auc(c.truth == 1, c.score, 0.2, w),
-        "score",
-        "higher",
-    ),
-    Measure(
-        "kl",
-        "Two-sided KL, sum, nats",
-        lambda c, w: weighted.kl(c.target, c.score, w),
+    "partial_auc": ("score", lambda c, w: weighted.partial_auc(c.truth == 1, c.score, 0.2, w)),
+    "kl": ("probability", lambda c, w: weighted.kl(c.target, c.score, w)),
+    "kl_one_sided": ("probability", lambda c, w: weighted.kl_one_sided(c.target, c.score, w)),
+    "alignment_error": ("probability", lambda c, w: weighted.alignment_error(c.target, c.score, w)),
+    "cross_entropy": ("probability", lambda c, w: weighted.cross_entropy(c.target, c.score, w)),
+    "brier": ("probability", lambda c, w: weighted.brier(c.target, c.score, w)),
+    "calibration_intercept": (
         "probability",
-        "lower",
-        digits=1,
-        headline=True,
-    ),
-    Measure(
-        "kl_one_sided",
-        "One-sided KL, as printed in the paper; no criterion",
-        lambda c, w: weighted.kl_one_sided(c.target, c.score, w),
-        "probability",
-        "near 0",
-        digits=1,
-    ),
-    Measure(
-        "alignment_error",
-        "Alignment error",
-        lambda c, w: weighted.alignment_error(c.target, c.score, w),
-        "probability",
-        "lower",
-        headline=True,
-    ),
-    Measure(
-        "cross_entropy",
-        "Cross-entropy, nats",
-        lambda c, w: weighted.cross_entropy(c.target, c.score, w),
-        "probability",
-        "lower",
-    ),
-    Measure(
-        "brier",
-        "Brier score",
-        lambda c, w: weighted.brier(c.target, c.score, w),
-        "probability",
-        "lower",
-        headline=True,
-    ),
-    Measure(
-        "calibration_intercept",
-        "Calibration intercept",
         lambda c, w: weighted.calibration_intercept(c.target, c.score, w),
-        "probability",
-        "near 0",
-        digits=2,
     ),
-    Measure(
-        "calibration_slope",
-        "Calibration slope",
+    "calibration_slope": (
+        "probability",
         lambda c, w: weighted.calibration_slope(c.target, c.score, w),
-        "probability",
-        "near 1",
-        digits=2,
     ),
-)
-MEASURES: dict[str, Measure] = {measure.name: measure for measure in _TABLE}
+}
+MEASURES: dict[str, Measure] = {
+    name: Measure(**vars(words), needs=_TABLE[name][0], function=_TABLE[name][1])
+    for name, words in WORDS.items()
+}
+"""Every measure of :data:`cad.terms.measures.MEASURES` with its function."""
 
 
 def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 ``y`` is bool, ``t`` and ``q`` are probabilities, ``s`` is any score; all have shape (n,) and are
 known. ``weight``, shape (draws, n), says how often each ROI counts. Every measure has shape
-(draws,), NaN where a draw allows none. For one set of ROIs: :mod:`cad.evaluation.metrics`.
+(draws,), NaN where a draw allows none. For one set of ROIs: :mod:`cad.evaluation.measures.metrics`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import logit, xlogy
 
-from cad.evaluation.logistic import fit_logistic
+from cad.logistic import fit_logistic
 
 CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 

@@ -24,11 +24,11 @@ import numpy as np
 from scipy.special import expit, logit
 
 from cad.errors import CadError
-from cad.evaluation.intervals import Interval, clustered_auc
-from cad.evaluation.logistic import fit_logistic
-from cad.evaluation.metrics import CLIP
-from cad.evaluation.mrmc import MRMC, obuchowski_rockette
+from cad.evaluation.measures.intervals import Interval, clustered_auc
+from cad.evaluation.measures.metrics import CLIP
+from cad.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.files import JsonObject
+from cad.logistic import fit_logistic
 
 FEW = 5  # regions of each class with histology, below which nothing is fitted
 LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
@@ -117,8 +117,8 @@ class Assisted:
         Patient-clustered AUC against histology, by reader id.
     probability : dict of str to ndarray, shape (n,)
         Of every region with the reader's score, by weights fitted without its patient.
-    combinations : Combinations
-        Fitted on all patients, for new cases.
+    combinations : Combinations or None
+        Fitted on all patients, for new cases; None where a training's were used.
     test : MRMC or None
         Obuchowski-Rockette, alone against with the tool, readers and patients random.
     note : str
@@ -127,7 +127,7 @@ class Assisted:
 
     readers: dict[str, AssistedReader]
     probability: dict[str, np.ndarray]
-    combinations: Combinations
+    combinations: Combinations | None
     test: MRMC | None
     note: str
 
@@ -153,6 +153,8 @@ def assist(
     classifier: np.ndarray,
     patients: np.ndarray,
     names: list[str],
+    *,
+    given: np.ndarray | None = None,
 ) -> Assisted:
     """Give every reader's probability with the tool, and test whether it helps them.
 
@@ -168,6 +170,8 @@ def assist(
         The patient of every region.
     names : list of str
         Reader ids.
+    given : ndarray, shape (readers, n), optional
+        With the tool by weights of a training; nothing is fitted then.
 
     Raises
     ------
@@ -175,6 +179,8 @@ def assist(
         Where histology, scores and probabilities meet on too few regions of a class.
     """
     table = np.asarray(scores, dtype=float)
+    if given is not None:
+        return _assisted(truth, table, given, given, patients, names, None)
     combinations = fit_combinations(truth, table, classifier, names)
     probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
     for patient in np.unique(patients):
@@ -184,6 +190,21 @@ def assist(
             values = other.readers[name].probability(table[j], classifier)
             probability[j, own] = values[own]
             rank[j, own] = _rank(values[own], values[~own])
+    return _assisted(truth, table, probability, rank, patients, names, combinations)
+
+
+def _assisted(
+    truth: np.ndarray,
+    table: np.ndarray,
+    probability: np.ndarray,
+    rank: np.ndarray,
+    patients: np.ndarray,
+    names: list[str],
+    combinations: Combinations | None,
+) -> Assisted:
+    """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
+    if not (np.isfinite(rank) & np.isfinite(truth)).any():
+        raise CadError("no region has histology, a reader's score and a probability with the tool")
     readers = {name: _one(truth, table[j], rank[j], patients) for j, name in enumerate(names)}
     test, note = None, ""
     try:

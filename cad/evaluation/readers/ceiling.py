@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.evaluation import metrics
-from cad.evaluation.intervals import Interval, bootstrap, clustered_auc
-from cad.evaluation.reader_results import mean_of_known
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.readers.results import mean_of_known
 
 
 @dataclass(frozen=True)

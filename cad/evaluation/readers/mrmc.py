@@ -14,8 +14,8 @@ from scipy.stats import f as f_distribution
 from scipy.stats import t as t_distribution
 
 from cad.errors import CadError
-from cad.evaluation.intervals import auc_without_each_patient
-from cad.evaluation.metrics import auc
+from cad.evaluation.measures.intervals import auc_without_each_patient
+from cad.evaluation.measures.metrics import auc
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation import metrics
-from cad.evaluation.comparison import ROC
-from cad.evaluation.intervals import Interval, clustered_auc
-from cad.evaluation.mrmc import AgainstReaders, against_readers
-from cad.evaluation.readers import Agreement, agreement
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.comparison import ROC
+from cad.evaluation.measures.intervals import Interval, clustered_auc
+from cad.evaluation.readers.agreement import Agreement, agreement
+from cad.evaluation.readers.mrmc import AgainstReaders, against_readers
 
 
 @dataclass(frozen=True)

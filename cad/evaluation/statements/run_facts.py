@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cad.evaluation.measures import MEASURES
-from cad.evaluation.tables import interval_text
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text
 
 Json = Mapping[str, Any]
+UNKNOWN = "not known to the program"
+SIMPLE = ("logistic", "linear", "mean")
+SCALINGS = {
+    "RankScaler": "ranks among the training regions",
+    "QuantileTransformer": "ranks among the training regions",
+    "ClippedScaler": "mean 0, variance 1, clipped at ±3",
+    "StandardScaler": "mean 0, variance 1",
+}
 
 
 class RunFacts:
@@ -28,10 +36,14 @@ class RunFacts:
         self.validate: Json = self.settings.get("validate") or {}
         self.n: Json = metrics.get("n") or {}
         self.features: int | None = (run.get("counts") or {}).get("features")
-        self.external = run.get("kind") == "predict"
+        self.block: Json = metrics.get("histology") or metrics.get("consensus") or {}
+        self.fitted: Json = run.get("estimator") or {}
+        models: Json = (run.get("model") or {}).get("models") or {}
+        self.predicted = run.get("kind") == "predict"
+        self.shared = sum(model.get("patients_of_training", 0) for model in models.values())
 
     def performance(self) -> str:
-        """Tell of: performance."""
+        """Return the table of results."""
         lines = ["| | histology | readers' consensus |", "| --- | --- | --- |"]
         blocks = [self.metrics.get("histology") or {}, self.metrics.get("consensus") or {}]
 
@@ -50,21 +62,20 @@ class RunFacts:
         return "\n".join(lines)
 
     def warnings(self) -> str:
-        """Tell of: warnings."""
+        """Return the warnings as a list."""
         return "\n".join(f"- {text}" for text in self.metrics["warnings"])
 
     def missing(self) -> str:
-        """Tell of: missing."""
+        """Say what is missing and what is done about it."""
         return (
             f"{self.n.get('not_predicted', 0)} of {self.n.get('rois', 0)} ROIs have no "
             f"prediction; histology is known for {self.n.get('with_histology', 0)}, a reader's "
-            f"score for {self.n.get('with_consensus', 0)}. Missing features are imputed by the "
-            "median of the training patients, inside every fold; comparisons use the ROIs where "
-            "the truth is known."
+            f"score for {self.n.get('with_consensus', 0)}. {self.imputation()} Comparisons use the "
+            "ROIs where the truth is known."
         )
 
     def included(self) -> str:
-        """Tell of: included."""
+        """Count what was read."""
         counts: Json = self.run.get("counts") or {}
         studies = counts.get("studies")
         flow = ""
@@ -73,40 +84,76 @@ class RunFacts:
         return f"{self.n.get('patients', 0)} patients, {self.n.get('rois', 0)} ROIs.{flow}"
 
     def prevalence(self) -> str:
-        """Tell of: prevalence."""
+        """Say how many regions are malignant."""
         block = self.metrics.get("histology") or self.metrics.get("consensus")
         if not block:
             return "No ROI with a known truth."
         share = block["positive"] / max(block["n"], 1)
         by = "histology" if self.metrics.get("histology") else "the readers' consensus"
         return (
-            f"{block['positive']} of {block['n']} ROIs malignant by {by} ({share:.0%}); classes "
-            "are neither resampled nor reweighted. Predictive values hold at this prevalence."
+            f"{block['positive']} of {block['n']} ROIs malignant by {by} ({share:.0%}). "
+            "Predictive values hold at this prevalence."
         )
 
     def partition(self) -> str:
-        """Tell of: partition."""
-        if self.external:
-            return "All studies are new to the model; nothing was fitted on them."
-        scheme = str(self.validate.get("scheme", "leave-one-patient-out"))
+        """Say how regions were kept apart from what predicts them."""
+        if self.predicted:
+            return self.external_testing()
+        scheme = str(self.validate.get("scheme", UNKNOWN))
         if scheme == "none":
-            return "No partition: the numbers are of the training data."
-        inner = ""
-        if self.learner.get("grid"):
-            inner = (
-                f" Hyper-parameters are chosen inside every fold by {self.learner['inner_folds']} "
-                f"inner folds grouped by patient ({self.learner['criterion']})."
+            return "No partition: nothing was validated."
+        if scheme == "patient-folds":
+            scheme = f"{self.validate['folds']} folds of patients"
+        return f"{scheme.capitalize()}: every ROI is predicted by a fit without it."
+
+    def tested(self) -> str:
+        """Say which regions are test data."""
+        return (
+            self.partition()
+            if self.predicted or not self.held_out()
+            else ("As the rest: every ROI is tested once, by a model that did not see its patient.")
+        )
+
+    def internal(self) -> str:
+        """Say how the data of the training were tested."""
+        return "None in this run." if self.predicted else self.partition()
+
+    def external_testing(self) -> str:
+        """Say whether the data are new to the model."""
+        if not self.predicted:
+            return "None in this run."
+        if self.shared:
+            return (
+                f"Not external: {self.shared} of {self.n.get('patients', 0)} patients carry ids of "
+                "the model's training."
             )
-        return f"{scheme.capitalize()}: every ROI is predicted by a fit without it.{inner}"
+        return "External: no patient carries an id of the model's training; nothing was fitted."
+
+    def external(self) -> bool:
+        """Tell whether the data are new to the model."""
+        return self.predicted and not self.shared
+
+    def held_out(self) -> bool:
+        """Tell whether regions were predicted without their patients."""
+        return self.external() or (
+            not self.predicted and self.validate.get("scheme", "none") != "none"
+        )
+
+    def internal_held_out(self) -> bool:
+        """Tell whether this is a sound internal validation."""
+        return self.held_out() and not self.predicted
 
     def disjoint(self) -> str:
-        """Tell of: disjoint."""
-        if self.validate.get("scheme") == "leave-one-site-out":
+        """Say of what the parts are disjoint."""
+        if not self.held_out():
+            return "Nothing: the parts are not disjoint."
+        if not self.predicted and self.validate.get("scheme") == "leave-one-site-out":
             return "Site (and so patient)."
-        return "Patient. Imputation, scaling, selection and tuning are fitted on other patients."
+        inside = "" if self.predicted else " Whatever is fitted is fitted on other patients."
+        return f"Patient.{inside}"
 
     def reference(self) -> str:
-        """Tell of: reference."""
+        """Say what counts as truth."""
         isup = self.labels.get("isup_min", 1)
         return (
             f"Histology, malignant from ISUP {isup}; beside it the mean of the readers' "
@@ -114,7 +161,7 @@ class RunFacts:
         )
 
     def annotators(self) -> str:
-        """Tell of: annotators."""
+        """Say who scored, and what of it is used."""
         readers: Json = self.metrics.get("readers") or {}
         if not readers:
             return "No readers' scores in this run."
@@ -128,7 +175,7 @@ class RunFacts:
         )
 
     def variability(self) -> str:
-        """Tell of: variability."""
+        """Say how far readers differ."""
         found = self.metrics.get("agreement")
         if not found:
             return "Fewer than two readers: not measured."
@@ -141,23 +188,131 @@ class RunFacts:
             f"{digits3(alpha['interval'])}. Within readers: not known."
         )
 
+    def learner_name(self) -> str:
+        """Name the learner that was fitted."""
+        return str(self.fitted.get("learner") or f"a learner {UNKNOWN}")
+
     def model(self) -> str:
-        """Tell of: model."""
-        params = ", ".join(f"{k} = {v}" for k, v in (self.learner.get("params") or {}).items())
-        selection = self.learner.get("selection", "none")
+        """Say what the learner is and what it sees."""
+        given = {k: v for k, v in (self.fitted.get("parameters") or {}).items() if v is not None}
+        params = section_text(given) if self.fitted else f"parameters: {UNKNOWN}"
         modalities = ", ".join((self.settings.get("features") or {}).get("modalities", []))
+        return f"{self.learner_name()} ({params}) on ROI features ({modalities})."
+
+    def _step(self, *names: str) -> Json | None:
+        steps: list[Json] = self.fitted.get("steps") or []
+        return next((step for step in steps if step["name"] in names), None)
+
+    def imputation(self) -> str:
+        """Say what stands for a missing feature."""
+        if not self.fitted:
+            return f"Imputation: {UNKNOWN}."
+        step = self._step("SimpleImputer")
+        if step is None:
+            return "Missing features are not imputed."
         return (
-            f"{self.learner.get('name', 'see model card')} ({params or 'default parameters'}) on "
-            f"ROI features ({modalities}); selection: {selection}."
+            f"Missing features are imputed by the {step['strategy']} of the patients that the "
+            "model was fitted on."
         )
 
+    def scaling(self) -> str:
+        """Say how features are scaled."""
+        if not self.fitted:
+            return f"Scaling: {UNKNOWN}."
+        found = [text for name, text in SCALINGS.items() if self._step(name)]
+        weighed = (self.fitted.get("weights") or {}).get("scaling") or {}
+        if set(weighed) - {"given"}:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in weighed.items())
+            found.append(f"inside the learner by weight: {shares}")
+        return f"{'; '.join(found) or 'none'}: fitted with the learner."
+
+    def selection(self) -> str:
+        """Say which features are selected."""
+        if not self.fitted:
+            return f"Selection: {UNKNOWN}."
+        step = next((s for s in self.fitted.get("steps") or [] if "n_features" in s), None)
+        if step is None:
+            return "No selection."
+        return f"{step['name']} keeps {step['n_features']} features, fitted with the learner."
+
+    def has_selection(self) -> bool | None:
+        """Tell whether features are selected."""
+        return any("n_features" in s for s in self.fitted["steps"]) if self.fitted else None
+
+    def preprocessing(self) -> str:
+        """Say what is done to features before the learner."""
+        constant = " Constant columns are dropped." if self._step("VarianceThreshold") else ""
+        return f"{self.imputation()}{constant} Scaling: {self.scaling()} {self.selection()}"
+
+    def tuning(self) -> str:
+        """Say what was chosen, and how."""
+        if not self.fitted:
+            return f"Tuning: {UNKNOWN}."
+        weights = self.fitted.get("weights")
+        tried = {k: v for k, v in (weights or {}).items() if len(v) > 1}
+        parts = []
+        grid = self.fitted.get("grid") or (self.learner.get("grid") if self.predicted else None)
+        if grid:
+            folds = self.fitted.get("inner_folds") or self.learner.get("inner_folds")
+            by = self.fitted.get("criterion") or self.learner.get("criterion")
+            parts.append(f"Chosen by {folds} inner folds of patients ({by}): {section_text(grid)}.")
+        if weights:
+            folds = (self.fitted.get("parameters") or {}).get("folds")
+            parts.append(
+                f"Weighed by {folds} inner folds of patients (cross-entropy): "
+                f"{', '.join(tried) or 'one setting'}."
+            )
+        if not parts and self.fitted.get("members") is None:
+            return f"No search; whether the learner chooses inside: {UNKNOWN}."
+        return " ".join(parts) or "Parameters were fixed beforehand."
+
+    def ensembling(self) -> str:
+        """Say what is averaged."""
+        members, trees = self.fitted.get("members"), self.fitted.get("trees")
+        grown = f"{trees} randomised trees" if trees else ""
+        if members is None:
+            return f"{grown}, averaged." if grown else f"Ensembling: {UNKNOWN}."
+        if self.fitted.get("weights"):
+            count = str(members[0]) if members[0] == members[1] else f"{members[0]} to {members[1]}"
+            beside = f", and {grown} beside them" if grown else ""
+            return (
+                f"{count} machines of different settings a fit, averaged by what each predicts on "
+                f"inner folds{beside}."
+            )
+        return "None: one machine."
+
+    def start(self) -> str:
+        """Say what a fit starts from."""
+        start = self.fitted.get("start")
+        if not start:
+            return f"Initialisation: {UNKNOWN}."
+        text = "Convex problems: the start does not matter" if "convex" in start else "Drawn"
+        seed = start.removeprefix("convex").removeprefix("; ")
+        return f"{text}{'; ' + seed if seed else ''}."
+
+    def bundle(self) -> str:
+        """Say where the model is."""
+        models: Json = (self.run.get("model") or {}).get("models") or {}
+        said = ", ".join(
+            f"{name} (sha256 {str(m.get('sha256'))[:16]})" for name, m in models.items()
+        )
+        return f"Model bundle {said}." if said else "A bundle where `cad train` was asked for one."
+
+    def explained(self) -> str:
+        """Say how many regions are explained."""
+        count = (self.run.get("counts") or {}).get("explained")
+        if count is None:
+            return f"Explanations: {UNKNOWN}."
+        what = "the features that moved the decision value most"
+        return f"{count} ROIs have {what} (explanations.csv)." if count else "No ROI is explained."
+
     def software(self) -> str:
-        """Tell of: software."""
+        """Name versions."""
         versions = {"cad": self.run.get("cad_version", "?"), **(self.run.get("versions") or {})}
         return ", ".join(f"{name} {version}" for name, version in versions.items())
 
     def significance(self) -> str:
-        """Tell of: significance."""
+        """Say how uncertainty is given."""
         text = (
             "AUC: 95 % interval of jackknifed patients (logit scale, t); others: patient bootstrap "
             f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
@@ -169,7 +324,7 @@ class RunFacts:
         return f"{text} Permutation null of the whole loop, {null['n']} each: {'; '.join(schemes)}."
 
     def failures(self) -> str:
-        """Tell of: failures."""
+        """Say what failed and where it is wrong."""
         folds = self.metrics.get("folds") or []
         failed = [f"{fold['name']} ({fold['error']})" for fold in folds if fold["error"]]
         block = self.metrics.get("histology")
@@ -183,8 +338,164 @@ class RunFacts:
             f"{'; '.join(failed) or 'none'}.{wrong} Each patient's page shows its ROIs."
         )
 
+    def measured(self) -> str:
+        """Name the measures that the run has."""
+        found = self.block.get("measures") or {}
+        titles = [m.title for name, m in MEASURES.items() if (found.get(name) or {}).get("value")
+                  is not None]  # fmt: skip
+        return f"{', '.join(['AUC', *titles])}." if self.block else "Nothing could be measured."
+
+    def operating(self) -> str:
+        """Name the thresholds at which rates are given."""
+        points = [f"{p['threshold']:.3g}" for p in self.block.get("operating_points") or []]
+        return ", ".join(points) or "no threshold"
+
+    def image_settings(self) -> str:
+        """Return the settings of images."""
+        return section_text(self.settings.get("images"))
+
+    def has_settings(self) -> bool:
+        """Tell whether the settings are recorded."""
+        return bool(self.settings.get("images")) and bool(self.settings.get("features"))
+
+    def _feature_settings(self) -> Json:
+        found: Json = self.settings.get("features") or {}
+        return found
+
+    def image_kinds(self) -> str:
+        """Name the images, and what is made of them."""
+        features = self._feature_settings()
+        filters = [f"{len(made)} filters of {image}" for image, made in
+                   (features.get("filters") or {}).items() if made]  # fmt: skip
+        return f"{', '.join([*(features.get('modalities') or [UNKNOWN]), *filters])}."
+
+    def has_one_image(self) -> bool:
+        """Tell whether one kind of image is used."""
+        return len(self._feature_settings().get("modalities") or []) == 1
+
+    def families(self) -> str:
+        """Name the families of features."""
+        features = self._feature_settings()
+        named = [*(features.get("families") or [UNKNOWN]), *(features.get("radiomics") or [])]
+        return f"{', '.join(named)}."
+
+    def other_predictors(self) -> str:
+        """Name predictors that are no image values."""
+        named = [f for f in self._feature_settings().get("families") or []
+                 if f in ("size", "position")]  # fmt: skip
+        return f"Beside image values: {', '.join(named) or 'none'}."
+
+    def resampling(self) -> str:
+        """Say at which spacing features are measured."""
+        images: Json = self.settings.get("images") or {}
+        named = {k: v for k, v in images.items() if k.startswith("spacing") and v}
+        return f"{section_text(named)} (0: as acquired)." if named else "None: every image's grid."
+
+    def discretisation(self) -> str:
+        """Return levels and widths."""
+        features = self._feature_settings()
+        parts = [f"{name}: {section_text(features[name])}" for name in ("texture", "texture_adc")
+                 if features.get(name)]  # fmt: skip
+        return f"{'; '.join(parts) or UNKNOWN}."
+
+    def n_features(self) -> str:
+        """Count the features."""
+        return (
+            str(self.features) if self.features is not None else "The columns of features.parquet:"
+        )
+
+    def robustness(self) -> str:
+        """Say whether features that do not survive redrawing are left out."""
+        wanted = self._feature_settings().get("robustness") or {}
+        if not wanted.get("stable_only"):
+            return "Every feature was kept (features.robustness.stable_only)."
+        return f"By ICC over {wanted.get('repeats')} redrawn regions, in every fold."
+
+    def has_robustness(self) -> bool:
+        """Tell whether they are left out."""
+        return bool((self._feature_settings().get("robustness") or {}).get("stable_only"))
+
+    def has_histology(self) -> bool:
+        """Tell whether histology is known."""
+        return bool(self.metrics.get("histology"))
+
+    def sites(self) -> str:
+        """Count the sites."""
+        sites = (self.run.get("counts") or {}).get("sites")
+        return (
+            "sites are not in the tables"
+            if sites is None
+            else (f"{sites} site(s) in participants.tsv.")
+        )
+
+    def has_sites(self) -> bool | None:
+        """Tell whether there are several sites; None where nobody said."""
+        sites = (self.run.get("counts") or {}).get("sites")
+        return None if sites is None else sites > 1
+
+    def dimension(self) -> str:
+        """Count features and regions of the rarer class."""
+        if not self.block or self.features is None:
+            return "The number of features is not recorded."
+        return f"{self.features} features, {self._rarer()} regions of the rarer class."
+
+    def _rarer(self) -> int:
+        return int(min(self.block["positive"], self.block["negative"]))
+
+    def has_few_features(self) -> bool:
+        """Judge by ten regions of the rarer class a feature, the customary rule."""
+        known = bool(self.block) and self.features is not None
+        return known and self._rarer() >= 10 * (self.features or 0)
+
+    def has_measures(self) -> bool:
+        """Tell whether anything was measured."""
+        return bool(self.block)
+
+    def has_intervals(self) -> bool:
+        """Tell whether the AUC has an interval."""
+        return (self.block.get("auc") or {}).get("lower") is not None
+
+    def has_calibration(self) -> bool:
+        """Tell whether calibration was measured."""
+        slope = (self.block.get("measures") or {}).get("calibration_slope") or {}
+        return slope.get("value") is not None
+
+    def readers_beside(self) -> str:
+        """Say whether the readers' own scores were measured beside the model."""
+        named = ", ".join(self.metrics.get("readers") or {})
+        beside = f"The readers' own scores on the same regions: {named}."
+        return beside if named else "No reader's score was measured beside the model."
+
+    def has_readers_beside(self) -> bool:
+        """Tell whether the readers were compared with the model."""
+        return (self.metrics.get("cad_vs_readers") or {}).get("difference") is not None
+
+    def _rivals(self) -> list[str]:
+        rows = (self.metrics.get("rivals") or {}).get("table") or []
+        return sorted({str(row["learner"]) for row in rows})
+
+    def compared(self) -> str:
+        """Name what was compared on the same folds."""
+        rivals = ", ".join(self._rivals())
+        return f"Paired differences on the same folds: {rivals}." if rivals else "None in this run."
+
+    def has_simple_rival(self) -> bool:
+        """Tell whether a simple model was validated beside."""
+        return any(word in name.lower() for name in self._rivals() for word in SIMPLE)
+
+    def simple_rival(self) -> str:
+        """Name the simple models that were validated beside."""
+        named = [n for n in self._rivals() if any(word in n.lower() for word in SIMPLE)]
+        return (
+            f"On the same folds: {', '.join(named)}." if named else "No simple rival in this run."
+        )
+
+    def version(self) -> str:
+        """Return the version of the program."""
+        return str(self.run.get("cad_version", "?"))
+
     def calibration(self) -> str:
-        """Tell of: calibration."""
+        """Return calibration with intervals."""
         block = self.metrics.get("histology") or self.metrics.get("consensus")
         if not block:
             return "Not measured."
@@ -195,12 +506,14 @@ class RunFacts:
         )
 
     def thresholds(self) -> str:
-        """Tell of: thresholds."""
+        """Say how decisions follow from probabilities."""
         t: Json = self.metrics.get("thresholds") or {}
         d: Json = self.settings.get("decision") or {}
         known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
         costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
-        chosen: Json = self.metrics.get("operating_point") or {}
+        promised: Json = self.metrics.get("at_training") or {}
+        own: Json = self.metrics.get("operating_point") or {}
+        chosen: Json = own or next(iter(promised.values()), {})
         return (
             f"Probability of malignancy per ROI; benign below {digits3(t.get('lower'))}, malignant "
             f"above {digits3(t.get('upper'))}, referred between; from "
@@ -208,7 +521,7 @@ class RunFacts:
         )
 
     def auc_text(self) -> str:
-        """Tell of: auc text."""
+        """Return AUC and calibration."""
         block = self.metrics.get("histology") or self.metrics.get("consensus")
         return f"AUC {interval_text(block['auc'])}. {self.calibration()}" if block else "None."
 

@@ -32,7 +32,6 @@ from cad.settings import PerfusionSettings
 _ARRIVAL_SEARCH_S = (-12.0, 6.0)
 _VESSEL_DELAY_S = (-2.0, 8.0)
 _TRIM = 0.05
-_REFERENCE_VOXELS = 20_000
 # A measured input below this peak (mM in plasma) is inflow or partial volume, not an artery.
 _MIN_INPUT_PEAK = 0.5
 
@@ -96,10 +95,11 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
 
     A saturated vessel or a voxel of air must not decide where the bolus is.
     """
-    thinned = signals[:, :: max(signals.shape[1] // _REFERENCE_VOXELS, 1)].astype(float)
-    cut = int(_TRIM * thinned.shape[1])
-    trimmed: np.ndarray = np.sort(thinned, axis=1)[:, cut : thinned.shape[1] - cut].mean(axis=1)
-    return trimmed
+    count = signals.shape[1]
+    cut = int(_TRIM * count)
+    middle = slice(cut, count - cut)
+    ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
+    return np.array([part.mean(dtype=float) for part in ordered])
 
 
 def b1_map(

@@ -2,7 +2,7 @@
 
 ``perfusion_maps`` finds the bolus, makes the T1 map, converts signal to concentration, chooses the
 arterial input and fits every model that the settings name. Map names: ``relative_enhancement``,
-``tofts_ktrans``, ... (``definitions.MAPS`` has units and sources); features put ``dce_`` in front.
+``tofts_ktrans``, ... (:data:`cad.terms.features.MAPS` has units and sources).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.features.perfusion import concentration as spgr
-from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.kinetics import (
     Kinetics,
     b1_map,
@@ -29,6 +28,7 @@ from cad.features.perfusion.semiquantitative import initial_area, semiquantitati
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
+from cad.terms.features import MAPS
 
 # Voxels worked on at once: concentrations and fits of a chunk stay in the processor's cache.
 _CHUNK = 2048

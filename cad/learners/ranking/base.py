@@ -16,8 +16,9 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cad.learners.base import LearnerError, SoftScore
+from cad.learners.base import SoftScore
 from cad.learners.platt import fit_sigmoid, platt_targets
+from cad.learners.solvers.problem import LearnerError
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
 
-    _semi_supervised = False
+    semi_supervised = False
     platt_folds: int
 
     def fit(
@@ -165,18 +166,18 @@ class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _signs(self, raw: NDArray[Any]) -> Floats:
         y = column_or_1d(raw, warn=True)
-        if _are_probabilities(y):
-            self.classes_ = np.array([0, 1])
-            return np.where(y > 0.5, 1.0, -1.0)
-        check_classification_targets(y)
         labelled = np.ones(len(y), dtype=bool)
-        if self._semi_supervised and np.issubdtype(y.dtype, np.number):
+        if self.semi_supervised and np.issubdtype(y.dtype, np.number):
             labelled = y != -1
             require(
                 bool(labelled.any()),
                 f"all {len(y)} rows are unlabelled (-1): there is nothing to learn a rank from",
                 "label at least one row of each class",
             )
+        if _are_probabilities(y[labelled]):
+            self.classes_ = np.array([0, 1])
+            return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
+        check_classification_targets(y)
         self.classes_ = np.unique(y[labelled])
         require(
             len(self.classes_) <= 2,

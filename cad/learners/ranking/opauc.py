@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from cad.learners.ranking import (
+from cad.learners.ranking.base import (
     Floats,
     Ranker,
     require,

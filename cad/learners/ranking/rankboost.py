@@ -9,7 +9,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.learners.ranking import Floats, Ranker, require_count
+from cad.learners.ranking.base import Floats, Ranker, require_count
 
 Ints = NDArray[np.int64]
 # What a row is to the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cad.learners.kernels import KernelFunction
-from cad.learners.ranking import Floats, require_positive
-from cad.learners.svmroc import PairwiseKernelRanker
+from cad.learners.ranking.base import Floats, require_positive
+from cad.learners.ranking.svmroc import PairwiseKernelRanker
+from cad.learners.solvers.kernels import KernelFunction
 
 
 class SSLROC(PairwiseKernelRanker):
@@ -35,7 +35,7 @@ class SSLROC(PairwiseKernelRanker):
     support_, dual_coef_, support_vectors_, intercept_, solution_
     """
 
-    _semi_supervised = True
+    semi_supervised = True
 
     def __init__(
         self,

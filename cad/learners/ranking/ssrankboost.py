@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from cad.learners.rankboost import (
+from cad.learners.ranking.base import Floats, require, require_count
+from cad.learners.ranking.rankboost import (
     NEGATIVE,
     POSITIVE,
     PSEUDO_NEGATIVE,
@@ -13,7 +14,6 @@ from cad.learners.rankboost import (
     Ints,
     StumpRanker,
 )
-from cad.learners.ranking import Floats, require, require_count
 
 
 class SSRankBoost(StumpRanker):
@@ -40,7 +40,7 @@ class SSRankBoost(StumpRanker):
         As in :class:`RankBoost`; the loss includes the discounted pairs.
     """
 
-    _semi_supervised = True
+    semi_supervised = True
 
     def __init__(
         self,

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import qr
 
-from cad.learners.newton import MAX_NEWTON, finite_newton
-from cad.learners.ranking import (
+from cad.learners.ranking.base import (
     Floats,
     Ranker,
     require,
@@ -18,7 +17,8 @@ from cad.learners.ranking import (
     require_positive,
     warn_not_converged,
 )
-from cad.learners.transductive import Annealing, HalfLabelled, anneal, multi_switch
+from cad.learners.ranking.transductive import Annealing, HalfLabelled, anneal, multi_switch
+from cad.learners.solvers.newton import MAX_NEWTON, finite_newton
 
 
 class SVMLin(Ranker):
@@ -55,7 +55,7 @@ class SVMLin(Ranker):
         The objective after every inner step, which never rises while its level stays the same.
     """
 
-    _semi_supervised = True
+    semi_supervised = True
 
     def __init__(
         self,
@@ -148,13 +148,3 @@ class SVMLin(Ranker):
     def _scores(self, X: Floats) -> Floats:
         values: Floats = X @ self.coef_[0] + self.bias_
         return values
-
-
-def rotate_rows(X: Floats) -> tuple[Floats, Floats]:
-    """Return Z (n, r) and Q (d, r) with X = Z Q', r = min(n, d): rows in fewer directions.
-
-    Inner products and distances stay, so SVMLin, OPAUC and kernel machines give the same scores
-    on Z; along a grid the d features are then touched once.
-    """
-    turn, triangle = qr(X.T, mode="economic")
-    return np.ascontiguousarray(triangle.T), turn

@@ -5,16 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cad.learners.kernels import (
-    Kernel,
-    KernelFunction,
-    check_precomputed,
-    decision_values,
-    settle_kernel,
-)
-from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.problem import Solution
-from cad.learners.ranking import (
+from cad.learners.ranking.base import (
     Floats,
     Ranker,
     require,
@@ -23,6 +14,15 @@ from cad.learners.ranking import (
     require_positive,
     warn_not_converged,
 )
+from cad.learners.solvers.kernels import (
+    Kernel,
+    KernelFunction,
+    check_precomputed,
+    decision_values,
+    settle_kernel,
+)
+from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learners.solvers.problem import Solution
 
 # A coefficient below this share of the largest is the interior point's idea of zero.
 _ZERO = 1e-8
@@ -94,7 +94,7 @@ class PairwiseKernelRanker(Ranker):
 
     def _run_solver(self, problem: PairwiseProblem) -> Solution:
         if self.solver == "cvxopt":
-            from cad.learners.sdp import solve_pairwise_cvxopt
+            from cad.learners.solvers.sdp import solve_pairwise_cvxopt
 
             return solve_pairwise_cvxopt(problem)
         return solve_pairwise(problem, self.tol, self.max_iter)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, xlogy
 
-from cad.learners.newton import finite_newton
-from cad.learners.ranking import Floats
+from cad.learners.ranking.base import Floats
+from cad.learners.solvers.newton import finite_newton
 
 # The unlabelled loss grows from this weight, the temperature falls from this multiple of
 # lambda_u; both by a factor of two, the temperature until its share or the entropy is negligible.

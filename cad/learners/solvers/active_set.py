@@ -1,7 +1,7 @@
 """Primal active set for pointwise problems: the exact solution from a rough one.
 
 Rows strictly between their bounds are free and must be tight: v_j = b (notation of
-:mod:`cad.learners.rows`). With the other duals fixed, the step of the free ones, the intercept and
+:mod:`.rows`). With the other duals fixed, the step of the free ones, the intercept and
 the scale solve one bordered linear system; its kernel block is held as a Cholesky factor that grows
 and shrinks a row at a time. A step that meets a bound stops there and drops the row; a full step is
 followed by taking in the rows that violate most. Hard margins, where pairs crawl, cost as many
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
 
-from cad.learners.problem import Array
-from cad.learners.rows import Iterate, Rows, RowStore
+from cad.learners.solvers.problem import Array
+from cad.learners.solvers.rows import Iterate, Rows, RowStore
 
 # Added to the kernel's diagonal, relative to its largest entry: keeps dependent points (a linear
 # kernel, duplicates) factorisable. Steps are repeated until exact, so the solution has no trace.

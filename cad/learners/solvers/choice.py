@@ -7,11 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from cad.learners.base import LearnerError
-from cad.learners.cvxopt_solver import solve_cvxopt
-from cad.learners.kernels import Gram
-from cad.learners.pointwise import solve_hybrid
-from cad.learners.problem import Array, Problem, Solution
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.kernels import Gram
+from cad.learners.solvers.pointwise import solve_hybrid
+from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 
 
 def _solve_reference(
@@ -47,10 +46,10 @@ def solve_pointwise(
     gram : Gram
     problem : Problem
     solver : str
-        "auto" and "hybrid": :func:`cad.learners.pointwise.solve_hybrid`; "smo": pairs of rows
-        only; "cvxopt": the reference, which ignores ``start`` and ``cache_mb``.
+        "auto" and "hybrid": :func:`~cad.learners.solvers.pointwise.solve_hybrid`; "smo": pairs of
+        rows only; "cvxopt": the reference, which ignores ``start`` and ``cache_mb``.
     tol, cache_mb, start
-        As :func:`cad.learners.pointwise.solve_hybrid`.
+        As :func:`cad.learners.solvers.pointwise.solve_hybrid`.
 
     Raises
     ------

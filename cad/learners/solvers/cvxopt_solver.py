@@ -1,4 +1,4 @@
-"""The reference: any :class:`~cad.learners.problem.Problem` as a quadratic program in cvxopt.
+"""The reference: any :class:`~.problem.Problem` as a quadratic program in cvxopt.
 
 Slow and plain on purpose: every other solver is tested against it. cvxopt is GPL-3: it is the
 extra ``reference`` and is imported only when this solver is asked for.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cad.errors import CadError, install
-from cad.learners.problem import Array, Problem, Solution, judge
+from cad.learners.solvers.problem import Array, Problem, Solution, judge
 
 
 def solve_cvxopt(

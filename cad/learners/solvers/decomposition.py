@@ -3,7 +3,7 @@
 The block holds the points whose rows violate most and those of the last block that still move. Its
 own kernel matrix is small, so pairs within it cost no more than its size; what they changed goes
 into all decision values by one matrix product. Points that are settled at a bound are left alone,
-as shrinking does. For what is too large for a store of kernel rows (:mod:`cad.learners.rows`).
+as shrinking does. For what is too large for a store of kernel rows (:mod:`.rows`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cad.learners.kernels import Gram, decision_values
-from cad.learners.problem import Array
-from cad.learners.rows import Iterate, KernelRows, Rows
-from cad.learners.smo import smo
+from cad.learners.solvers.kernels import Gram, decision_values
+from cad.learners.solvers.problem import Array
+from cad.learners.solvers.rows import Iterate, KernelRows, Rows
+from cad.learners.solvers.smo import smo
 
 # A tenth of the points, within these: larger blocks need fewer passes over all points, smaller ones
 # fewer kernel values of their own.
@@ -35,7 +35,7 @@ def block_size(cache_mb: float, n_points: int) -> int:
 def smo_by_blocks(
     gram: Gram, size: int, rows: Rows, at: Iterate, scale: Array, eps: float, most: int
 ) -> tuple[int, float]:
-    """Do what :func:`cad.learners.smo.smo` does, with kernel values made for each block.
+    """Do what :func:`cad.learners.solvers.smo.smo` does, with kernel values made for each block.
 
     Parameters
     ----------

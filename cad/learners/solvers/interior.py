@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from cad.learners.problem import Array
+from cad.learners.solvers.problem import Array
 
 # Share of the way to the nearest bound that a step goes.
 _CLOSE = 0.999

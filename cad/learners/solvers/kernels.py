@@ -358,7 +358,7 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     Entries of 1 to 2 and either sign: one that is mirrored wrongly shows in full, and several hide
     each other with the probability of an accident in their last digits. NaN and infinity spread.
     """
-    from cad.learners.rows import add_both_products  # numba, which no other kernel needs
+    from cad.learners.solvers.products import add_both_products  # numba: no other kernel needs it
 
     v = _probe(len(K))
     product, mirrored = np.zeros(len(K)), np.zeros(len(K))

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 
-from cad.learners.problem import Array, Problem, Solution, judge
+from cad.learners.solvers.problem import Array, Problem, Solution, judge
 
 _STEPS = 100
 # Share of the way to the nearest bound that a step goes.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from cad.learners.ranking import Floats
+from cad.learners.solvers.problem import Array as Floats
 
 MAX_NEWTON = 200
 

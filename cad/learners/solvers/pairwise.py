@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.lapack import dpstrf
 
-from cad.learners.interior import Rows, State, reach, step, verdict
-from cad.learners.problem import Problem, Solution
+from cad.learners.solvers.interior import Rows, State, reach, step, verdict
+from cad.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
 # Share of the gap asked for that the products of an iterate aim at.

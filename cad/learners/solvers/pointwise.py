@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cad.learners.active_set import active_set
-from cad.learners.decomposition import block_size, smo_by_blocks
-from cad.learners.kernels import Gram, Kernel
-from cad.learners.lowrank import solve_low_rank
-from cad.learners.problem import Array, Problem, Solution, judge
-from cad.learners.rows import Iterate, Rows, RowStore, read_rows
-from cad.learners.smo import smo
+from cad.learners.solvers.active_set import active_set
+from cad.learners.solvers.decomposition import block_size, smo_by_blocks
+from cad.learners.solvers.kernels import Gram, Kernel
+from cad.learners.solvers.lowrank import solve_low_rank
+from cad.learners.solvers.problem import Array, Problem, Solution, judge
+from cad.learners.solvers.rows import Iterate, Rows, RowStore, read_rows
+from cad.learners.solvers.smo import smo
 
 # Violation that pairs leave to the active set; more where a move costs a pass over many rows.
 _FIRST_EPS, _FIRST_EPS_LARGE = 0.1, 0.4
@@ -77,7 +77,7 @@ def solve_hybrid(
     gram : Gram
         Kernel of the training points, whole or on demand.
     problem : Problem
-        Pointwise: rows as :func:`cad.learners.problem.pointwise_problem` makes them.
+        Pointwise: rows as :func:`cad.learners.solvers.problem.pointwise_problem` makes them.
     tol : float
         Relative gap; KKT violation up to ten times it.
     cache_mb : float
@@ -117,7 +117,7 @@ class _Work:
     at: Iterate = field(init=False)
     # None when the rows that are needed do not fit.
     store: RowStore | None = field(init=False)
-    # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`cad.learners.smo.smo`).
+    # Anchor, strength of the proximal term, sum_j w_j gamma_j (:func:`.smo.smo`).
     scale: Array = field(init=False)
     iterations: int = 0
     best: Solution | None = None

@@ -21,10 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cad.errors import CadError
+
 Array = NDArray[np.float64]
 
 # Share of the costs below which an objective or a balance is rounding.
 _FLOOR = 1e-9
+# Share of the largest dual below which a cost cannot be told from rounding in a KKT violation.
+_UNSEEN = 1e-5
+
+
+class LearnerError(CadError, ValueError):
+    """Refuse an input of a learner: name the value, the rule it broke and the way out."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +223,10 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
         return 0.0
     if problem.r == 2:
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
-    # A row that misses its margin is at its cost, one beyond it at 0.
-    share = gamma / problem.c
-    room = np.where(slack > 0, 1.0 - share, share)
+    # A row that misses its margin is at its cost, one beyond it at 0. Duals are exact to the
+    # rounding of the largest one, below which no violation of a cost far smaller can be told.
+    size = np.maximum(problem.c, _UNSEEN * float(gamma.max()))
+    room = np.where(slack > 0, problem.c - gamma, gamma) / size
     return float(np.minimum(np.abs(slack), room).max())
 
 

@@ -16,8 +16,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from cad.learners.kernels import Gram
-from cad.learners.problem import Array, Problem
+from cad.learners.solvers.kernels import Gram
+from cad.learners.solvers.problem import Array, Problem
 
 Ints = NDArray[np.int64]
 
@@ -177,14 +177,3 @@ def _add_rows(values, places, weight, out):  # type: ignore[no-untyped-def]
         row = values[places[i]]
         for k in range(len(out)):
             out[k] += weight[i] * row[k]
-
-
-@numba.njit(cache=True, fastmath={"reassoc", "contract"})
-def add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
-    """Add K v and K' v, each entry of K read from memory once: two products read it twice."""
-    for i in range(len(v)):
-        row, weight, total = K[i], v[i], 0.0
-        for j in range(len(v)):
-            total += row[j] * v[j]
-            mirrored[j] += row[j] * weight
-        product[i] += total

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cad.learners.cvxopt_solver import import_cvxopt, solve_cvxopt
-from cad.learners.pairwise import PairwiseProblem
-from cad.learners.problem import Array, Solution
+from cad.learners.solvers.cvxopt_solver import import_cvxopt, solve_cvxopt
+from cad.learners.solvers.pairwise import PairwiseProblem
+from cad.learners.solvers.problem import Array, Solution
 
 
 def solve_pairwise_cvxopt(problem: PairwiseProblem) -> Solution:

@@ -1,6 +1,6 @@
 """Sequential minimal optimisation for pointwise problems: two rows at a time, in numba.
 
-In the notation of :mod:`cad.learners.rows`: a row that can push its point's coefficient up needs
+In the notation of :mod:`.rows`: a row that can push its point's coefficient up needs
 v_j <= b, one that can push it down v_j >= b; the pair that violates this most is moved
 (second-order choice, Fan, Chen and Lin 2005). The intercept's equality is kept exactly.
 

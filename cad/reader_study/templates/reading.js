@@ -112,7 +112,7 @@
   function mark() {
     draw();
     const region = marked();
-    if (region && viewer.centre.has(region.label)) viewer.go(viewer.centre.get(region.label).z);
+    if (region) viewer.visit(region);
     if (viewer && viewer.pen) viewer.pen.say();
   }
 
@@ -141,13 +141,18 @@
     at("progress").textContent = `case ${state.at + 1} of ${plan.cases.length} (${item.code}) · ${done} of ${total} regions scored`;
     at("done").hidden = done < total;
     at("ask").hidden = false;
+    const held = document.activeElement && document.activeElement.getAttribute("aria-label");
     at("rois").replaceChildren(...item.rois.map((roi, k) => {
       const box = document.createElement("div");
       box.className = "roi" + (k === current ? " current" : "");
       box.setAttribute("role", "group");
       box.setAttribute("aria-label", `Region ${roi}`);
-      const name = document.createElement("b");
+      const name = document.createElement("button");
+      name.type = "button";
+      name.className = "name";
       name.textContent = roi;
+      name.setAttribute("aria-label", `Mark region ${roi}`);
+      name.setAttribute("aria-pressed", String(k === current));
       name.addEventListener("click", () => { current = k; mark(); });
       box.append(name);
       for (let n = 1; n <= 5; n++) {
@@ -167,6 +172,8 @@
       }
       return box;
     }));
+    // What had the focus was made anew.
+    if (held) for (const button of at("rois").querySelectorAll("button")) if (button.getAttribute("aria-label") === held) button.focus();
   }
 
   async function score(n) {
@@ -182,9 +189,9 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || at("ask").hidden) return;
-    if (event.target === at("note")) return;
+    if (event.target === at("note") || !at("keys").checked) return;
     const item = plan.cases[state.at];
-    const button = event.target.closest && event.target.closest("button, input, select");
+    const button = event.target.closest && event.target.closest("button, input, select, a");
     if (/^[1-5]$/.test(event.key) && !(button && button.tagName !== "BUTTON" && button.type !== "range")) score(Number(event.key));
     else if (event.key === "Tab" && !button && item.rois.length > 1 && !event.shiftKey && current < item.rois.length - 1) { current += 1; mark(); }
     else if (event.key === "Enter" && !button) show(state.at + 1);

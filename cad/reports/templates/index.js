@@ -4,23 +4,22 @@
   const rows = Array.from(body.rows, (row) => ({
     row,
     patient: row.cells[0].textContent.trim(),
-    text: (row.cells[0].textContent + " " + row.cells[4].textContent).toLowerCase(),
+    text: (row.cells[0].textContent + " " + row.dataset.regions).toLowerCase(),
     status: row.dataset.status,
     ...known(row),
   }));
   // What nobody has scored has no place in any order until it is shown.
   function known(row) {
-    if (row.classList.contains("blinded")) return { p: -1, suspicion: -1, decision: "", counts: [0, 0, 0] };
-    const { p, suspicion, decision, counts } = row.dataset;
-    return { p: Number(p), suspicion: Number(suspicion), decision, counts: counts.split(" ").map(Number) };
+    if (row.classList.contains("blinded")) return { p: -1, man: -1, readers: -1, decision: "", counts: [0, 0, 0] };
+    const { p, man, readers, decision, counts } = row.dataset;
+    return { p: Number(p), man: Number(man), readers: Number(readers), decision, counts: counts.split(" ").map(Number) };
   }
-  const order = { malignant: 3, refer: 2, benign: 1, "": 0 };
   const collator = new Intl.Collator("en", { numeric: true });
   const compare = {
     patient: (a, b) => collator.compare(a.patient, b.patient),
     p: (a, b) => a.p - b.p,
-    suspicion: (a, b) => a.suspicion - b.suspicion,
-    decision: (a, b) => order[a.decision] - order[b.decision] || a.p - b.p,
+    man: (a, b) => a.man - b.man,
+    readers: (a, b) => a.readers - b.readers,
     status: (a, b) => collator.compare(a.status, b.status) || b.p - a.p,
     malignant: (a, b) => a.counts[0] - b.counts[0] || a.p - b.p,
     refer: (a, b) => a.counts[1] - b.counts[1] || a.p - b.p,
@@ -72,8 +71,8 @@
   function filter() {
     const [find, least, most, decision, status] = fields.map((f) => f.value);
     const words = find.trim().toLowerCase();
-    const low = least === "" ? 0 : Number(least);
-    const high = most === "" ? 1 : Number(most);
+    const low = least === "" ? 0 : Number(least) / 100;
+    const high = most === "" ? 1 : Number(most) / 100;
     wanted = rows.filter((item) => {
       // A patient without a probability is left out only when the range was narrowed.
       const inside = item.p < 0 ? low <= 0 && high >= 1 : item.p >= low && item.p <= high;
@@ -96,7 +95,7 @@
       Object.assign(item, known(item.row));
     }
     unblind.hidden = true;
-    rows.sort((a, b) => b.suspicion - a.suspicion);
+    rows.sort((a, b) => b.man - a.man);
     filter();
   });
   field("clear").addEventListener("click", () => {

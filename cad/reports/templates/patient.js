@@ -14,7 +14,7 @@
     const said = document.getElementById("own-said");
     const given = Object.entries(own.scores || {});
     if (said && given.length) {
-      said.querySelector("dd").textContent = given.map(([roi, score]) => `region ${roi}: ${score} of 5`).join(", ") + ", before seeing the results.";
+      said.textContent = "You: " + given.map(([roi, score]) => `region ${roi} ${score} of 5`).join(", ") + ", before seeing the results.";
       said.hidden = false;
     }
     document.dispatchEvent(new Event("cad-reveal"));

@@ -46,6 +46,7 @@
       this.tool = "window";
       this.view = { zoom: 1, x: 0.5, y: 0.5 }; // middle of what is shown, as a share of the slice
       this.ruler = null;
+      this.marked = null; // the region that links, buttons and scores are about; drawn unlike the others
       this.pen = null; // corrects outlines, where a page has one
       this.engaged = false; // whether the wheel is the viewer's; it is the page's until a click
       this.find = (name) => root.querySelector("." + name);
@@ -64,7 +65,8 @@
       this.panels = PANELS.map(([key, name]) => this.panel(key, name));
       this.active = this.panels.find((p) => this.layers[p.key]) || this.panels[0];
       const first = data.regions.find((r) => this.centre.has(r.label));
-      this.go(first ? this.centre.get(first.label).z : Math.floor(data.n / 2));
+      this.go(Math.floor(data.n / 2));
+      if (first) this.visit(first);
       new ResizeObserver(() => this.draw()).observe(this.find("panels"));
       document.addEventListener("cad-reveal", () => { this.named(); this.draw(); });
       this.root.dataset.ready = Math.round(performance.now()) + " ms";
@@ -116,7 +118,7 @@
         const button = document.createElement("button");
         button.type = "button";
         button.textContent = r.id;
-        button.addEventListener("click", () => this.go(this.centre.get(r.label).z));
+        button.addEventListener("click", () => this.visit(r));
         this.find("goto").append(button);
       });
       this.named();
@@ -137,6 +139,13 @@
       const buttons = this.find("goto").querySelectorAll("button");
       const placed = this.data.regions.filter((r) => this.centre.has(r.label));
       placed.forEach((r, i) => { buttons[i].title = `Go to region ${r.id}` + (this.blinded ? "" : `, ${r.text}`); });
+    }
+
+    // Go to the slice on which a region is largest, and mark it.
+    visit(region) {
+      this.marked = region;
+      if (this.centre.has(region.label)) this.go(this.centre.get(region.label).z);
+      else this.draw();
     }
 
     choose(tool) {
@@ -264,7 +273,7 @@
       else if (event.key === "p") this.choose("pan");
       else if (event.key === "l") this.choose("ruler");
       else if (event.key === "o") this.toggle("outlines");
-      else if (event.key === "m") this.toggle("map");
+      else if (event.key === "m") this.overlay();
       else if (event.key === "r") this.reset();
       // On a reading page digits are scores.
       else if (/^[1-9]$/.test(event.key) && !this.data.reading) {
@@ -273,6 +282,16 @@
         button.click();
       } else return;
       event.preventDefault();
+    }
+
+    // M: the probability map where there is one, else the chosen map, and says so.
+    overlay() {
+      const which = this.find("which"), box = this.find("map");
+      const there = this.layers.probability && !this.blinded;
+      if (there && which.value !== "probability") { which.value = "probability"; box.checked = false; }
+      this.toggle("map");
+      const title = box.checked && which.selectedOptions[0] ? `${which.selectedOptions[0].text} is shown. ` : "";
+      this.find("notice").textContent = there ? "" : `${title}There is no probability map here${this.data.reading || this.blinded ? "" : "; cad predict --map makes one"}.`;
     }
 
     toggle(name) {
@@ -337,6 +356,8 @@
       if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
       const context = canvas.getContext("2d");
       this.fill(this.layers[panel.key], panel.key === "t2w" && this.find("map").checked);
+      // Else single smoothed pixels depend, by one grey level, on what was drawn before.
+      context.clearRect(0, 0, wide, high);
       context.imageSmoothingEnabled = true;
       context.imageSmoothingQuality = "high";
       const { zoom, x, y } = this.view;
@@ -406,14 +427,17 @@
           }
         if (!seen) continue;
         const style = (!this.blinded && STYLE[region.decision]) || STYLE[""];
+        const marked = this.marked && region.label === this.marked.label;
+        context.setLineDash(marked ? [] : [3 * ratio, 3 * ratio]);
         context.strokeStyle = "rgba(0,0,0,.65)";
-        context.lineWidth = 2.6 * ratio;
+        context.lineWidth = (marked ? 4.6 : 2.6) * ratio;
         context.stroke(path);
         context.strokeStyle = style.colour;
-        context.lineWidth = 1.3 * ratio;
+        context.lineWidth = (marked ? 2.4 : 1.3) * ratio;
         context.stroke(path);
+        context.setLineDash([]);
         const [at, top] = to(seen.x, seen.y);
-        this.text(context, style.sign + region.id, at, top - 4 * ratio, ratio, style.colour, "left");
+        this.text(context, style.sign + (marked ? `[${region.id}]` : region.id), at, top - 4 * ratio, ratio, style.colour, "left");
       }
     }
 
@@ -504,6 +528,18 @@
   window.CadViewer = Viewer;
   const listed = document.getElementById("viewers");
   const all = listed ? JSON.parse(listed.textContent) : [];
+  // A link to a region, in the head or in the table, takes the viewer there and gives it the keys.
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest && event.target.closest("[data-view]");
+    const viewer = link && (window.cadViewers || [])[Number(link.dataset.view)];
+    const region = viewer && viewer.data.regions.find((r) => r.id === link.dataset.roi);
+    if (!region || !viewer.panels) return;
+    viewer.visit(region);
+    if (link.hash !== `#${viewer.root.id}`) return;
+    event.preventDefault();
+    viewer.root.scrollIntoView({ block: "nearest" });
+    viewer.root.focus({ preventScroll: true });
+  });
   window.cadViewers = !listed ? [] : Array.from(document.querySelectorAll(".viewer"), (root) => {
     const viewer = new Viewer(root, all[Number(root.dataset.viewer)]);
     viewer.start();

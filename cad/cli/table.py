@@ -1,0 +1,101 @@
+"""The commands on somebody's own table of features and scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cad.cli.shared import Jobs, Json, show
+
+if TYPE_CHECKING:
+    from cad.tables import Columns
+
+table_app = typer.Typer(
+    no_args_is_help=True, help="Learn from a CSV table of features and scores, without images."
+)
+File = Annotated[Path, typer.Argument(help="CSV or TSV file, a row per region.")]
+Patient = Annotated[str, typer.Option("--patient", help="Column of the patient.")]
+Scores = Annotated[str, typer.Option("--scores", help="Columns of the readers' scores: r1,r2,r3.")]
+Scale = Annotated[str, typer.Option("--scale", help="likert5, likert01, percent or pirads.")]
+Histology = Annotated[str | None, typer.Option("--histology", help="Column of histology.")]
+IsupMin = Annotated[
+    int | None, typer.Option("--isup-min", min=1, max=5, help="Histology is a grade; from here on.")
+]
+Ignore = Annotated[str, typer.Option("--ignore", help="Columns that are no features: a,b.")]
+Learner = Annotated[str, typer.Option("--learner", help="Class in cad.learners, or a rival.")]
+
+
+def _columns(
+    patient: str, scores: str, scale: str, histology: str | None, isup_min: int | None, ignore: str
+) -> Columns:
+    from cad.tables import Columns
+
+    readers, ignored = (tuple(filter(None, names.split(","))) for names in (scores, ignore))
+    return Columns(patient, readers, scale, histology, isup_min, ignored)
+
+
+@table_app.command("validate")
+def table_validate(
+    file: File,
+    scores: Scores,
+    patient: Patient = "participant_id",
+    scale: Scale = "likert5",
+    histology: Histology = None,
+    isup_min: IsupMin = None,
+    ignore: Ignore = "",
+    learner: Learner = "ProbabilisticEnsemble",
+    folds: Annotated[
+        int | None, typer.Option("--folds", min=2, help="Of whole patients; default: each alone.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the folds.")] = 0,
+    jobs: Jobs = 1,
+    as_json: Json = False,
+) -> None:
+    """Leave patients out and compare a learner with all rivals."""
+    from cad.reading import parse_json
+    from cad.tables import validate_table
+
+    columns = _columns(patient, scores, scale, histology, isup_min, ignore)
+    made = validate_table(file, columns, learner, folds, seed, jobs)
+    shown = made.comparison.drop(columns=["beyond_chance"]).round(3).to_string(index=False)
+    rows = parse_json(made.comparison.to_json(orient="records"))
+    show({"sentence": made.sentence, "notes": made.notes, "comparison": rows}, as_json,
+         lambda _: "\n".join([shown, *made.notes, made.sentence]))  # fmt: skip
+
+
+@table_app.command("train")
+def table_train(
+    file: File,
+    scores: Scores,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Model folder to write.")],
+    patient: Patient = "participant_id",
+    scale: Scale = "likert5",
+    histology: Histology = None,
+    isup_min: IsupMin = None,
+    ignore: Ignore = "",
+    learner: Learner = "ProbabilisticEnsemble",
+    as_json: Json = False,
+) -> None:
+    """Fit to the whole table and write a model bundle."""
+    from cad.tables import train_table
+
+    columns = _columns(patient, scores, scale, histology, isup_min, ignore)
+    bundle = train_table(file, columns, learner, out)
+    show({"model": str(out), **bundle.metadata["training"]}, as_json, lambda _: f"model: {out}")
+
+
+@table_app.command("predict")
+def table_predict(
+    file: File,
+    model: Annotated[Path, typer.Option("--model", help="Model folder of cad table train.")],
+    written: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
+    as_json: Json = False,
+) -> None:
+    """Add the model's probability to a table."""
+    from cad.tables import predict_table
+
+    scored = predict_table(file, model, written)
+    show({"rows": len(scored), "file": str(written)}, as_json,
+         lambda _: f"{len(scored)} rows: {written}")  # fmt: skip

@@ -1,0 +1,44 @@
+"""One man under two ids: equal voxels in studies of different patients."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from cad.cohort.tables import StudyRef
+from cad.errors import CadError
+from cad.imaging.belonging import fingerprint
+from cad.imaging.nifti import read_volume
+from cad.imaging.study_files import image_path
+
+
+def twins(refs: Iterable[StudyRef]) -> list[CadError]:
+    """Return every patient whose T2 image or ADC map is another patient's, voxel by voxel.
+
+    Order of storage and geometry do not hide it. What cannot be read is left to whoever reads it.
+    """
+    seen: dict[str, list[StudyRef]] = defaultdict(list)
+    for ref in refs:
+        for kind in ("t2w", "adc"):
+            path = image_path(ref.folder, ref.study_id, kind)
+            try:
+                if path.is_file():
+                    seen[fingerprint(read_volume(path))].append(ref)
+            except (CadError, OSError):
+                continue
+    pairs = {
+        (first.participant_id, other.participant_id): other
+        for first, *others in seen.values()
+        for other in others
+        if other.participant_id != first.participant_id
+    }
+    return [
+        CadError(
+            f"its images are those of {first}, voxel by voxel: one man under two ids, of whom a "
+            "validation would train on one and test on the other",
+            file=other.folder,
+            patient=patient,
+            hint="remove one of both (cad cohort remove), or import the right images",
+        )
+        for (first, patient), other in pairs.items()
+    ]

@@ -1,0 +1,334 @@
+"""The columns of the feature table: one object a column, from which everything about it is read.
+
+:func:`columns_of` says which columns the code makes under given settings, in the order in which
+they are stored. Whoever holds a column's name looks it up there; nothing takes a name apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from cad.settings import FeatureSettings, FilterSettings
+from cad.terms.features import (
+    COUNTING,
+    FILTERS,
+    GRADIENTS,
+    HARALICK,
+    HISTOGRAM,
+    IMAGES,
+    LEVEL_COUNTS,
+    LEVELS,
+    MAPS,
+    PAIRS,
+    POSITION,
+    RADIOMICS,
+    RATIOS,
+    SHAPE_UNITS,
+    SIZE,
+    STATISTICS,
+    Part,
+    PerfusionMap,
+    Statistic,
+)
+from cad.terms.modality import short_name
+
+# Of a fit's quality one statistic says all that twenty would.
+_OF_FIT = {"did_not_fit": ("mean",), "r2": ("median",), "residual": ("median",)}
+_SIGNED_MAPS = ("wash_out", "bolus_arrival")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Describe a column of the feature table.
+
+    Parameters
+    ----------
+    image : str
+        Name of the modality; empty for the region as it was drawn.
+    family : str
+        As in ``features.families``; ``filters`` and ``radiomics`` have settings of their own.
+    part : str
+        What of the image: ``intensity``, ``sobel``, ``tofts_ktrans``, ``log3mm``.
+    statistic : str
+        Its number: ``median``, ``contrast``.
+    definition : str
+        One sentence.
+    unit : str
+        "1" for a pure number.
+    source : str
+        Where the definition comes from.
+    ibsi : str
+        Four-character tag of the IBSI reference manual, or empty.
+    title, words : str
+        Heading that a page shows it under, and what that is in words.
+    label : str
+        What a page calls it under that heading.
+    groups : tuple of str
+        What the limits of training regions judge it in: its image, the image's family, its level.
+    counts_voxels : bool
+        Whether it tells a region's size under another name.
+    """
+
+    image: str
+    family: str
+    part: str
+    statistic: str
+    definition: str
+    unit: str
+    source: str
+    ibsi: str
+    title: str
+    words: str
+    label: str
+    groups: tuple[str, ...]
+    counts_voxels: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name under which it is stored."""
+        return column_name(self.image, self.part, self.statistic)
+
+
+def column_name(image: str, part: str, statistic: str) -> str:
+    """Return the name of a column, such as ``t2w_intensity_median`` or ``size_volume``."""
+    return "_".join(word for word in (image, part, statistic) if word)
+
+
+def columns_of(features: FeatureSettings) -> dict[str, Column]:
+    """Return every column that the code can make under these settings, by name.
+
+    Parameters
+    ----------
+    features : FeatureSettings
+        Images, families, kinetic models, filters, classes of pyradiomics, names to leave out.
+
+    Returns
+    -------
+    dict of str to Column
+        In the order of storage. A study that lacks an image lacks its columns.
+    """
+    columns = [*_REGION]
+    for image in features.modalities:
+        columns += _of_series(features) if image == "dce" else _of_image(image, features)
+    return {
+        column.name: column
+        for column in columns
+        if column.family in (*features.families, "filters", "radiomics")
+        and (features.counting or not column.counts_voxels)
+        and not any(fnmatchcase(column.name, pattern) for pattern in features.exclude)
+    }
+
+
+def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
+    """Return the columns of settings as a run or a model keeps them.
+
+    None where they are of a version that had other keys: a name then has no words.
+    """
+    with suppress(ValidationError):
+        return columns_of(FeatureSettings.model_validate(settings.get("features") or {}))
+    return {}
+
+
+def columns_digest(features: FeatureSettings) -> str:
+    """Return a hash of the columns that the code makes: another one calls for measuring again."""
+    made = [(column.name, column.unit) for column in columns_of(features).values()]
+    return hashlib.sha256(json.dumps(made).encode()).hexdigest()
+
+
+def units_of(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, str]:
+    """Return the unit of each name; empty for one that no column has."""
+    return {name: columns[name].unit if name in columns else "" for name in names}
+
+
+def filter_name(chosen: FilterSettings) -> str:
+    """Return a filter's part of its columns' names, such as ``log3mm`` or ``wavelet_db3_llh_1``."""
+    if chosen.kind == "wavelet":
+        turned = "_turned" if chosen.rotations else ""
+        return f"wavelet_{chosen.wavelet}_{(chosen.bands or '').lower()}_{chosen.level}{turned}"
+    width = chosen.support_mm if chosen.kind == "mean" else chosen.sigma_mm
+    return f"{chosen.kind}{width:g}mm" + ("_3d" if chosen.dimension == "3D" else "")
+
+
+def snake(name: str) -> str:
+    """Write pyradiomics' ``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def radiomics_part(name: str) -> str:
+    """Return the part of the columns of a class of ``features.radiomics``."""
+    return {"total_energy": "firstorder", "mcc": "glcm"}.get(name, name)
+
+
+@cache
+def _image_columns(image: str, family: str) -> tuple[Column, ...]:
+    """Return the columns of an image's family."""
+    whole, short = IMAGES[image], short_name(image)
+    if family == "intensity":
+        signed = image == "t2w"  # z-scores have no natural zero
+        return _statistics(image, family, family, whole, short, signed=signed)
+    if family == "gradient":
+        parts = {name: _of(whole, part, short) for name, part in GRADIENTS.items()}
+        return tuple(
+            c for name, part in parts.items() for c in _statistics(image, family, name, part, short)
+        )
+    part, table = {"histogram": (LEVEL_COUNTS, HISTOGRAM), "haralick": (PAIRS, HARALICK)}[family]
+    made = _of(whole, part, short)
+    return tuple(
+        _column(image, family, family, name, statistic, made, (short, f"{short} {part.group}"))
+        for name, statistic in table.items()
+    )
+
+
+def _of_image(image: str, features: FeatureSettings) -> list[Column]:
+    whole, short = IMAGES[image], short_name(image)
+    columns: list[Column] = []
+    for family in ("intensity", "histogram", "gradient"):
+        columns += _image_columns(image, family)
+    for chosen in next((value for key, value in features.filters.items() if key == image), ()):
+        part = _of(whole, FILTERS[chosen.kind], short)
+        columns += _statistics(image, "filters", filter_name(chosen), part, short)
+    columns += _image_columns(image, "haralick")
+    for name in features.radiomics:
+        columns += _radiomics_columns(image, name)
+    return columns
+
+
+@cache
+def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
+    whole, short = IMAGES[image], short_name(image)
+    part, names = RADIOMICS[name]
+    units = {"shape": SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
+    made = _of(whole, part, short) if name != "shape" else part
+    return tuple(
+        _column(
+            image,
+            "radiomics",
+            radiomics_part(name),
+            snake(theirs),
+            Statistic(f"pyradiomics' {theirs}"),
+            made,
+            (short, f"{short} {part.group}"),
+            units.get(name, {}).get(theirs, part.unit),
+        )
+        for theirs in names
+    )
+
+
+def _of_series(features: FeatureSettings) -> list[Column]:
+    models = ("", *features.perfusion.models)
+    return [c for name, made in MAPS.items() if made.model in models for c in _map_columns(name)]
+
+
+@cache
+def _map_columns(name: str) -> tuple[Column, ...]:
+    """Return the columns of a perfusion map."""
+    made = MAPS[name]
+    part, wanted = map_part(name), _OF_FIT.get(made.role, tuple(STATISTICS))
+    columns = _statistics(
+        "dce", map_family(made), part, made, short_name("dce"), signed=name in _SIGNED_MAPS
+    )
+    return tuple(column for column in columns if column.statistic in wanted)
+
+
+def map_family(made: PerfusionMap) -> str:
+    """Return the family of a perfusion map's columns."""
+    return "semiquantitative" if made.group == "enhancement" else "kinetic"
+
+
+def map_part(name: str) -> str:
+    """Return the part of the columns of a perfusion map."""
+    return name if map_family(MAPS[name]) == "kinetic" else f"semi_{name}"
+
+
+def _of(whole: Part, part: Part, short: str) -> Part:
+    """Return a part of an image: its words and unit follow the image's."""
+    unit = part.unit if part.unit == "1" else whole.unit + part.unit
+    definition = f"{whole.definition}, {part.definition}"
+    title = f"{short} {part.title}"
+    return Part(definition, unit, part.source, title, part.words, part.group)
+
+
+def _statistics(
+    image: str, family: str, name: str, part: Part, short: str, *, signed: bool = False
+) -> tuple[Column, ...]:
+    columns = []
+    for key, statistic in STATISTICS.items():
+        if signed and key in RATIOS:
+            continue
+        level = (f"{short} level",) if family == "intensity" and key in LEVELS else ()
+        group = part.group if part.group == short else f"{short} {part.group}"
+        unit = _power(part.unit, statistic.power)
+        groups = (short, *level, group)
+        columns.append(_column(image, family, name, key, statistic, part, groups, unit))
+    return tuple(columns)
+
+
+def _column(
+    image: str,
+    family: str,
+    part: str,
+    name: str,
+    statistic: Statistic,
+    words: Part,
+    groups: tuple[str, ...],
+    unit: str = "1",
+) -> Column:
+    return Column(
+        image,
+        family,
+        part,
+        name,
+        f"{words.definition}: {statistic.definition}",
+        unit,
+        words.source,
+        statistic.ibsi,
+        words.title,
+        words.words,
+        STATISTICS.get(name, statistic).label or name.replace("_", " "),
+        groups,
+        family != "radiomics" and name in (*COUNTING["every"], *COUNTING.get(family, ())),
+    )
+
+
+def _power(unit: str, power: int) -> str:
+    if power == 0 or unit == "1":
+        return "1"
+    return unit if power == 1 else f"({unit})^{power}"
+
+
+def _region(
+    part: str, title: str, words: str, table: dict[str, tuple[str, str, str]]
+) -> list[Column]:
+    return [
+        Column(
+            "",
+            part,
+            part,
+            name,
+            definition,
+            unit,
+            "IBSI" if tag else "",
+            tag,
+            title,
+            words,
+            name.replace("_", " "),
+            (title,),
+        )
+        for name, (definition, unit, tag) in table.items()
+    ]
+
+
+_REGION = (
+    *_region("size", "Size", "how large the region was drawn", SIZE),
+    *_region("position", "Position", "where in the gland the region lies", POSITION),
+)

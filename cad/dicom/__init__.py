@@ -1,0 +1,1 @@
+"""DICOM: studies in, results out, and the archives that hold both."""

@@ -1,0 +1,1 @@
+"""Archives: one client interface over DICOM networking and DICOMweb."""

@@ -1,0 +1,112 @@
+"""An image archive: find a patient's studies, fetch them whole, store results.
+
+DICOM networking is in :mod:`cad.dicom.archive.dimse`, DICOMweb in :mod:`cad.dicom.archive.web`;
+both run in a process of their own (:mod:`cad.dicom.archive.conversation`) that ends when its time
+is over.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cad.dicom.archive.conversation import Conversation
+from cad.dicom.archive.interface import Archive
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.archive.tls import calling
+from cad.errors import CadError
+
+
+def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Archive:
+    """Return an archive by its address; nothing is asked yet.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT`` for DICOM networking, or the ``http(s)://`` root of a DICOMweb service.
+    aet : str
+        The archive's application entity title; DICOMweb does not use it.
+    limits : ArchiveLimits, optional
+        What it may cost.
+
+    Raises
+    ------
+    CadError
+        When the address is neither, or the certificates cannot be used.
+    """
+    check_address(address, aet)
+    if limits is not None and limits.tls is not None:
+        if address.startswith("http://"):
+            raise CadError(f"TLS is asked for, and {address} is not https", hint="give its https")
+        calling(limits.tls)  # unusable certificates are better named before anything is asked
+    return Conversation(address, aet, limits or ArchiveLimits())
+
+
+def check_address(address: str, aet: str) -> None:
+    """Refuse what is no address of an archive.
+
+    Raises
+    ------
+    CadError
+        Naming the address or the application entity title.
+    """
+    if "://" in address:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CadError(f"not an http or https address: {address}")
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise CadError(
+            f"not an archive's address: {address!r}", hint="HOST:PORT, or the URL of DICOMweb"
+        )
+    if not 0 < len(aet) <= 16 or "\\" in aet:
+        raise CadError(f"an application entity title has 1 to 16 characters, found {aet!r}")
+
+
+def fetch_patient(
+    archive: Archive, patient_id: str, into: Path
+) -> tuple[list[Path], list[CadError]]:
+    """Fetch every study of a patient, one folder each.
+
+    Parameters
+    ----------
+    archive : Archive
+        Where from.
+    patient_id : str
+        PatientID, exactly.
+    into : Path
+        An existing folder.
+
+    Returns
+    -------
+    list of Path, list of CadError
+        Folders of complete studies; why the others are not. Files of an incomplete study stay out
+        of the folders.
+
+    Raises
+    ------
+    CadError
+        When the archive cannot be asked, or knows no such patient.
+    """
+    if not patient_id.strip() or set(patient_id) & set("*?\\"):
+        raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")
+    series = archive.find(patient_id)
+    other = [s for s in series if s.patient_id.strip() != patient_id.strip()]
+    if other:
+        raise CadError(
+            f"the archive answered with studies of another patient: {other[0].patient_id!r}",
+            hint="nothing was imported; tell the archive's administrator",
+        )
+    if not series:
+        raise CadError("the archive has no MR study of this patient", hint="check the PatientID")
+    complete, failures = [], []
+    for number, uid in enumerate(dict.fromkeys(s.study_uid for s in series), start=1):
+        folder = into / f"study-{number}"
+        try:
+            folder.mkdir()
+            archive.fetch([one for one in series if one.study_uid == uid], folder)
+            complete.append(folder)
+        except CadError as error:
+            failures.append(error)
+    return complete, failures

@@ -1,0 +1,329 @@
+"""Listen for DICOM associations, encrypted or not, with a deadline for everything a caller does.
+
+Who has not yet asked for an association by a title that is admitted waits at the door: by then
+nothing of pynetdicom is made for a caller, nor is any place taken. Where instances are spooled to
+the disk, a message that is none may not be longer than :data:`_HELD`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
+
+from pynetdicom import AE, _config, evt
+from pynetdicom.transport import AssociationSocket, RequestHandler, ThreadedAssociationServer
+
+from cad.dicom.archive.tls import reason
+
+Refused = Callable[..., None]
+"""Take the address of a caller who was turned away, and why: ``reason``, ``sender``, ``called``."""
+PDU_BYTES = 2**18  # a slice in few pieces
+_DOOR_SECONDS = 10.0  # until a caller has agreed on encryption and asked for an association
+_WAITING = 256  # at the door at once; then the one who has waited longest goes
+_HELD = 2**20
+_SLOWEST = 1000.0  # bytes a second of a message, on average
+_AHEAD = 4  # messages that a caller may send before it waits for an answer
+_INVALID = "Evt19"  # of PS3.8 9.2: an invalid message, which is answered by an abort
+_HEADER, _ASSOCIATE, _SHORTEST, _TITLES = 6, 1, 68, slice(10, 42)
+# Result, source and reason of a rejection (PS3.8 9.3.4).
+_NO_SUCH_TITLE, _NO_SUCH_CALLER, _NO_PLACE = (1, 1, 7), (1, 1, 3), (2, 3, 2)
+
+
+class _TurnedAway(Exception):
+    """Say why a caller gets no association, and what it is told."""
+
+    def __init__(self, answer: tuple[int, int, int], **facts: str) -> None:
+        self.answer, self.facts = answer, facts
+
+
+class Server(ThreadedAssociationServer):
+    """Accept connections; a thread each until its association has ended."""
+
+    daemon_threads, block_on_close, request_queue_size = True, False, 128
+
+    def __init__(
+        self, *given: Any, tls: ssl.SSLContext | None, refused: Refused, places: int, **more: Any
+    ) -> None:
+        self._tls, self._refused, self._each = tls, refused, places
+        self._lock, self._door = threading.Lock(), dict[int, socket.socket]()
+        self._places = Counter[str]()
+        super().__init__(*given, **more)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve one connection from its beginning to its end."""
+        address = str(client_address[0])
+        try:
+            with self._at_the_door(request):
+                until = time.monotonic() + _DOOR_SECONDS
+                if self._tls is not None:
+                    request = _encrypted(request, self._tls)
+                request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                asked = _first_message(request, until)
+                caller = self._admitted(asked)
+            with self._place(caller):
+                _Begun(request, client_address, self, asked)
+        except _TurnedAway as turned:
+            self._refused(address, **turned.facts)
+            with suppress(OSError):
+                request.settimeout(_DOOR_SECONDS)
+                request.sendall(struct.pack(">BBLBBBB", 3, 0, 4, 0, *turned.answer))
+        except (OSError, ValueError) as error:
+            self._refused(address, reason=_words(error))
+        finally:
+            self.shutdown_request(request)
+
+    @contextmanager
+    def _at_the_door(self, request: socket.socket) -> Iterator[None]:
+        """Let a connection wait; where too many do, the one that came first goes."""
+        lifeline = request.dup()  # the other one moves into the encrypted connection
+        with self._lock:
+            for number in list(self._door)[: len(self._door) - _WAITING + 1]:
+                _cut(self._door.pop(number))
+            self._door[id(lifeline)] = lifeline
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._door.pop(id(lifeline), None)
+            lifeline.close()
+
+    def _admitted(self, asked: bytes) -> str:
+        """Return the title of a caller that may have an association."""
+        called, caller = (
+            asked[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
+        )
+        who = {"sender": caller, "called": called}
+        if self.ae.require_called_aet and called != self.ae_title.strip():
+            raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **who)
+        if caller not in self.ae.require_calling_aet:
+            raise _TurnedAway(_NO_SUCH_CALLER, reason="not among the callers", **who)
+        return caller
+
+    @contextmanager
+    def _place(self, caller: str) -> Iterator[None]:
+        """Take one of a caller's places."""
+        with self._lock:
+            if self._places[caller] >= self._each:
+                raise _TurnedAway(_NO_PLACE, reason="too many associations", sender=caller)
+            self._places[caller] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._places[caller] -= 1
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say that a connection failed; the default prints a traceback."""
+        self._refused(str(client_address[0]), reason="the connection was lost")
+
+    def shutdown(self) -> None:
+        """End listening."""
+        TCPServer.shutdown(self)  # pynetdicom's asks the entity to forget a server it never knew
+        with self._lock:
+            for waiting in self._door.values():
+                _cut(waiting)
+        self.server_close()
+
+
+class _Begun(RequestHandler):
+    """Hand a connection whose first message has come to pynetdicom, and stay until its end."""
+
+    def __init__(self, request: Any, address: Any, server: Server, asked: bytes) -> None:
+        self._asked = asked
+        super().__init__(request, address, server)
+
+    def handle(self) -> None:
+        """Serve the association; what it leaves half received goes."""
+        association = self._create_association()
+        idle = association.network_timeout or _DOOR_SECONDS
+        association.dul.socket = _Line(association, self.request, self._asked, idle)
+        association.dul.event_queue.get()  # two sockets have said that there is a connection
+        _end_with_what_is_damaged(association)
+        evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
+        association.start()
+        association.join()
+        association.dul.kill_dul()
+        association.dul.join(idle)
+        left = [getattr(association.dimse.message, "_data_set_file", None)]
+        left += [
+            getattr(one, "_dataset_file", None) for _, one in association.dimse.msg_queue.queue
+        ]
+        for file in filter(None, left):
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+
+
+def _end_with_what_is_damaged(association: Any) -> None:
+    """End an association for a message that cannot be read; its thread would die of it."""
+    take = association.dimse.receive_primitive
+
+    def receive(primitive: Any) -> None:
+        try:
+            take(primitive)
+        except Exception:
+            association.dul.event_queue.put(_INVALID)
+
+    association.dimse.receive_primitive = receive
+
+
+class _Line(AssociationSocket):
+    """Read one connection for pynetdicom, which itself waits for any length, for ever."""
+
+    def __init__(self, association: Any, connection: Any, asked: bytes, idle: float) -> None:
+        super().__init__(association, client_socket=connection)
+        self._asked, self._idle = asked, idle
+        self._since, self._came, self._held = time.monotonic(), 0, 0
+        self._until, self._within = 0.0, False
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether there is something to read; not while the caller is far ahead."""
+        if self._asked:
+            return True
+        return self.assoc.dimse.msg_queue.qsize() < _AHEAD and super().ready
+
+    def recv(self, nr_bytes: int) -> bytearray:
+        """Read so many bytes: a message's header of six, then its body.
+
+        Raises
+        ------
+        OSError
+            For a message, or one of its parts, that is too long or takes too long.
+        """
+        if self._asked:
+            piece, self._asked = self._asked[:nr_bytes], self._asked[nr_bytes:]
+            return bytearray(piece)
+        if not self._within:
+            self._begin()
+        elif nr_bytes > PDU_BYTES + 2**10:
+            raise OSError("a part of a message is longer than was agreed upon")
+        self._within = not self._within
+        content, connection = bytearray(), self.socket
+        while connection is not None and len(content) < nr_bytes:
+            piece = _read(connection, nr_bytes - len(content), self._until)
+            if not piece:
+                break
+            content += piece
+        if connection is not None:
+            connection.settimeout(self._idle)  # for what is sent
+        self._came += len(content)
+        return content
+
+    def _begin(self) -> None:
+        """Set the deadline of the next part, and judge the message that it belongs to."""
+        now, message = time.monotonic(), self.assoc.dimse.message
+        if message is None:
+            self._since, self._came = now, 0
+        elif (
+            _config.STORE_RECV_CHUNKED_DATASET
+            and getattr(message, "_data_set_file", None) is None
+            and self._came > _HELD
+        ):
+            raise OSError("a message is too long that brings no instance")
+        slowest = self._since + self._idle + self._came / _SLOWEST
+        self._until = min(now + self._idle, slowest)
+
+
+def _encrypted(request: socket.socket, tls: ssl.SSLContext) -> socket.socket:
+    """Return the encrypted connection; the timeout is the whole handshake's, however it drips."""
+    request.settimeout(_DOOR_SECONDS)
+    try:
+        encrypted = tls.wrap_socket(request, server_side=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no TLS: {reason(error)}") from error
+    if encrypted.version() is None:  # the caller had gone before it began
+        encrypted.close()
+        raise ValueError("no TLS: the connection was lost")
+    return encrypted
+
+
+def _first_message(request: socket.socket, until: float) -> bytes:
+    """Return what asks for an association (PS3.8 9.3.2)."""
+    content, whole = b"", _HEADER
+    while len(content) < whole:
+        if not (piece := _read(request, whole - len(content), until)):
+            raise ValueError("the connection was lost before an association was asked for")
+        content += piece
+        if len(content) == _HEADER:
+            kind, length = struct.unpack(">BxL", content)
+            if kind != _ASSOCIATE or not _SHORTEST <= length <= PDU_BYTES:
+                raise ValueError("no association was asked for")
+            whole += length
+    return content
+
+
+def _read(connection: socket.socket, most: int, until: float) -> bytes:
+    """Return what comes before a moment."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("too slow")
+    connection.settimeout(left)
+    return connection.recv(min(most, 2**16))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "too slow"
+    return str(error) if isinstance(error, ValueError) else "the connection was lost"
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def listen(
+    entity: AE,
+    address: tuple[str, int],
+    handlers: list[Any],
+    tls: ssl.SSLContext | None,
+    refused: Refused,
+) -> Server:
+    """Accept calls at an address for an application entity, until :func:`silence`.
+
+    Parameters
+    ----------
+    entity : AE
+        What is accepted, and from whom; its ``maximum_associations`` are each caller's.
+    address : tuple of str and int
+        Where; port 0 is any free one, which ``server_address`` of the result says.
+    handlers : list of tuple
+        pynetdicom's events and what handles them.
+    tls : ssl.SSLContext or None
+        Encryption (:func:`cad.dicom.archive.tls.answering`).
+    refused : callable
+        Told of every caller with whom no connection was agreed upon.
+    """
+    entity.maximum_pdu_size = PDU_BYTES
+    more: dict[str, Any] = {"tls": tls, "refused": refused, "places": entity.maximum_associations}
+    entity.maximum_associations = len(entity.require_calling_aet) * entity.maximum_associations
+    server: Any = entity.make_server(address, evt_handlers=handlers, server_class=Server, **more)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    made: Server = server
+    return made
+
+
+def silence(entity: AE, server: Server) -> None:
+    """End every association of an entity and end listening."""
+    entity.shutdown()
+    server.shutdown()
+
+
+def peer(association: Any) -> str:
+    """Return who is at the other end: the address and, encrypted, the certificate's SHA-256."""
+    address = str(association.requestor.address)
+    transport = association.dul.socket
+    connection = transport.socket if transport is not None else None
+    if isinstance(connection, ssl.SSLSocket) and (shown := connection.getpeercert(True)):
+        return f"{address} certificate {hashlib.sha256(shown).hexdigest()}"
+    return address

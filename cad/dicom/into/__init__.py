@@ -1,0 +1,1 @@
+"""Import: DICOM folders, archives and image files become a cohort folder."""

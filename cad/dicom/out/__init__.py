@@ -1,0 +1,1 @@
+"""Results as DICOM and FHIR objects: SR, SEG, parametric map, bundle."""

@@ -1,0 +1,1 @@
+"""Decisions: thresholds, costs, rejects, patients."""

@@ -1,0 +1,138 @@
+"""What a run decided, and what its decisions and referrals cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cad.evaluation.decisions.reject import reject_curve, reject_point
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.comparison import enough_patients, is_probability
+from cad.evaluation.measures.intervals import Interval, clustered_share, share_design_effect
+from cad.files import JsonObject, json_safe
+from cad.settings import DecisionSettings
+from cad.terms.text import interval_text
+
+DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Hold P- and P+: benign below the first, malignant above the second."""
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Hold the errors and the cost of referring.
+
+    Parameters
+    ----------
+    against : str
+        ``histology``, or ``readers`` where that has too few regions.
+    curve : dict of str to list of float
+        See :func:`cad.evaluation.decisions.reject.reject_curve`.
+    """
+
+    against: str
+    curve: dict[str, list[float]]
+
+
+def measure_decisions(
+    words: np.ndarray,
+    truth: np.ndarray,
+    patients: np.ndarray,
+    costs: DecisionSettings,
+    *,
+    seen: bool,
+) -> JsonObject:
+    """Measure one rule's decisions: counts, shares, predictive values, errors and cost.
+
+    Parameters
+    ----------
+    words : ndarray of str, shape (n,)
+        ``benign``, ``refer``, ``malignant``, or empty without a probability.
+    truth : ndarray, shape (n,)
+        1, 0, or NaN where histology does not tell.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    costs : DecisionSettings
+        Of errors and of referring.
+    seen : bool
+        Whether histology changed these decisions: their predictive values then mean nothing.
+
+    Returns
+    -------
+    dict
+        JSON-safe: ``decisions``, by word ``n``, ``share`` of the decided, and ``malignant``,
+        ``benign`` and ``unknown`` by histology; ``npv`` and ``ppv`` with patient-clustered
+        intervals; ``point`` (:class:`~cad.evaluation.decisions.reject.RejectPoint`);
+        ``sentence``. Values that have nothing to be counted on are None.
+    """
+    scored = words != ""
+    counts = {
+        word: {
+            "n": int((words == word).sum()),
+            "share": float(np.mean(words[scored] == word)) if scored.any() else None,
+            "malignant": int((truth[words == word] == 1).sum()),
+            "benign": int((truth[words == word] == 0).sum()),
+            "unknown": int(np.isnan(truth[words == word]).sum()),
+        }
+        for word in DECISIONS.values()
+    }
+    npv = ppv = point = None
+    known = scored & np.isfinite(truth)
+    if known.any() and not seen:
+        npv = _predictive_value("benign", 0, words[known], truth[known], patients[known])
+        ppv = _predictive_value("malignant", 1, words[known], truth[known], patients[known])
+        code = np.select([words[known] == word for word in DECISIONS.values()], list(DECISIONS))
+        point = vars(reject_point(truth[known], code, costs))
+    parts = [f"{word} {part['n']} ({part['share']:.0%})" for word, part in counts.items()
+             if part["share"] is not None]  # fmt: skip
+    values = [
+        f"{name} predictive value {interval_text(value, 2)} of {int((words[known] == word).sum())}"
+        for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv))
+        if value is not None
+    ]
+    sentence = "; ".join([", ".join(parts), *values])
+    found: JsonObject = json_safe(
+        {
+            "decisions": counts,
+            "npv": npv and vars(npv),
+            "ppv": ppv and vars(ppv),
+            "point": point,
+            "sentence": sentence and f"{sentence}.",
+        }
+    )
+    return found
+
+
+def _predictive_value(
+    word: str, label: int, words: np.ndarray, truth: np.ndarray, patients: np.ndarray
+) -> Interval | None:
+    """Return the share of one decision's regions that histology confirms; None without any."""
+    own = words == word
+    if not own.any():
+        return None
+    effect = share_design_effect(truth, patients)
+    return clustered_share(truth[own] == label, patients[own], design_effect=effect)
+
+
+def reject_summary(
+    truth: np.ndarray,
+    consensus: np.ndarray,
+    score: np.ndarray,
+    patients: np.ndarray,
+    costs: DecisionSettings,
+) -> Reject | None:
+    """Measure referring against histology, or against readers where that has too few regions."""
+    majority = metrics.consensus_truth(consensus)[0]
+    for against, y in (("histology", truth), ("readers", majority)):
+        usable = np.isfinite(y) & np.isfinite(score)
+        y, q = y[usable], score[usable]
+        if enough_patients(y, patients[usable]) and is_probability(q):
+            return Reject(against, reject_curve(y, q, costs))
+    return None

@@ -1,0 +1,315 @@
+"""The man, not only the region: the probability of any clinically significant cancer.
+
+Regions of one man depend on each other, so that 1 - prod(1 - q) is too high. Instead
+
+    logit P(any) = a + b z(q) + c category + d age + e log PSA + f log PSA density,
+
+z(q) the highest region's log-odds and the log of the mean odds of the rest, category the log-odds
+of the readers' highest value (docs/methods.md 8). Priors keep the weight of the highest region near
+1 and the others small, so that twenty men can be fitted. What is not known of a man stands at the
+training's mean, and an indicator says so where training men lacked it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy.special import expit, logit
+
+from cad.errors import CadError
+from cad.evaluation.measures import weighted
+from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.measures.metrics import CLIP
+from cad.files import JsonObject
+from cad.logistic import fit_logistic
+
+FEW = 5  # men of each class, below which nothing is fitted
+PRIORS = {
+    "highest": (1.0, 0.35),
+    "rest": (0.0, 0.35),
+    "category": (0.0, 1.0),
+    "age": (0.0, 0.5),
+    "psa": (0.0, 1.0),
+    "density": (0.0, 1.0),
+}
+"""Normal prior of each weight, mean and standard deviation: per unit of log-odds, per decade of
+age, per unit of the logarithm of PSA (ng/mL) and of PSA density (ng/mL2)."""
+WORDS = {
+    "highest": "regions",
+    "rest": "other regions",
+    "category": "readers' scores",
+    "age": "age",
+    "psa": "PSA",
+    "density": "PSA density",
+}
+ABSENT_SD = 0.5  # of an indicator's weight around 0
+WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts of more
+
+
+@dataclass(frozen=True)
+class ManModel:
+    """Turn what is known of a man into his probability.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Columns of :data:`PRIORS` that are used.
+    centre, weight, absent : tuple of float
+        The training's mean of each, its weight, and the weight of not knowing it.
+    intercept : float
+        Log-odds of a man at the means.
+    men, positive : int
+        Fitted on, and those with significant cancer.
+    """
+
+    names: tuple[str, ...]
+    centre: tuple[float, ...]
+    weight: tuple[float, ...]
+    absent: tuple[float, ...]
+    intercept: float
+    men: int
+    positive: int
+
+    def log_odds(self, table: pd.DataFrame) -> np.ndarray:
+        """Return the log-odds of every row of a table with columns of :data:`PRIORS`, shape (n,).
+
+        NaN where a model of regions meets a man without any.
+        """
+        total = np.full(len(table), self.intercept)
+        for name, centre, weight, absent in zip(
+            self.names, self.centre, self.weight, self.absent, strict=True
+        ):
+            x = column(table, name)
+            total += np.where(np.isfinite(x), weight * (x - centre), absent)
+        if "highest" in self.names:
+            total[np.isnan(column(table, "highest"))] = np.nan
+        return total
+
+    def probability(self, table: pd.DataFrame) -> np.ndarray:
+        """Return P(any ISUP 2 or more), shape (n,)."""
+        p: np.ndarray = expit(self.log_odds(table))
+        return p
+
+    def unknown(self, table: pd.DataFrame) -> list[str]:
+        """Return what the model uses and does not know of each man: ``age, PSA``, or nothing."""
+        used = [name for name in self.names if name != "rest"]
+        lacking = np.column_stack([np.isnan(column(table, name)) for name in used])
+        return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
+
+    def recalibrated(self, intercept: float, slope: float) -> ManModel:
+        """Return the model whose log-odds are ``intercept + slope * log_odds``."""
+        return replace(
+            self,
+            weight=tuple(slope * value for value in self.weight),
+            absent=tuple(slope * value for value in self.absent),
+            intercept=intercept + slope * self.intercept,
+        )
+
+    def as_dict(self) -> JsonObject:
+        """Return the JSON form, for a bundle."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: JsonObject) -> ManModel:
+        """Return the value that :meth:`as_dict` wrote, through JSON or not."""
+        parts = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
+        return cls(**parts)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PatientLevel:
+    """Hold what the probabilities of men are worth.
+
+    Parameters
+    ----------
+    n, positive, unknown : int
+        Men with truth and probability; those with significant cancer; those without one of both.
+    auc, average_precision : Interval
+        The challenge measures of the field; out of fold, each man ranked among the others by the
+        model that did not see him.
+    calibration_intercept, calibration_slope, brier : Interval
+        Of the probabilities.
+    """
+
+    n: int
+    positive: int
+    unknown: int
+    auc: Interval
+    average_precision: Interval
+    calibration_intercept: Interval
+    calibration_slope: Interval
+    brier: Interval
+
+
+def column(table: pd.DataFrame, name: str) -> np.ndarray:
+    """Return a column as floats, NaN where the table has none."""
+    if name not in table:
+        return np.full(len(table), np.nan)
+    values: np.ndarray = table[name].to_numpy(float)
+    return values
+
+
+def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
+    """Return ``highest`` and ``rest`` of every man, by sorted name.
+
+    Parameters
+    ----------
+    q : ndarray, shape (n,)
+        Probability of each region; NaN where there is none.
+    patients : ndarray of str, shape (n,)
+        Whose it is.
+    """
+    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    p = np.clip(np.asarray(q, float), CLIP, 1 - CLIP)
+    known = np.isfinite(p)
+    highest = np.full(len(names), -np.inf)
+    np.maximum.at(highest, code[known], p[known])
+    count = np.bincount(code[known], minlength=len(names))
+    odds = np.bincount(code[known], weights=(p / (1 - p))[known], minlength=len(names))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest = np.log(np.maximum(odds - highest / (1 - highest), CLIP) / (count - 1))
+        table = {
+            "highest": np.where(count > 0, logit(np.maximum(highest, CLIP)), np.nan),
+            "rest": np.where(count > 1, rest, np.nan),
+        }
+    return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
+
+
+def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
+    """Return 1 for a man with a region of truth 1, 0 where all are 0, else NaN; by sorted name."""
+    names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
+    positive = np.bincount(code, weights=truth == 1, minlength=len(names)) > 0
+    unknown = np.bincount(code, weights=np.isnan(truth), minlength=len(names)) > 0
+    return np.where(positive, 1.0, np.where(unknown, np.nan, 0.0))
+
+
+def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
+    """Fit the weights on the men whose truth is known.
+
+    Parameters
+    ----------
+    table : DataFrame, shape (n, ...)
+        Columns of :data:`PRIORS`, all optional, NaN where unknown.
+    truth : ndarray, shape (n,)
+        1, 0 or NaN.
+
+    Raises
+    ------
+    CadError
+        For fewer than ``few`` men of a class, and a table that tells nothing.
+    """
+    use = np.isfinite(truth)
+    if "highest" in table:
+        use &= table["highest"].notna().to_numpy()
+    y, positive = truth[use], int(truth[use].sum())
+    if min(positive, len(y) - positive) < few:
+        raise CadError(
+            f"{positive} men with significant cancer and {len(y) - positive} without: a "
+            f"probability by man needs {few} of each"
+        )
+    rows = table.loc[use]
+    names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
+    if not names:
+        raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
+    X = np.column_stack([column(rows, name) for name in names])
+    centre, missing = np.nanmean(X, axis=0), np.isnan(X)
+    partly = missing.any(axis=0)
+    design = np.column_stack(
+        [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
+    )
+    mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
+    spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
+    beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
+    absent = np.zeros(len(names))
+    absent[partly] = beta[1 + len(names) :]
+    weight = beta[1 : 1 + len(names)]
+    return ManModel(
+        names, tuple(centre.tolist()), tuple(weight.tolist()), tuple(absent.tolist()),
+        float(beta[0]), len(y), positive,
+    )  # fmt: skip
+
+
+def out_of_fold_men(
+    table: pd.DataFrame, truth: np.ndarray, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return every man's probability and rank by models that did not see him.
+
+    Parameters
+    ----------
+    table, truth
+        As for :func:`fit_men`.
+    seed : int
+        Deals more than 200 men into 20 parts.
+
+    Returns
+    -------
+    probability : ndarray, shape (n,)
+        Men without truth have that of the model of all others.
+    rank : ndarray, shape (n,)
+        The share of the other men, with truth, whom the same model puts below; NaN without truth.
+
+    Raises
+    ------
+    CadError
+        As :func:`fit_men`.
+    """
+    known = np.flatnonzero(np.isfinite(truth))
+    probability, rank = fit_men(table, truth).probability(table), np.full(len(truth), np.nan)
+    order = np.random.default_rng(seed).permutation(known) if len(known) > WHOLE else known
+    for left in np.array_split(order, min(len(known), BLOCKS if len(known) > WHOLE else WHOLE)):
+        rest = truth.copy()
+        rest[left] = np.nan
+        odds = fit_men(table, rest, FEW - 1).log_odds(table)
+        probability[left] = expit(odds[left])
+        line = np.sort(odds[np.isfinite(rest) & np.isfinite(odds)])
+        below = np.searchsorted(line, odds[left]) + np.searchsorted(line, odds[left], "right")
+        rank[left] = np.where(np.isnan(odds[left]), np.nan, below / (2 * len(line)))
+    return probability, rank
+
+
+def measure_men(
+    truth: np.ndarray,
+    probability: np.ndarray,
+    rank: np.ndarray | None = None,
+    *,
+    bootstraps: int = 1000,
+    seed: int = 0,
+) -> PatientLevel | None:
+    """Measure men's probabilities; None where no man has both truth and probability.
+
+    Parameters
+    ----------
+    truth, probability : ndarray, shape (n,)
+        NaN where unknown.
+    rank : ndarray, shape (n,), optional
+        Orders men for AUC and average precision; the probability where it is not given.
+    bootstraps, seed : int
+        Resamples of men for the intervals of everything but the AUC, and their seed.
+    """
+    known = np.isfinite(truth) & np.isfinite(probability)
+    if not known.any():
+        return None
+    y, p = truth[known], probability[known]
+    order = p if rank is None else rank[known]
+
+    def values(weight: np.ndarray) -> np.ndarray:
+        return np.stack(
+            [
+                weighted.average_precision(y == 1, order, weight),
+                weighted.calibration_intercept(y, p, weight),
+                weighted.calibration_slope(y, p, weight),
+                weighted.brier(y, p, weight),
+            ],
+            axis=1,
+        )
+
+    ends = bootstrap(values, np.arange(len(y)), bootstraps, seed)
+    points = values(np.ones((1, len(y))))[0]
+    intervals = [
+        Interval(float(point), float(low), float(high), f"{bootstraps} patient resamples")
+        for point, (low, high) in zip(points, ends, strict=True)
+    ]
+    auc = clustered_auc(y, order, np.arange(len(y)))
+    return PatientLevel(len(y), int(y.sum()), int((~known).sum()), auc, *intervals)

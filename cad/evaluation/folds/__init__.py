@@ -1,0 +1,1 @@
+"""Folds that keep patients whole: validation, selection, comparison, permutation."""

@@ -1,0 +1,55 @@
+"""Rows without a label: the steps before the learner see labelled rows, the learner sees all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+UNLABELLED = -1.0
+"""The label of a row without one, as scikit-learn's semi-supervised learners take it."""
+
+
+class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
+    """Fit imputation, scaling and selection to labelled rows and the last step to all rows.
+
+    Fit takes y in [0, 1], and -1 for unlabelled. What the steps before the learner do to a row
+    does not depend on which rows joined without a label.
+    """
+
+    def fit(self, X: Any, y: ArrayLike, **params: Any) -> SemiSupervisedPipeline:
+        """Fit the steps.
+
+        Parameters
+        ----------
+        X : array or DataFrame, shape (n, d)
+        y : array, shape (n,)
+            Labels in [0, 1]; -1 for unlabelled.
+        **params
+            Arrays of shape (n,) as ``step__name``, such as ``learner__groups``.
+        """
+        values = np.asarray(y, dtype=float)
+        labelled = np.flatnonzero(values != UNLABELLED)
+        name, learner = self.steps[-1]
+        of_learner = {k: v for k, v in params.items() if k.startswith(f"{name}__")}
+        of_front = {k: np.asarray(v)[labelled] for k, v in params.items() if k not in of_learner}
+        front = Pipeline(self.steps[:-1])
+        front.fit(_safe_indexing(X, labelled), values[labelled], **of_front)
+        learner.fit(
+            front.transform(X),
+            values,
+            **{key.removeprefix(f"{name}__"): value for key, value in of_learner.items()},
+        )
+        return self
+
+
+def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
+    """Return labels as an estimator takes them, shape (n,): NaN rows as -1 where it learns of them.
+
+    A NaN that stays says that the row is no training row.
+    """
+    pipeline = getattr(estimator, "estimator", estimator)  # that of a search
+    return np.nan_to_num(y, nan=UNLABELLED) if isinstance(pipeline, SemiSupervisedPipeline) else y

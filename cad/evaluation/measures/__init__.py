@@ -1,0 +1,1 @@
+"""Measures of probabilities and rankings, and their intervals."""

@@ -1,0 +1,1 @@
+"""Readers: agreement, skill against histology, and reading with the tool."""

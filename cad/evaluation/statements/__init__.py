@@ -1,0 +1,1 @@
+"""Statements for reviewers: checklists answered from what a run recorded."""

@@ -1,0 +1,125 @@
+"""``validation.md``: what a run can answer of four checklists, and what only a person can.
+
+Items and the sentences that answer them are data (``checklists.yaml``), the page is a template
+(``validation.md.j2``); every sentence about the run is made by
+:class:`~cad.evaluation.statements.run_facts.RunFacts`.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import jinja2
+import yaml
+
+from cad.evaluation.statements.run_facts import Json, RunFacts
+from cad.reading import read_text
+
+State = Literal["yes", "no", "person", "not applicable"]
+TITLES = {"claim": "CLAIM 2024", "tripod": "TRIPOD+AI", "clear": "CLEAR"}
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Score:
+    """Hold the METRICS score of a run.
+
+    Parameters
+    ----------
+    least, most : float
+        Share of the applicable weight that the run itself proves; and with every person's duty.
+    """
+
+    least: float
+    most: float
+
+
+@cache
+def items(name: str) -> dict[str, dict[str, Any]]:
+    """Return a checklist's items by number: ``topic`` and, where a run answers, ``answer``.
+
+    Parameters
+    ----------
+    name : str
+        ``claim``, ``tripod``, ``clear``, or ``metrics``, whose items have ``weight`` and ``state``.
+    """
+    content = yaml.safe_load(read_text(_FOLDER / "checklists.yaml"))
+    found: dict[str, dict[str, Any]] = content[name]
+    return found
+
+
+def answers(name: str, facts: RunFacts) -> dict[str, str]:
+    """Return what a run answers of a checklist, by item."""
+    return {
+        number: _filled(item["answer"], facts)
+        for number, item in items(name).items()
+        if "answer" in item
+    }
+
+
+def metrics_states(facts: RunFacts) -> dict[str, State]:
+    """Return the state of every METRICS item; a person's duty is never counted as fulfilled."""
+    words: dict[bool | None, State] = {True: "yes", False: "no", None: "person"}
+    found: dict[str, State] = {}
+    for number, item in items("metrics").items():
+        state = item["state"]
+        given = state in ("yes", "person", "not applicable")
+        found[number] = state if given else words[getattr(facts, state)()]
+    return found
+
+
+def metrics_score(states: dict[str, State]) -> Score:
+    """Return the score of answered items: weights of ``yes`` over those that apply."""
+    total = dict.fromkeys(("yes", "no", "person"), 0.0)
+    for number, state in states.items():
+        if state != "not applicable":
+            total[state] += items("metrics")[number]["weight"]
+    whole = sum(total.values())
+    return Score(total["yes"] / whole, (total["yes"] + total["person"]) / whole)
+
+
+def validation_md(run: Json, metrics: Json) -> str:
+    """Return the text of ``validation.md``.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    metrics : dict
+        Content of ``metrics.json`` (:func:`cad.evaluation.summary.evaluate`).
+
+    Returns
+    -------
+    str
+        Markdown: results, the checklists answered from this run, the METRICS score, and the items
+        that only a person can answer.
+    """
+    facts = RunFacts(run, metrics)
+    states = metrics_states(facts)
+    page = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=jinja2.select_autoescape(("html.j2",)),  # Markdown
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template("validation.md.j2")
+    return page.render(
+        run=run,
+        facts=facts,
+        warnings=bool(metrics.get("warnings")),
+        lists=[(title, items(name), answers(name, facts)) for name, title in TITLES.items()],
+        metrics=items("metrics"),
+        states=states,
+        why=answers("metrics", facts),
+        score=metrics_score(states),
+    )
+
+
+def _filled(text: str, facts: RunFacts) -> str:
+    """Return an answer with the sentences that it names."""
+    names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
+    return text.format_map({name: getattr(facts, name)() for name in names})

@@ -1,0 +1,74 @@
+"""Say where the data break what intervals and slopes promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+# What was measured there: docs/probability.md.
+_LARGEST_SHARE, _RAREST = 0.3, 0.05
+
+
+def effective_patients(patients: ArrayLike) -> float:
+    """Return how many patients of equal size would say as much: (sum n_i)^2 / sum n_i^2.
+
+    Parameters
+    ----------
+    patients : array, shape (n,)
+        Patient of every region.
+    """
+    sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)[1].astype(float)
+    return float(sizes.sum() ** 2 / (sizes @ sizes))
+
+
+def broken_promises(
+    patients: ArrayLike,
+    p: ArrayLike,
+    truth: ArrayLike,
+    grades: ArrayLike | None = None,
+    comparison: pd.DataFrame | None = None,
+) -> list[str]:
+    """Return notes on data that intervals, tests or slopes of a validation do not hold for.
+
+    Parameters
+    ----------
+    patients : array, shape (n,)
+        Patient of every region.
+    p, truth : array, shape (n,)
+        Readers' mean in [0, 1] and histology (1, 0), NaN where not known.
+    grades : array, shape (n, readers), optional
+        Every reader's probability, NaN where one did not read.
+    comparison : DataFrame, optional
+        Of the learner with its rivals, a constant among them: ``against, measure, learner,
+        difference, lower``.
+    """
+    names, sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)
+    notes = [f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"]
+    share = sizes.max() / sizes.sum()
+    if share > _LARGEST_SHARE:
+        notes.append(
+            f"patient {names[sizes.argmax()]} holds {share:.0%} of the regions: 95 % intervals "
+            "cover .89 to .92"
+        )
+    seen = np.asarray(truth, dtype=float)
+    if not np.isfinite(seen).any():
+        seen = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
+    prevalence = float(np.nanmean(seen)) if np.isfinite(seen).any() else np.nan
+    if min(prevalence, 1 - prevalence) < _RAREST:
+        notes.append(
+            f"{prevalence:.1%} of the regions are malignant: a test at 5 % errs in 8 to 9 %"
+        )
+    if sizes.max() == 1:
+        notes.append("one region a patient: a patient's probability is that of one region")
+    if grades is not None:
+        given = np.asarray(grades, dtype=float)
+        binary = bool(np.isin(given[np.isfinite(given)], (0.0, 1.0)).all())
+        if given.shape[1] == 1 or binary:
+            who = "one reader" if given.shape[1] == 1 else "a scale of two answers"
+            notes.append(f"labels of {who}: probabilities are too certain (slope about .6)")
+    if comparison is not None:
+        rows = comparison[(comparison["learner"] == "constant") & (comparison["measure"] == "kl")]
+        if len(rows) and not rows["lower"].iloc[0] > 0:
+            notes.append("the learner is no better than a constant beyond chance")
+    return notes

@@ -1,0 +1,1 @@
+"""Rankers: learners of an order, supervised and semi-supervised ([W14])."""

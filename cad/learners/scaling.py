@@ -1,0 +1,109 @@
+"""Scales of features that no outlier stretches: ranks, and standardised values clipped."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from cad.learners.solvers.problem import Array
+
+# A rank is read off so many quantiles: every 5 %, fewer numbers than any cohort has regions.
+RANK_QUANTILES = 21
+# Standard deviations beyond which a value says no more than "far".
+_CLIP = 3.0
+# Quantiles closer than this share of a column's size differ by rounding: one block of ties.
+_HAIR = 1e-9
+
+
+class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Share reading; a subclass has ``_scaled`` and leaves mean 0 and variance 1 in training."""
+
+    mean_: Array
+    scale_: Array
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Learn each column's scale from rows, shape (n, d); ``y`` is not used."""
+        rows = validate_data(self, X, dtype=np.float64)
+        self._learn(rows)
+        values = self._scaled(rows)
+        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
+        self.scale_ = np.where(spread > 0, spread, 1.0)
+        return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Return scaled rows, shape (n, d)."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        scaled: Array = (self._scaled(rows) - self.mean_) / self.scale_
+        return scaled
+
+    def _learn(self, rows: Array) -> None:
+        raise NotImplementedError
+
+    def _scaled(self, rows: Array) -> Array:
+        raise NotImplementedError
+
+
+class RankScaler(_Scaler):
+    """Replace a value by its rank among the training rows, read off 21 quantiles.
+
+    Between quantiles the rank is linear in the value. Equal quantiles are one block of ties, whose
+    rank is the middle of its range. The line from a block to its neighbour starts there, so that
+    two values that differ by a hair have ranks that differ by a hair, however many rows share one
+    of them.
+
+    Attributes
+    ----------
+    quantiles_, ranks_ : ndarray, shape (q, d)
+        Ascending values of each column and their ranks in [0, 1].
+    mean_, scale_ : ndarray, shape (d,)
+        Of the training rows' ranks.
+    """
+
+    quantiles_: Array
+    ranks_: Array
+
+    def _learn(self, rows: Array) -> None:
+        levels = np.linspace(0, 1, min(RANK_QUANTILES, len(rows)))
+        self.quantiles_ = np.quantile(rows, levels, axis=0)
+        # The outermost quantiles may be outliers, which say nothing of the column's size.
+        size = np.abs(self.quantiles_[1:-1]).max(axis=0, initial=0.0)
+        new = np.diff(self.quantiles_, axis=0) > _HAIR * size
+        self.ranks_ = np.empty_like(self.quantiles_)
+        for j in range(rows.shape[1]):
+            block = np.concatenate([[0], np.cumsum(new[:, j])])
+            self.ranks_[:, j] = (np.bincount(block, levels) / np.bincount(block))[block]
+
+    def _scaled(self, rows: Array) -> Array:
+        columns = zip(rows.T, self.quantiles_.T, self.ranks_.T, strict=True)
+        return np.column_stack([np.interp(*column) for column in columns])
+
+
+class ClippedScaler(_Scaler):
+    """Standardise values and clip them at three standard deviations.
+
+    Attributes
+    ----------
+    center_, spread_ : ndarray, shape (d,)
+        Mean and standard deviation before clipping.
+    mean_, scale_ : ndarray, shape (d,)
+        Of the clipped values.
+    """
+
+    center_: Array
+    spread_: Array
+
+    def _learn(self, rows: Array) -> None:
+        self.center_, spread = rows.mean(axis=0), rows.std(axis=0)
+        self.spread_ = np.where(spread > 0, spread, 1.0)
+
+    def _scaled(self, rows: Array) -> Array:
+        clipped: Array = np.clip((rows - self.center_) / self.spread_, -_CLIP, _CLIP)
+        return clipped
+
+
+SCALERS: dict[str, type[_Scaler]] = {"rank": RankScaler, "clipped": ClippedScaler}

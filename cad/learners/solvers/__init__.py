@@ -1,0 +1,1 @@
+"""The convex problem of every kernel learner, its kernels and its solvers."""

@@ -1,0 +1,62 @@
+"""One point of the optimal face: where intercept and learned scale are not unique."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.optimize import linprog
+
+from cad.learners.solvers.problem import Array, Problem, Solution
+
+# A dual so near to a bound, as a share of its cost, is at the bound.
+_AT_BOUND = 1e-7
+# What rows may miss beyond that, units of the margin.
+_SLACK = 1e-9
+# The objective may rise by such a share, a tenth of what solvers are asked for.
+_RISE = 1e-7
+# Scales that differ by less are the same.
+_SAME = 1e-4
+
+
+def smallest_scale(problem: Problem, solution: Solution) -> Solution:
+    """Return the optimum of smallest scale s, and of those the one of middle intercept b.
+
+    f is unique, b and s need not be. With the duals gamma at hand every optimum is a (b, s) in the
+    polygon of complementary slackness: a row between its bounds meets its margin, one at 0 is not
+    short of it, one at its cost not beyond it. Two free rows of different scale leave one point.
+
+    Parameters
+    ----------
+    problem : Problem
+        Pointwise, with extra scalars b and s >= 0.
+    solution : Solution
+        Converged; another is returned as it is.
+    """
+    share = solution.gamma / problem.c
+    free = (share > _AT_BOUND) & (share < 1 - _AT_BOUND)
+    B: Array = problem.B if isinstance(problem.B, np.ndarray) else problem.B.toarray()
+    if not solution.converged or np.linalg.matrix_rank(B[free]) == 2:
+        return solution
+    room = problem.slack(solution.f, np.zeros(2))
+    # Slack t - a'f - B u, at most 0 unless a row is at its cost, at least 0 unless it is at 0.
+    above, below = share < 1 - _AT_BOUND, share > _AT_BOUND
+    G = np.vstack([-B[above], B[below]])
+    h = np.concatenate([-room[above], room[below]])
+    # Rows may miss by what the solver left, so that its own answer is inside.
+    h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
+    found = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
+    if found.status != 0 or found.x[1] > (1 - _SAME) * solution.u[1]:
+        return solution
+    s = float(found.x[1])
+    left = h - G[:, 1] * s
+    ends = left / G[:, 0]
+    low, high = ends[G[:, 0] < 0].max(initial=-np.inf), ends[G[:, 0] > 0].min(initial=np.inf)
+    b = (low + high) / 2 if np.isfinite([low, high]).all() else float(found.x[0])
+    # The program's own rounding may leave the face by a hair: step back towards the start.
+    for back in (0.0, 1e-4, 1e-3, 1e-2):
+        u = (1 - back) * np.array([b, s]) + back * solution.u
+        primal = problem.primal(solution.beta, solution.f, u)
+        if primal <= solution.primal + _RISE * abs(solution.primal):
+            return replace(solution, u=u, primal=primal)
+    return solution

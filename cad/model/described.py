@@ -1,0 +1,114 @@
+"""Ask fitted estimators what they are, for cards, pages and checklists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from cad.evaluation.folds.nested import PatientGridSearch
+from cad.files import JsonObject, json_safe
+from cad.learners.averaged import AveragedProbabilisticSVC
+from cad.learners.base import KernelMachine
+from cad.learners.trees import ProbabilisticEnsemble, SoftExtraTrees
+
+_WEIGHED = ("scaling", "gamma", "eta0", "kappa", "C")
+
+
+def describe(estimators: Sequence[Any]) -> JsonObject | None:
+    """Return what fitted estimators of one kind are; None without any.
+
+    Parameters
+    ----------
+    estimators : sequence of estimator
+        Pipelines, searches over a grid of them, or learners: those of a validation's folds, or the
+        one of a model.
+
+    Returns
+    -------
+    dict
+        JSON-safe: ``learner`` and its ``parameters``; ``steps`` before it, class name and
+        parameters; ``grid``, ``criterion`` and ``inner_folds`` where a search chose; ``members``,
+        the fewest and the most machines that one fit averages (1 for one machine, None where the
+        learner does not say); ``trees``; ``weights``, by setting and value, mean over the fits, of
+        a learner that weighs its settings, and their ``sentence``; ``start``, ``convex`` or the
+        seed, None where the learner does not say; ``fits``, how many were asked.
+    """
+    if not estimators:
+        return None
+    fitted = [getattr(estimator, "best_estimator_", estimator) for estimator in estimators]
+    steps = [part.steps if isinstance(part, Pipeline) else [("", part)] for part in fitted]
+    learners = [part[-1][1] for part in steps]
+    first, search = learners[0], estimators[0]
+    found: JsonObject = {
+        "learner": type(first).__name__,
+        "parameters": _parameters(first),
+        "steps": [{"name": type(step).__name__, **_parameters(step)} for _, step in steps[0][:-1]],
+        "members": _members(learners),
+        "trees": _trees(first),
+        "weights": _weights(learners),
+        "start": _start(first),
+        "fits": len(fitted),
+    }
+    if isinstance(search, PatientGridSearch):
+        found["grid"] = search.grid
+        found["criterion"], found["inner_folds"] = search.criterion, search.n_folds
+    found["sentence"] = _weights_sentence(found["weights"])
+    safe: JsonObject = json_safe(found)
+    return safe
+
+
+def _parameters(step: Any) -> JsonObject:
+    """Return the parameters that an estimator has; one of an older bundle lacks newer ones."""
+    return {k: v for k, v in vars(step).items() if not k.endswith("_") and not k.startswith("_")}
+
+
+def _weights(learners: Sequence[Any]) -> JsonObject | None:
+    """Return the weight of every value of every setting, mean over fits; None without weights."""
+    if not all(hasattr(learner, "points_") for learner in learners):
+        return None
+    found: dict[str, dict[str, float]] = {name: {} for name in _WEIGHED}
+    for learner in learners:
+        for point in learner.points_:
+            for name in _WEIGHED:
+                value = point.get(name, "given")
+                key = value if isinstance(value, str) else f"{value:g}"
+                share = point["weight"] / len(learners)
+                found[name][key] = found[name].get(key, 0.0) + share
+    return {name: dict(sorted(part.items())) for name, part in found.items()}
+
+
+def _members(learners: Sequence[Any]) -> list[int] | None:
+    if all(isinstance(learner, AveragedProbabilisticSVC) for learner in learners):
+        counts = [len(learner.points_) for learner in learners]
+        return [min(counts), max(counts)]
+    return [1, 1] if all(isinstance(learner, KernelMachine) for learner in learners) else None
+
+
+def _trees(learner: Any) -> int | None:
+    grown = isinstance(learner, (SoftExtraTrees, ProbabilisticEnsemble))
+    return int(np.max(learner.trees)) if grown else None
+
+
+def _start(learner: Any) -> str | None:
+    """Say what a fit starts from: a convex problem has one minimum, trees are drawn."""
+    if isinstance(learner, ProbabilisticEnsemble):
+        return f"convex; trees of seed {learner.trees_.seed}"
+    if isinstance(learner, SoftExtraTrees):
+        return f"seed {learner.seed}"
+    return "convex" if isinstance(learner, KernelMachine) else None
+
+
+def _weights_sentence(found: JsonObject | None) -> str:
+    """Say how much kappa, eta0 and the scalings count; empty where nothing was weighed."""
+    if not found:
+        return ""
+    names = {"kappa": "κ", "eta0": "η₀", "scaling": "scaling"}
+    parts = [
+        f"{title} " + ", ".join(f"{value}: {share:.0%}" for value, share in found[name].items())
+        for name, title in names.items()
+    ]
+    adaptive = sum(share for value, share in found["kappa"].items() if float(value) > 0)
+    return f"Weights of {'; '.join(parts)}. The adaptive η counts {adaptive:.0%}."

@@ -1,0 +1,89 @@
+"""Regions that an image a model needs does not measure: they get no probability, and a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+import pandas as pd
+
+from cad.columns import Column
+from cad.run_folder import RunFolder
+from cad.run_folder.study_file import study_gaps
+from cad.run_folder.tables import KEYS, Failure
+
+
+def lacking(
+    X: pd.DataFrame, images: Collection[str], columns: Mapping[str, Column]
+) -> list[list[str]]:
+    """Return for every row the images of which it has no feature at all.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n, n_features)
+        Features by name.
+    images : collection of str
+        Names of modalities; one of which X has no column is lacking everywhere.
+    columns : mapping of str to Column
+        What the features are.
+    """
+    of = {name: columns[name].image for name in X.columns if name in columns}
+    empty = {
+        image: X[[name for name in of if of[name] == image]].isna().all(axis=1).to_numpy()
+        for image in images
+    }
+    return [[image for image in empty if empty[image][row]] for row in range(len(X))]
+
+
+def reasons(
+    folder: RunFolder,
+    keys: pd.DataFrame,
+    lacks: Mapping[int, Sequence[str]],
+    failures: Sequence[Failure],
+) -> dict[int, str]:
+    """Say of every row that lacks an image whether its study or the region is the cause.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        Holds what measuring said of each study.
+    keys : DataFrame
+        ``participant_id, study_id, roi_id`` of all rows.
+    lacks : mapping of int to sequence of str
+        The images that a row lacks, by its number.
+    failures : sequence of Failure
+        Of measuring.
+    """
+    said = {}
+    by_study = keys.groupby("study_id", sort=False).indices
+    for study in keys["study_id"].iloc[list(lacks)].unique():
+        gaps = study_gaps(folder, study)
+        counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
+        elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
+        for row in by_study[study]:
+            if row not in lacks:
+                continue
+            own = gaps.get(str(keys["roi_id"].iloc[row]), {})
+            why = [
+                f"{image}: {own.get(image, 'too few voxels with a value')}"
+                for image in lacks[row]
+                if image in own or image in elsewhere
+            ]
+            here = f"this region has none ({'; '.join(why)})"
+            said[row] = here if why else f"this study has none{_cause(study, failures)}"
+    return said
+
+
+def _cause(study: str, failures: Sequence[Failure]) -> str:
+    """Return what measuring said of a whole study, as the end of a sentence."""
+    own = [f for f in failures if f.study_id == study and not f.roi_id]
+    return "".join(f"; {f.reason} ({f.hint})" if f.hint else f"; {f.reason}" for f in own)
+
+
+def failures_of(
+    keys: pd.DataFrame, reasons: Mapping[int, str], stage: str, hint: str
+) -> list[Failure]:
+    """Return a row of ``failures.csv`` for each region with a reason."""
+    rows = keys[KEYS].iloc[list(reasons)].to_dict("records")
+    pairs = zip(rows, reasons.values(), strict=True)
+    return [Failure(**row, stage=stage, reason=why, hint=hint) for row, why in pairs]

@@ -1,0 +1,66 @@
+"""What a clinic asks beside a region's probability: a reader with the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from cad.evaluation.readers.assisted import Combinations
+from cad.evaluation.summary import Given
+from cad.model.bundle import Bundle, using
+
+
+def of_bundles(
+    table: pd.DataFrame, grades: pd.DataFrame | None, bundles: Sequence[Bundle]
+) -> Given:
+    """Return what trained models say of readers, each of the regions that it scored.
+
+    Parameters
+    ----------
+    table : DataFrame, shape (n, ...)
+        ``participant_id, probability, model, p_benign, p_malignant``.
+    grades : DataFrame, shape (n, readers), or None
+        Every reader's score as probability, NaN where there is none.
+    bundles : sequence of Bundle
+        The models.
+    """
+    with_tool = pd.DataFrame(
+        np.nan, index=table.index, columns=[] if grades is None else list(grades)
+    )
+    for bundle in bundles:
+        with using(bundle):
+            combinations = bundle.metadata.get("combinations")
+        own = (table["model"] == bundle.name).to_numpy()
+        q = table["probability"].where(own).to_numpy(float)
+        if combinations is not None and grades is not None:
+            known = Combinations.from_dict(combinations)
+            for reader in with_tool:
+                made, _ = known.probability(str(reader), grades[reader].to_numpy(float), q)
+                with_tool.loc[own, reader] = made[own]
+    return Given(table["p_benign"].to_numpy(float), table["p_malignant"].to_numpy(float), with_tool)
+
+
+def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
+    """Add to a result table what models say beside each region's probability.
+
+    Columns ``p_benign, p_malignant`` (conformal) and ``with_tool`` (``r1=0.53; r2=0.61``, each
+    reader's probability of malignancy with the tool). Rows beyond the table's are those of a model
+    that was extended.
+    """
+    n = len(results)
+    return results.assign(
+        p_benign=given.p_benign[:n],
+        p_malignant=given.p_malignant[:n],
+        with_tool=_text(given.with_tool.iloc[:n].set_axis(results.index)),
+    )
+
+
+def _text(columns: pd.DataFrame) -> pd.Series:
+    """Return every row's known values as ``r1=0.53; r2=0.61``."""
+    texts = [
+        "; ".join(f"{name}={value:.4g}" for name, value in row.items() if np.isfinite(value))
+        for row in columns.to_dict("records")
+    ]
+    return pd.Series(texts, index=columns.index)

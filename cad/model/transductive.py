@@ -1,0 +1,54 @@
+"""A semi-supervised model fitted once more with the new regions of one man, without labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from cad.errors import CadError
+from cad.evaluation.folds.crossval import fit_keywords
+from cad.evaluation.folds.unlabelled import UNLABELLED, SemiSupervisedPipeline
+from cad.model.bundle import Bundle
+
+
+def check_transductive(bundle: Bundle) -> None:
+    """Refuse a model that cannot learn of new regions.
+
+    Raises
+    ------
+    CadError
+        For a learner that is not semi-supervised, or a bundle without its training rows.
+    """
+    if not isinstance(bundle.estimator, SemiSupervisedPipeline):
+        raise CadError(
+            f"model {bundle.name} learns of labelled regions only",
+            hint="leave --transductive out, or train SSLROC, SVMLin or SSRankBoost",
+        )
+    if not bundle.metadata["carries_training_rows"]:
+        raise CadError(
+            f"model {bundle.name} was written without its training rows",
+            hint="leave --transductive out, or train it with learner.training_rows: carry",
+        )
+
+
+def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
+    """Return the bundle's estimator fitted to its training regions and to new ones without labels.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        As :func:`check_transductive` accepts it.
+    training : ndarray, shape (n, d)
+        Its labelled training regions as its learner sees them; unread ones are not kept in a
+        bundle and do not join.
+    new : ndarray, shape (m, d)
+        Regions of one patient.
+    """
+    table = bundle.training
+    y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
+    eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
+    patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
+    estimator = clone(bundle.estimator)
+    return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

@@ -1,0 +1,145 @@
+"""Know an instance by its file: read from its beginning only, and never unpacked here.
+
+What is deflated, or packed otherwise than an instance of the same name that is here, is opened by
+:func:`deflated_head` and :func:`same_content`, in a process with limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydicom
+from pydicom.dataset import Dataset
+from pydicom.filereader import read_dataset
+from pydicom.tag import Tag
+from pydicom.uid import UID as TransferSyntax
+from pydicom.uid import DeflatedExplicitVRLittleEndian
+
+from cad.dicom.archive.interface import MODALITIES, UID
+from cad.dicom.own import OWN_MODEL_NAME
+from cad.errors import CadError
+from cad.reading import MAX_IMAGE, check_file, reading
+
+_HEAD = 4 * 2**20
+"""Bytes among which an instance says whose it is: half a megabyte in the largest real ones."""
+_WANTED = (
+    "SOPClassUID", "SOPInstanceUID", "Modality", "ManufacturerModelName", "PatientID",
+    "StudyInstanceUID",
+)  # fmt: skip
+_LAST = Tag("StudyInstanceUID")
+_PREAMBLE = 132
+
+
+@dataclass(frozen=True)
+class Head:
+    """Hold what a node has to know of an instance.
+
+    Parameters
+    ----------
+    study, uid, sop_class : str
+        UIDs of the study, the instance and its kind.
+    modality : str
+        One that is fetched, or ``other``.
+    ours : bool
+        Whether it is a result of ours.
+    patient : str
+        PatientID.
+    """
+
+    study: str
+    uid: str
+    sop_class: str
+    modality: str
+    ours: bool
+    patient: str
+
+
+def head_of(path: Path) -> Head | None:
+    """Return what an instance says at its beginning; None where that is deflated.
+
+    Raises
+    ------
+    CadError
+        For what is no DICOM file, or says too late or not at all whose it is.
+    """
+    with reading(path, "not a readable DICOM file"):
+        begin, syntax = _begin(path)
+        if syntax == DeflatedExplicitVRLittleEndian:
+            return None
+        found = read_dataset(
+            begin, syntax.is_implicit_VR, syntax.is_little_endian,
+            stop_when=lambda tag, *_: tag > _LAST, specific_tags=[Tag(one) for one in _WANTED],
+        )  # fmt: skip
+        return _judged(found)
+
+
+def _begin(path: Path) -> tuple[io.BytesIO, TransferSyntax]:
+    """Return the beginning of a file, at its data set, and how that is written."""
+    check_file(path, MAX_IMAGE)
+    with path.open("rb") as stream:
+        begin = io.BytesIO(stream.read(_HEAD))
+    if begin.getvalue()[_PREAMBLE - 4 : _PREAMBLE] != b"DICM":
+        raise CadError("not a DICOM file: it has no preamble")
+    begin.seek(_PREAMBLE)
+    meta = read_dataset(begin, False, True, stop_when=lambda tag, *_: tag.group != 2)
+    return begin, TransferSyntax(str(meta.get("TransferSyntaxUID", "")))
+
+
+def deflated_head(path: Path) -> Head:
+    """Return the same of a deflated instance, which is inflated for it: call it apart."""
+    with reading(path, "not a readable DICOM file"):
+        found = pydicom.dcmread(path, stop_before_pixels=True)
+        return _judged(found)
+
+
+def _judged(found: Dataset) -> Head:
+    said = {name: str(found.get(name) or "") for name in _WANTED}
+    study, uid = said["StudyInstanceUID"], said["SOPInstanceUID"]
+    if not UID.fullmatch(study) or not UID.fullmatch(uid):
+        raise CadError("an instance whose study or own name is no UID")
+    modality = said["Modality"] if said["Modality"] in MODALITIES else "other"
+    ours = said["ManufacturerModelName"] == OWN_MODEL_NAME
+    return Head(study, uid, said["SOPClassUID"], modality, ours, said["PatientID"].strip())
+
+
+def digest_of(path: Path) -> bytes:
+    """Return the hash of a file's data set: its file meta says who wrote the file."""
+    begin, _ = _begin(path)
+    with path.open("rb") as stream:
+        stream.seek(begin.tell())
+        return hashlib.file_digest(stream, "sha256").digest()
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Tell whether two files hold one instance, in whatever transfer syntax: call it apart."""
+    with reading(one, "not readable as DICOM"):
+        return _plain(one) == _plain(other)
+
+
+def _plain(path: Path) -> bytes:
+    """Return a data set written plainly: pixels unpacked, implicit VR, lengths stated."""
+    check_file(path, MAX_IMAGE)
+    dataset = pydicom.dcmread(path)
+    if dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
+        dataset.decompress(generate_instance_uid=False)
+    if not dataset.file_meta.TransferSyntaxUID.is_little_endian and dataset.BitsAllocated == 16:
+        swapped = bytearray(dataset.PixelData)
+        swapped[::2], swapped[1::2] = swapped[1::2], swapped[::2]
+        dataset.PixelData = bytes(swapped)
+    _state_lengths(dataset)
+    stream = io.BytesIO()
+    plain = Dataset({tag: dataset[tag] for tag in sorted(dataset.keys()) if tag.element})
+    pydicom.dcmwrite(stream, plain, implicit_vr=True, little_endian=True)
+    return stream.getvalue()
+
+
+def _state_lengths(dataset: Any) -> None:
+    for element in dataset:
+        element.is_undefined_length = False
+        for item in element.value if element.VR == "SQ" else ():
+            item.is_undefined_length_sequence_item = False
+            _state_lengths(item)

@@ -1,0 +1,117 @@
+"""Sweep a reader study of a patient who withdrew: images, plans, key, exports and readings."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from cad.cohort.traces import Names, traces
+from cad.dicom.archive.interface import SamePatient
+from cad.errors import CadError
+from cad.files import JsonObject, write_atomic, write_json
+from cad.folders import commit, owned, stage
+from cad.reader_study.pages import write_reader_page
+from cad.reader_study.study import KEY
+from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
+from cad.records.removal import rows_without
+
+_PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
+
+
+class ReadingFolder:
+    """Sweep one folder for :func:`cad.records.withdrawal.withdraw`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, str(folder)
+
+    @classmethod
+    def is_one(cls, folder: Path) -> bool:
+        """Tell whether a folder is a reader study, or what readers were given of one."""
+        return (folder / KEY).is_file() or any(folder.glob("cases/*.js"))
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep others from writing there meanwhile."""
+        return owned(self.folder)
+
+    def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
+        """Remove a patient's cases from everything in the folder; return how many.
+
+        Raises
+        ------
+        CadError
+            For a key, a plan or an export that cannot be read: nothing is changed then.
+        """
+        if not (self.folder / KEY).is_file():
+            return 0
+        key = read_json(self.folder / KEY)
+        with reading(self.folder / KEY, "no reader study"):
+            whose = {code: str(case["participant_id"]) for code, case in key["cases"].items()}
+        codes = {code for code, participant in whose.items() if participant == names.participant}
+        with stage(self.folder) as scratch:
+            new = {KEY: scratch / KEY}
+            write_json(new[KEY], _without(key, codes))
+            for place in self._pages():
+                new[place.name] = scratch / place.name
+                write_reader_page(new[place.name], _without(_plan(place), codes))
+            for place in sorted(self.folder.glob("*.jsonl")):
+                new[place.name] = scratch / place.name
+                write_atomic(new[place.name], _export(place, codes))
+            for place in sorted(self.folder.glob("*.tsv")):
+                new[place.name] = scratch / place.name
+                write_atomic(new[place.name], rows_without(place, names.participant)[0].encode())
+            gone = [f"cases/{code}.js" for code in sorted(codes)]
+            commit(self.folder, new, [one for one in gone if (self.folder / one).exists()])
+        return len(codes)
+
+    def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
+        """Return what still holds the patient, or may: without the key nobody can tell."""
+        blind = not (self.folder / KEY).is_file()
+        cases = [f"cases/ (whose they are, {KEY} says, which is not here)"] if blind else []
+        return [*traces(self.folder, names), *cases]
+
+    def _pages(self) -> list[Path]:
+        pages = sorted(self.folder.glob("*.html"))
+        return [path for path in pages if _PLAN.search(read_text(path))]
+
+
+def _plan(page: Path) -> JsonObject:
+    with reading(page, "no page of a reader study"):
+        match = _PLAN.search(read_text(page))
+        if match is None:
+            raise CadError("the page has no plan")
+        return dict(parse_json(match[1]))
+
+
+def _without(content: JsonObject, codes: set[str]) -> JsonObject:
+    """Return a key, a plan or an export without some cases."""
+
+    def code(one: object) -> object:
+        if isinstance(one, list):
+            return one[0]
+        return (one.get("code") or one.get("case")) if isinstance(one, dict) else one
+
+    made = dict(content)
+    for name in ("cases", "readings", "outlines"):
+        part = made.get(name)
+        if isinstance(part, dict):
+            made[name] = {key: value for key, value in part.items() if key not in codes}
+        elif isinstance(part, list):
+            made[name] = [one for one in part if code(one) not in codes]
+    if "sessions" in made:
+        made["sessions"] = [_without(session, codes) for session in made["sessions"]]
+    return made
+
+
+def _export(path: Path, codes: set[str]) -> bytes:
+    """Return an export without some cases, proved anew; one without them to the byte."""
+    content = read_bytes(path, MAX_JSON)
+    with reading(path, "no whole export", hint="collect it, or move it away"):
+        before = parse_json(content.split(b"\n")[0])
+        after = _without(before, codes)
+        if after == before:
+            return content
+        line = json.dumps(after, separators=(",", ":"), ensure_ascii=False).encode()
+        return line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line)

@@ -1,0 +1,1 @@
+"""Recipes beside the main one: import, check, compare, suggest, maps, outlines, delivery."""

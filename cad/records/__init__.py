@@ -1,0 +1,1 @@
+"""Records of what was done to whom: audit trail, removal, withdrawal."""

@@ -1,0 +1,256 @@
+"""Men: one row of ``patients.csv`` for each, with his probability and the one decision on him.
+
+This is the one place where a decision on a man is made and where it is withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+from scipy.special import logit
+
+from cad.errors import CadError
+from cad.evaluation.decisions.costs import DECISIONS
+from cad.evaluation.decisions.operating import OperatingChoice, choose_operating_point
+from cad.evaluation.decisions.patient_level import (
+    ManModel,
+    fit_men,
+    measure_men,
+    out_of_fold_men,
+    region_columns,
+    truth_of_men,
+)
+from cad.evaluation.decisions.reject import decide
+from cad.files import JsonObject, json_safe
+from cad.labels.consensus import malignant
+from cad.model.bundle import Bundle, using
+from cad.settings import DecisionSettings
+from cad.stages.judge import SUSPICIOUS, patient_decisions
+from cad.stages.load import Loaded
+
+SIGNIFICANT = 2
+"""ISUP grade from which a man has what the probability is of."""
+SURE = 0.03
+"""Closest to 0 and 1 that readers' scores are taken: the ends of a scale are not certainty."""
+
+
+def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
+    """Return what the run and the cohort know of every man with a region.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The cohort; ``age``, ``psa``, ``psa_density`` and ``prostate_volume`` of its
+        ``participants.tsv`` are optional.
+    results : DataFrame
+        Decided regions.
+
+    Returns
+    -------
+    DataFrame
+        By ``participant_id``.
+    """
+    patients = results["participant_id"].to_numpy(str)
+    table = region_columns(results["probability"].to_numpy(float), patients)
+    table["truth"] = truth_of_men(malignant(results, SIGNIFICANT), patients)
+    readers = results.groupby("participant_id")["readers_mean"].max().clip(SURE, 1 - SURE)
+    table["category"] = logit(readers.reindex(table.index))
+    people = loaded.cohort.participants.drop_duplicates("participant_id")
+    people = people.set_index("participant_id").reindex(table.index)
+    given = {
+        name: pd.to_numeric(people[name], errors="coerce") if name in people else np.nan
+        for name in ("age", "psa", "psa_density", "prostate_volume")
+    }
+    raw = pd.DataFrame(given, index=table.index).astype(float)
+    raw["psa_density"] = raw["psa_density"].fillna(raw["psa"] / raw["prostate_volume"])
+    with np.errstate(divide="ignore"):
+        columns = {
+            "age": raw["age"] / 10,
+            "psa": np.log(raw["psa"]),
+            "density": np.log(raw["psa_density"]),
+        }
+    said = raw.rename(columns=lambda name: f"given_{name}")
+    return pd.concat([table.assign(**columns), said], axis=1)
+
+
+def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, JsonObject]:
+    """Give every man the probability of a model fitted on the other men.
+
+    Returns
+    -------
+    men : DataFrame
+        :func:`known_of_men` with ``probability``, ``unknown`` (what the model uses and does not
+        know of him), ``lower, upper`` (the thresholds on men) and ``model``.
+    measured : dict
+        ``patient_level`` of ``metrics.json``: measures, the ``model`` of all men, and the
+        ``operating_point`` where the site has an aim by man.
+    """
+    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    men = known_of_men(loaded, results)
+    truth, limits = men["truth"].to_numpy(float), decision.thresholds
+    men = men.assign(probability=np.nan, unknown="", lower=limits[0], upper=limits[1], model="")
+    try:
+        model = fit_men(men, truth)
+        probability, rank = out_of_fold_men(men, truth, settings.seed)
+    except CadError as error:
+        return men, {"n": 0, "note": str(error), "model": None}
+    men = men.assign(probability=probability, unknown=model.unknown(men))
+    point, note = None, ""
+    if (aim := man_settings(decision)) is not None:
+        try:
+            point = choose_operating_point(truth, probability, men.index.to_numpy(str), aim)
+            men = men.assign(lower=point.thresholds[0], upper=point.thresholds[1])
+        except CadError as error:
+            note = str(error)
+    measured = measure_men(
+        truth, probability, rank, bootstraps=settings.bootstraps, seed=settings.seed
+    )
+    content: JsonObject = json_safe(
+        {
+            **(asdict(measured) if measured else {"n": 0}),
+            "note": note,
+            "model": model.as_dict(),
+            "operating_point": point and {**asdict(point), "sentence": point.sentence()},
+        }
+    )
+    return men, content
+
+
+def predicted_men(
+    loaded: Loaded, results: pd.DataFrame, bundles: Sequence[Bundle]
+) -> tuple[pd.DataFrame, JsonObject]:
+    """Give every man the probability and thresholds of the model that scored his regions.
+
+    Returns
+    -------
+    men, measured
+        As :func:`validated_men`; nothing is fitted.
+    """
+    settings, decision = loaded.settings.validate_, loaded.settings.decision
+    men, limits = known_of_men(loaded, results), decision.thresholds
+    scored = results.dropna(subset=["probability"]).groupby("participant_id")["model"].first()
+    men = men.assign(
+        probability=np.nan, unknown="", lower=limits[0], upper=limits[1],
+        model=scored.reindex(men.index).fillna(""),
+    )  # fmt: skip
+    for bundle in bundles:
+        rows = (men["model"] == bundle.name).to_numpy()
+        with using(bundle):
+            content = bundle.metadata.get("man")
+            if content is None or not rows.any():
+                continue
+            model = ManModel.from_dict(content["model"])
+            men.loc[rows, "probability"] = model.probability(men.loc[rows])
+            men.loc[rows, "unknown"] = model.unknown(men.loc[rows])
+            if content["operating_point"] is not None and man_settings(decision) is not None:
+                point = OperatingChoice.from_dict(content["operating_point"])
+                men.loc[rows, ["lower", "upper"]] = point.thresholds
+    measured = measure_men(
+        men["truth"].to_numpy(float), men["probability"].to_numpy(float),
+        bootstraps=settings.bootstraps, seed=settings.seed,
+    )  # fmt: skip
+    return men, json_safe({**asdict(measured), "note": ""}) if measured else {"n": 0, "note": ""}
+
+
+def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
+    """Return the settings whose aims are those by man; None where costs decide on men."""
+    if decision.man_npv is None and decision.man_ppv is None:
+        return None
+    return decision.model_copy(update={"aim_npv": decision.man_npv, "aim_ppv": decision.man_ppv})
+
+
+def decided_men(
+    table: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
+) -> pd.DataFrame:
+    """Decide on every man by his own probability, and withdraw what something speaks against.
+
+    One region that is referred does not refer a man. Benign becomes refer where a study or region
+    failed, a region is stated malignant, is unlike the training or lacks images, or a reader is
+    suspicious; malignant where every region is stated benign; either where histology says
+    otherwise. A man without a probability is decided by his regions: malignant where one is, benign
+    where all are.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From :func:`validated_men` or :func:`predicted_men`.
+    results : DataFrame
+        Decided regions.
+    failed : collection of str
+        Men of whom a study or a region gave no result.
+
+    Returns
+    -------
+    DataFrame
+        With ``regions``, ``decision_model``, ``decision``, ``decision_reason`` and ``basis``.
+    """
+    rows = []
+    groups = dict(tuple(results.groupby("participant_id")))
+    by_regions = patient_decisions(results, failed).groupby(results["participant_id"]).first()
+    for man, row in zip(table.index, table.to_dict("records"), strict=True):
+        regions = groups[man]
+        alone = np.isnan(row["probability"])
+        code = decide(row["probability"], row["lower"], row["upper"])
+        model = by_regions[man] if alone else DECISIONS[int(code)]
+        against = _against(model, row, regions, man in failed)
+        rows.append(
+            {
+                "regions": len(regions),
+                "decision_model": model,
+                "decision": "refer" if against else model,
+                "decision_reason": "; ".join(against),
+                "basis": "" if not model else "regions" if alone else "probability",
+            }
+        )
+    return table.assign(**pd.DataFrame(rows, index=table.index))
+
+
+def _against(model: str, row: dict[str, float], regions: pd.DataFrame, failed: bool) -> list[str]:
+    """Return what speaks against a man's decision."""
+    said = []
+    if model == "benign":
+        if failed or regions["probability"].isna().any():
+            said.append("a study or region gave no result")
+        if (regions["decision"] == "malignant").any():
+            said.append("a region is called malignant")
+        if (regions["decision_reason"] != "").any():
+            said.append("a region's decision was withdrawn")
+        if (regions["readers_mean"] >= SUSPICIOUS).any():
+            said.append("the readers suspect a region")
+    if model == "malignant" and (regions["decision"] == "benign").all():
+        said.append("every region is called benign")
+    if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
+        found = "significant cancer" if row["truth"] else "no significant cancer"
+        said.append(f"histology found {found}")
+    return said
+
+
+def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
+    """Return how many men are decided, and how often rightly, before histology is looked at.
+
+    Parameters
+    ----------
+    men : DataFrame
+        Of :func:`decided_men`.
+    """
+    histology = men["decision_reason"].str.contains("histology found")
+    only = histology & ~men["decision_reason"].str.contains(";")  # it alone withdrew the decision
+    word = men["decision"].where(~only, men["decision_model"])
+    known = men["truth"].notna()
+    content: JsonObject = {"n": int((word != "").sum())}
+    for name, right in (("benign", 0.0), ("malignant", 1.0)):
+        of = known & (word == name)
+        hits = int((men.loc[of, "truth"] == right).sum())
+        content[name] = {"n": int((word == name).sum()), "known": int(of.sum()), "right": hits}
+    return content
+
+
+def with_men(results: pd.DataFrame, men: pd.DataFrame) -> pd.DataFrame:
+    """Return regions with their man's probability and decision."""
+    man = results["participant_id"]
+    return results.assign(
+        patient_probability=man.map(men["probability"]), patient_decision=man.map(men["decision"])
+    )

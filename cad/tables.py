@@ -1,0 +1,168 @@
+"""Learn from a table of features and readers' scores, without images: validate, train, predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+
+from cad.api import Validation, consensus, save_model, validate
+from cad.errors import CadError
+from cad.files import write_csv
+from cad.labels.pooled import Belief
+from cad.learners import LEARNERS
+from cad.learners.rivals import rival_learners
+from cad.model.bundle import Bundle, load_bundle
+from cad.reading import read_frame
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Say what the columns of a table are; all others are features.
+
+    Parameters
+    ----------
+    patient : str
+        Patient of every row.
+    scores : tuple of str
+        One column per reader.
+    scale : str
+        What the scores mean, as in :func:`cad.consensus`.
+    histology : str or None
+        1, 0 or empty; with ``isup_min`` the ISUP grade.
+    isup_min : int or None
+        Lowest grade that counts as malignant.
+    ignored : tuple of str
+        Neither features nor labels.
+    """
+
+    patient: str
+    scores: tuple[str, ...]
+    scale: str = "likert5"
+    histology: str | None = None
+    isup_min: int | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Return a CSV or TSV table, texts as they stand.
+
+    Raises
+    ------
+    CadError
+        For a file that is missing, too large or no table.
+    """
+    try:
+        return read_frame(path, "\t" if path.suffix == ".tsv" else ",")
+    except OSError as error:
+        raise CadError(f"cannot be read as a table: {error}", file=path) from error
+
+
+def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, np.ndarray | None]:
+    """Return features, labels and histology (1, 0, NaN; None without such a column).
+
+    Raises
+    ------
+    CadError
+        For a column that is missing or that holds texts where numbers are needed.
+    """
+    named = [columns.patient, *columns.scores, *columns.ignored]
+    named += [columns.histology] if columns.histology else []
+    missing = [name for name in named if name not in table]
+    if missing:
+        raise CadError(
+            f"no column {missing[0]!r}", hint=f"the table has {', '.join(map(str, table.columns))}"
+        )
+    X = table.drop(columns=named)
+    texts = [str(name) for name in X if not pd.api.types.is_numeric_dtype(X[name])]
+    if texts or X.empty:
+        raise CadError(
+            f"columns that are no numbers: {', '.join(texts)}" if texts else "no feature is left",
+            hint="leave them out with --ignore" if texts else "name fewer columns",
+        )
+    grades = None if columns.histology is None else table[columns.histology]
+    belief = consensus(table[list(columns.scores)], columns.scale, grades, columns.isup_min)
+    if grades is None:
+        return X, belief, None
+    truth = consensus(np.full((len(X), 1), np.nan), columns.scale, grades, columns.isup_min).y
+    return X, belief, truth
+
+
+def make_learner(name: str) -> Pipeline:
+    """Return an unfitted learner by its class or a rival's name, medians for missing values.
+
+    Raises
+    ------
+    CadError
+        For an unknown name.
+    """
+    rivals = rival_learners()
+    if name not in rivals and name not in LEARNERS:
+        raise CadError(
+            f"no learner {name!r}", hint=f"known: {', '.join((*sorted(LEARNERS), *rivals))}"
+        )
+    learner = rivals[name] if name in rivals else LEARNERS[name]()
+    return Pipeline([("impute", SimpleImputer(keep_empty_features=True)), ("learner", learner)])
+
+
+def validate_table(
+    path: Path, columns: Columns, learner: str, folds: int | None, seed: int, jobs: int
+) -> Validation:
+    """Validate a learner beside all rivals on a table; parameters as :func:`cad.validate`.
+
+    Raises
+    ------
+    CadError
+        As :func:`split`, :func:`make_learner` and :func:`cad.validate`.
+    """
+    table = read_table(path)
+    X, belief, truth = split(table, columns)
+    readers = [consensus(table[[name]], columns.scale).p for name in columns.scores]
+    rivals = {name: make_learner(name) for name in rival_learners() if name != learner}
+    return validate(
+        make_learner(learner), X, belief.y, table[columns.patient], eta=belief.eta, truth=truth,
+        readers=pd.DataFrame(dict(zip(columns.scores, readers, strict=True))), rivals=rivals,
+        folds=folds, seed=seed, jobs=jobs,
+    )  # fmt: skip
+
+
+def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle:
+    """Fit a learner to a whole table and write it as a bundle.
+
+    Raises
+    ------
+    CadError
+        As :func:`split` and :func:`cad.save_model`.
+    """
+    from cad.evaluation.folds.crossval import fit_keywords
+
+    table = read_table(path)
+    X, belief, _ = split(table, columns)
+    told = ~np.isnan(belief.y)
+    X, y, patients = X[told], belief.y[told], table[columns.patient][told].astype(str).to_numpy()
+    eta = np.nan_to_num(belief.eta[told])
+    fitted: Any = make_learner(learner)
+    fitted.fit(X, y, **fit_keywords(fitted, eta, patients))
+    return save_model(out, fitted, X, y, patients, eta=eta, description=f"Learned from {path.name}")
+
+
+def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
+    """Write a table with the model's ``probability`` beside it.
+
+    Raises
+    ------
+    CadError
+        For a table that lacks one of the model's columns.
+    """
+    table, bundle = read_table(path), load_bundle(model)
+    missing = [name for name in bundle.features if name not in table]
+    if missing:
+        raise CadError(f"no column {missing[0]!r}, which {bundle.name} was trained on", file=path)
+    scored = table.assign(probability=bundle.probability(table[list(bundle.features)]))
+    write_csv(out, scored, list(scored.columns))
+    return scored
