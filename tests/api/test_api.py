@@ -173,3 +173,73 @@ def test_a_table_becomes_a_bundle_that_verifies(tmp_path: Path) -> None:
         cad.save_model(tmp_path / "x", LogisticRegression().fit(X, belief.p > 0.5), X, belief.p, X)
     with pytest.raises(cad.CadError, match="X has 1 columns"):
         cad.save_model(tmp_path / "x", learner, X[["t2"]], belief.p, patients)
+
+
+def test_labels_that_histology_made_certain_are_no_reader() -> None:
+    """A readers' mean that is y itself would be best, 0.000, with an AUC of 1.000."""
+    X, scores, truth, patients = table()
+    known = np.where(np.arange(len(truth)) % 3 == 0, truth, np.nan)
+    belief = cad.consensus(scores, histology=known)
+    seen = ~np.isnan(known)
+    np.testing.assert_array_equal(belief.y, np.where(seen, known, belief.p))
+    grades = (scores - 1) / 4
+    learner = make_pipeline(StandardScaler(), cad.learners.ProbabilisticSVC(scale="fixed"))
+    given = {"eta": belief.eta, "truth": known, "folds": 4}
+    found = cad.validate(learner, X, belief.y, patients, readers=grades, **given).comparison
+    row = found[(found["learner"] == "readers' mean") & (found["measure"] == "brier")].iloc[0]
+    assert row["value"] == pytest.approx(np.mean((belief.p[seen] - known[seen]) ** 2))
+    without = cad.validate(learner, X, belief.y, patients, **given)
+    values = without.comparison[without.comparison["learner"] == "readers' mean"]["value"]
+    assert values.isna().all()
+    against = without.comparison[without.comparison["against"] == "readers"]
+    assert set(against["n"]) == {int((~seen).sum())}
+
+
+def test_grades_become_labels_by_the_lowest_that_counts() -> None:
+    scores, grades = [[1.0], [3.0], [5.0], [2.0]], [0, 1, 3, np.nan]
+    assert cad.consensus(scores, histology=grades, isup_min=2).y.tolist() == [0, 0, 1, 0.25]
+    assert cad.consensus(scores, histology=grades, isup_min=1).y.tolist() == [0, 1, 1, 0.25]
+    with pytest.raises(cad.CadError, match=r"holds 3, must be 0 to 1.*isup_min"):
+        cad.consensus(scores, histology=grades)
+
+
+def test_folds_keep_patients_whole_and_are_dealt_by_the_seed() -> None:
+    X, scores, _, patients = table()
+    learner = make_pipeline(StandardScaler(), cad.learners.ProbabilisticSVC(scale="fixed"))
+    p = cad.consensus(scores).p
+    five = cad.validate(learner, X, p, patients, folds=5)
+    assert len(five.folds.folds) == 5
+    for fold in five.folds.folds:
+        inside = np.isin(np.arange(len(p)), fold.rows)
+        assert not set(patients[inside]) & set(patients[~inside])
+    again, other = (cad.validate(learner, X, p, patients, folds=5, seed=s) for s in (0, 1))
+    np.testing.assert_array_equal(again.probability, five.probability)
+    assert np.abs(other.probability - five.probability).max() > 1e-3
+    each = cad.validate(learner, X, p, patients, folds=20)
+    alone = cad.validate(learner, X, p, patients)
+    np.testing.assert_allclose(each.probability, alone.probability, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"patients": [None, *"abc"]}, r"patients\[0\] is None"),
+        ({"patients": ["a", "b", np.nan, "c"]}, r"patients\[2\] is nan"),
+        ({"patients": ["a", " ", "b", "c"]}, r"patients\[1\] is ' '"),
+        ({"patients": list("abc")}, "patients has 3 rows, y has 4"),
+        ({"readers": pd.DataFrame({"r": [1, 2, 3, 4]})}, "readers holds 2"),
+        ({"truth": [0, 1]}, r"truth has shape \(2,\)"),
+        ({"truth": [0, 1, 2, np.nan]}, "truth holds 2"),
+        ({"truth": ["0", "1", "1", "0"]}, "truth holds texts"),
+        ({"folds": 9}, "9 folds of 4 patients"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(change: dict[str, object], message: str) -> None:
+    given = {"patients": list("abcd"), **change}
+    with pytest.raises(cad.CadError, match=message):
+        cad.validate(cad.learners.ProbabilisticSVC(), np.eye(4), [0, 0.5, 0.5, 1], **given)
+
+
+def test_texts_are_no_scores() -> None:
+    with pytest.raises(cad.CadError, match="scores holds texts"):
+        cad.consensus([["1", "2"]])

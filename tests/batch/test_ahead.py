@@ -12,7 +12,7 @@ from batch_tasks import act
 from loop_pieces import where
 
 from cad.errors import CadError
-from cad.evaluation import loops
+from cad.evaluation.folds import loops
 from cad.execution import ahead
 from cad.execution.ahead import take_waiting, workers_ahead
 from cad.execution.options import HERE, ExecutionOptions

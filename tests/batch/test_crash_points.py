@@ -40,6 +40,7 @@ GROUPS = {
         "import, zip",
         "import, archive",
         "report --dicom",
+        "report --fhir",
         "experiment",
     ),
     "cohort": (
@@ -49,6 +50,8 @@ GROUPS = {
         "reading",
         "reading --collect",
         "cohort remove",
+        "cohort remove --node",
+        "serve",
     ),
 }
 ALL = {name for names in GROUPS.values() for name in names}

@@ -20,9 +20,11 @@ from cad import __version__
 from cad.cli import app
 from cad.cli.shared import asked, execution
 from cad.cohort import read_cohort
-from cad.run_folder.results import RegionResult
+from cad.reports.printed import closing_lines, printed_table
+from cad.run_folder.results import read_results
+from cad.run_folder.tables import Failure
 from cad.share import FOLDERS, find, shared
-from cad.stages.printed import patient_lines, printed_table
+from cad.stages.emit import Emitted
 
 
 def _cad(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -241,32 +243,34 @@ def test_verbose_shows_where_an_error_arose_and_quiet_no_progress(
     assert execution(1).progress
 
 
-def test_a_prediction_ends_with_its_patients_flags_and_page() -> None:
-    def region(patient: str, roi: str, p: float | None, decision: str, **more: Any) -> RegionResult:
-        return RegionResult(
-            patient=patient, study=patient, roi=roi, label=1, zone="", probability=p,
-            decision=decision, decision_value=None, p=None, eta=None, label_kind="", histology="",
-            isup="", scores=[], with_tool=[], patient_probability=None, warnings=[],
-            plausible=None, model="m", **more,
-        )  # fmt: skip
-
-    regions = [
-        region("sub-1", "a", 0.03, "benign", reader_values=[("r1", 0.75), ("r2", 1.0)]),
-        region("sub-2", "a", 0.91, "malignant"),
-        region("sub-2", "b", 0.95, "malignant", unlike="ADC level: 8 SD"),
-        region("sub-3", "a", 0.04, "benign"),
-        region("sub-4", "a", None, ""),
+def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
+    rows = [
+        ("sub-1", "a", 0.03, "refer", "benign"),
+        ("sub-2", "a", 0.91, "malignant", "malignant"),
+        ("sub-3", "a", 0.04, "benign", "benign"),
+        ("sub-4", "a", None, "", ""),
+        ("sub-5", "a", 0.2, "refer", "refer"),
     ]
-    assert patient_lines(regions, {"sub-3"}) == [
-        "patients by suspicion, the tool's or the readers'",
-        "  sub-1  0.03  refer      region a: the tool does not suspect cancer, the readers do",
-        "  sub-2  0.95  malignant  region b: the region is unlike the training cohort. "
-        "unlike the training: region b",
-        "  sub-3  0.04  refer      something failed",
+    columns = ["participant_id", "roi_id", "probability", "decision", "decision_model"]
+    table = pd.DataFrame(rows, columns=columns)
+    table["study_id"], table["patient_decision"] = table["participant_id"], table["decision"]
+    table.to_csv(tmp_path / "probabilities.csv", index=False)
+    (tmp_path / "run.json").write_text("{}")
+    lines = closing_lines(read_results(tmp_path))
+    assert lines == [
+        "5 men, 5 regions: 1 malignant, 2 refer, 1 benign; 40% decided",
+        "first: sub-2 malignant, region a 91%; sub-5 refer, region a 20%; "
+        "sub-3 benign, region a 4%",
     ]
-    many = [region(f"sub-{k}", "a", 0.5, "refer") for k in range(14)]
-    assert patient_lines(many, ())[-1] == "  and 4 more"
-    assert patient_lines([], ()) == []
+    failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
+    text = Emitted(tmp_path, 4, 4, failures, {"warnings": ["few"]}, patients=lines).as_text()
+    assert len(text.splitlines()) == 5
+    assert "failed: sub-0 ROI a (measure): too small; " in text
+    assert "and more, see " in text
+    assert text.splitlines()[-1] == f"open {tmp_path / 'report' / 'index.html'}"
+    verbose = Emitted(tmp_path, 4, 4, [], {"warnings": ["few"]}, patients=lines).as_text(True)
+    assert verbose.splitlines()[0].split() == ["warning", "few"]
+    assert "nothing failed" in verbose
 
 
 def test_one_patient_has_no_auc() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cad.clinic.importer import import_source
+from cad.dicom.into.importer import import_source
 from cad.phantom import simulate
 from cad.share import find, shared
 

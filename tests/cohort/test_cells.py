@@ -123,7 +123,8 @@ def test_a_formula_in_the_tables_of_a_run(tmp_path: Path):
     assert "'=1+1" in folder.failures.read_text()
     folder.record.write_text("{}")
     folder.probabilities.write_text(
-        "participant_id,study_id,roi_id,scores\nsub-1,sub-1,'=1+1,'=x()=3; r2=4\n"
+        "participant_id,study_id,roi_id,decision_model,scores\n"
+        "sub-1,sub-1,'=1+1,benign,'=x()=3; r2=4\n"
     )
     results = read_results(tmp_path)
     assert results.regions[0].roi == "=1+1"
@@ -155,13 +156,13 @@ def test_every_table_is_written_by_one_pair_of_functions(repository: Path):
         for path in (repository / "cad").rglob("*.py")
         if ".to_csv(" in path.read_text(encoding="utf-8")
     }
-    hashed = {"cad/clinic/dicom_out.py", "cad/model/card.py", "cad/clinic/audited.py"}
+    hashed = {"cad/dicom/out/results.py", "cad/model/card.py", "cad/records/audited.py"}
     hashed |= {"cad/cohort/traces.py"}  # searched for a patient, and not written
     data = {"cad/phantom/simulator.py", "cad/experiments/uci_openml.py"}
     assert users - hashed - data == {
         "cad/files.py",
         "cad/cohort/tables.py",
-        "cad/stages/reader_exports.py",
+        "cad/reader_study/exports.py",
     }
     for name in users - hashed - data:
         assert "harmless)" in (repository / name).read_text(encoding="utf-8")

@@ -142,3 +142,35 @@ def test_sessions_of_one_patient_are_studies_of_one_patient(cohort: Path) -> Non
         ("sub-A1_ses-2", "sub-A1", ["2"]),
         ("sub-B2", "sub-B2", ["1"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        ("rois", "A1\t1\t1\t", "A1\t1\t1e400\t", "label must be a positive integer, found inf"),
+        ("participants", "sub-A1\tx", "sub-A1\tx\t203", "age 203 is no man's"),
+        ("participants", "sub-A1\tx", "sub-A1\tx\t60\t-4", "psa -4 is no man's"),
+        ("participants", "sub-A1\tx", "sub-A1\tx\t60\t4\tF", "a prostate is a man's"),
+    ],
+)
+def test_what_no_man_has(cohort: Path, table: str, old: str, new: str, said: str) -> None:
+    path = cohort / f"{table}.tsv"
+    if table == "participants":
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        rows = [["participant_id", "site", "age", "psa", "sex"], new.split("\t"), ["sub-B2", "y"]]
+        text = "\n".join("\t".join([*row, *["n/a"] * (5 - len(row))]) for row in rows)
+        path.write_text(text + "\n")
+    else:
+        _replace(path, old, new)
+    (problem,) = read_cohort(cohort).problems
+    assert said in problem.problem
+    assert problem.patient == "sub-A1"
+
+
+def test_a_sector_of_another_zone(cohort: Path) -> None:
+    path = cohort / "rois.tsv"
+    table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    table["sector"] = ["left mid PZpl", "left mid AFS", "left mid PZa"]
+    table.to_csv(path, sep="\t", index=False)
+    (problem,) = read_cohort(cohort).problems
+    assert problem.problem == "zone TZ contradicts sector 'left mid PZa'"

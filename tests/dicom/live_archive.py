@@ -14,18 +14,20 @@ import numpy as np
 import pandas as pd
 import pydicom
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, edit, uid, write_seg, write_series
 
-from cad.clinic import archive as archives
-from cad.clinic.archive import connect, fetch_patient
-from cad.clinic.archive_dimse import FIND, DimseArchive
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import import_source
-from cad.clinic.map_out import write_maps
-from cad.clinic.pacs_import import import_patient
-from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
+from cad.dicom.archive import interface as archives
+from cad.dicom.archive.client import connect, fetch_patient
+from cad.dicom.archive.conversation import protocol
+from cad.dicom.archive.dimse import FIND, DimseArchive
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.from_archive import import_patient
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.parametric_map import write_maps
+from cad.dicom.out.results import write_sr_and_seg
+from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.study_files import image_path
@@ -93,7 +95,7 @@ def write_study(
 
 def spoken_here(address: str) -> archives.Protocolled:
     """The archive as the process of a conversation speaks with it, spared its start."""
-    return archives.protocol(address, AET, archives.ArchiveLimits())
+    return protocol(address, AET, ArchiveLimits())
 
 
 def remarks_of(address: str, files: list[Path]) -> list[str]:
@@ -260,7 +262,7 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
 def test_no_other_thread_takes_an_answer():
     """The library's own thread looks for messages every millisecond, and lost some of ours."""
     host, port = ADDRESSES["dimse"].rsplit(":", 1)
-    archive = DimseArchive(host, int(port), AET, archives.ArchiveLimits())
+    archive = DimseArchive(host, int(port), AET, ArchiveLimits())
     with archive._calls.open([FIND]) as association:
         for number in range(5):
             association.dimse.msg_queue.put((number, "an answer"))

@@ -17,8 +17,10 @@ from dicom_files import edit, write_seg, write_series
 from live_node import free_port, make_settings, push, rest
 from tls_front import encrypted_front
 
-from cad.clinic.archive import Protocolled, connect, protocol
-from cad.clinic.archive_settings import ArchiveLimits
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.conversation import protocol
+from cad.dicom.archive.interface import Protocolled
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.inbox import Inbox
@@ -166,7 +168,7 @@ def test_a_node_polls_what_nobody_sends(kind, tmp_path, capsys):
     assert poll()
     assert (queue.count_of(entry.key, "MR"), queue.count_of(entry.key, "SEG")) == (5, 1)
     assert not poll()
-    assert sorted(p.name for p in (inbox.home / "incoming").iterdir()) == [entry.key]
+    assert [p.name for p in (inbox.home / "incoming").glob("[!.]*")] == [entry.key]
     poller.archive = asked(kind, shown("stranger"), ADDRESSES)
     assert not poll()
     said = capsys.readouterr().out

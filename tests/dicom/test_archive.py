@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from certificates import papers
 
-from cad.clinic.archive import connect
-from cad.clinic.archive_settings import ArchiveLimits
+from cad.dicom.archive.client import connect
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
 
 HERE = Path(__file__).resolve().parent

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 import pydicom
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, edit, needs, uid, validate, write_series
 
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import import_source
-from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.results import write_sr_and_seg
+from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
 from cad.imaging.annotations import read_object, read_regions
 from cad.imaging.nifti import read_volume, sidecar_path, write_volume
@@ -154,10 +154,11 @@ def test_tid_1500_by_our_own_reader(files, participant):
     assert decisions == ["21594007", "30807003", "refer"]
 
 
-def test_a_decision_that_something_contradicts_is_not_sent(cohort, participant, tmp_path):
+def test_a_decision_that_was_withdrawn_is_not_sent(cohort, participant, tmp_path):
     run = write_run(tmp_path / "run", participant, PROBABILITIES)
     table = pd.read_csv(run / "probabilities.csv")
-    table["reader_values"] = ["r1=0; r2=0.25", "", ""]  # the tool suspects cancer, they do not
+    assert table["decision_model"].tolist() == ["malignant", "benign", "refer"]
+    table["decision"] = ["refer", "benign", "refer"]
     table.to_csv(run / "probabilities.csv", index=False)
     _, sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files
     decisions = [roi.evaluations["decision"] for roi in read_report(sr).rois]

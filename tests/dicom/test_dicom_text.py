@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pydicom
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from import_cases import write_patient, write_rois
 from pydicom.dataset import Dataset
 
-from cad.clinic.archive import file_under
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import import_source
-from cad.clinic.objects import long_string
-from cad.clinic.sr_reader import read_report
+from cad.dicom.archive.interface import file_under
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.objects import long_string
+from cad.dicom.out.results import write_sr_and_seg
+from cad.dicom.out.sr_reader import read_report
 
 NAMES = ("Läsion_Ü", "病変_1", "Опухоль", "x" * 63 + "é", "y" * 90, "e\u0301" * 50, "a\\b")
 

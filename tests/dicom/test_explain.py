@@ -11,8 +11,8 @@ from import_cases import RULES, regions, voxels, write_patient, write_rois
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.clinic.explain import explain_source
-from cad.clinic.importer import import_source
+from cad.dicom.into.explain import explain_source
+from cad.dicom.into.importer import import_source
 
 
 def test_series_by_rules_with_near_misses(tmp_path: Path, rules: Path):

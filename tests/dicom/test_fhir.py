@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from dicom_files import write_seg, write_series
 
-from cad.clinic.delivery import deliver
-from cad.clinic.fhir_out import LOINC, SCT, checked, read_fhir
-from cad.clinic.importer import import_source
-from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.fhir import LOINC, SCT, checked, read_fhir
+from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
+from cad.recipes.delivery import deliver
 
 SHAPE = (6, 24, 24)
 PROBABILITIES = {"1": 0.7312345678901234, "2": 0.05}

@@ -16,8 +16,8 @@ import pytest
 from dicom_files import edit
 from import_cases import only_failure, write_patient, write_rois
 
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
 from cad.errors import CadError
 from cad.imaging.nifti import read_dynamic, read_volume, sidecar_path, write_dynamic, write_volume
 from cad.imaging.plausibility import implausible

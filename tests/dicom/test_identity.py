@@ -15,12 +15,13 @@ from pydicom.dataset import Dataset
 from pydicom.uid import MRImageStorage
 from pynetdicom import AE, evt
 
-from cad.clinic.archive import FoundSeries, check_received, connect, fetch_patient, file_under
-from cad.clinic.archive_dimse import FIND, GET
-from cad.clinic.archive_web import check_stored
-from cad.clinic.importer import import_source
-from cad.clinic.pacs_import import import_patient
-from cad.clinic.patients import Patients, patient_proof
+from cad.cohort.patients import Patients, patient_proof
+from cad.dicom.archive.client import connect, fetch_patient
+from cad.dicom.archive.dimse import FIND, GET
+from cad.dicom.archive.interface import FoundSeries, check_received, file_under
+from cad.dicom.archive.web import check_stored
+from cad.dicom.into.from_archive import import_patient
+from cad.dicom.into.importer import import_source
 from cad.errors import CadError
 
 # --- folders -------------------------------------------------------------------------------------

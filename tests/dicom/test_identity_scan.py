@@ -16,18 +16,19 @@ from pathlib import Path
 import numpy as np
 import pydicom
 import pytest
-from clinic_cases import write_run
+from dicom_cases import write_run
 from dicom_files import edit, write_seg, write_structures
 from import_cases import RULES, regions, write_patient
 from PIL import Image, PngImagePlugin
 from secret_scan import hits
 
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import ImportSummary, import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import ImportSummary, import_source
+from cad.dicom.out.results import write_sr_and_seg
 from cad.folders import is_ours
+from cad.imaging.makers import maker
 from cad.pipeline import check
-from cad.stages.check import check_text
+from cad.recipes.check import check_text
 
 PATIENT = "19470503"  # a birth date as the patient's number, and as a region's name
 SKIPPED = {
@@ -131,6 +132,12 @@ def test_nothing_of_a_study_names_anybody(tmp_path: Path, kind: str):
     said.append(check_text(out, problems, notes))
     assert len(planter.secrets) > 1000
     assert hits([out, run, tmp_path / "dicom"], planter.secrets, said) == []
+
+
+def test_of_the_scanner_only_a_known_maker_is_kept():
+    """Our own word for it: neither a header's nor a sidecar's text travels."""
+    said = ("SIEMENS Zq1x", " Philips Medical Systems", "GE MEDICAL SYSTEMS", "Zq1x Siemens", None)
+    assert [maker(text) for text in said] == ["Siemens", "Philips", "GE", "", ""]
 
 
 def test_a_failing_study_leaves_nothing_behind(tmp_path: Path):

@@ -22,8 +22,8 @@ from import_cases import (
     write_rois,
 )
 
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
 from cad.imaging.nifti import read_dynamic, read_volume, write_volume
 
 
@@ -124,7 +124,9 @@ def test_lesion_grades_zones_and_gland(tmp_path, rules):
     zones[:, :, 4:] = 2  # half of the first lesion and one column more than that of the second
     zones[:, :5, 4] = 1
     write_volume(source / "zones.nii.gz", regions().with_array(zones))
-    write_volume(source / "gland.nii.gz", regions(7))
+    gland = np.full(SHAPE, 7, np.uint8)  # 6.5 mL: less than 5 is no prostate
+    gland[:, :2] = 0
+    write_volume(source / "gland.nii.gz", regions().with_array(gland))
     out = tmp_path / "out"
     assert import_source(source, out, rules).failures == []
     assert table(out, "rois").to_dict("split")["data"] == [

@@ -8,8 +8,8 @@ import pytest
 from dicom_files import edit, uid
 from import_cases import everything, only_failure, table, write_patient, write_rois
 
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
 
 
 def test_ids_become_safe_labels_and_collisions_are_refused(tmp_path, rules):
@@ -85,6 +85,7 @@ def test_a_patient_waits_while_any_study_does(tmp_path, rules):
 
 
 def test_a_folder_that_no_table_knows_is_left_alone(tmp_path, rules):
+    import_source(write_patient(tmp_path / "first", "P-002", dce=False), tmp_path / "out", rules)
     source = write_patient(tmp_path / "in", dce=False)
     theirs = tmp_path / "out" / "sub-P001" / "anat" / "notes.txt"
     theirs.parent.mkdir(parents=True)

@@ -12,9 +12,9 @@ import pytest
 from dicom_files import IDENTIFYING, edit, write_series
 from import_cases import RULES, SHAPE, only_failure, table, voxels, write_patient, write_rois
 
-from cad.clinic.import_rules import DynamicRule, FilesRule, ImportRules, Match
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.into.rules import DynamicRule, FilesRule, ImportRules, Match
 from cad.errors import CadError
 from cad.imaging.nifti import read_dynamic, read_volume
 from cad.imaging.plausibility import RANGES

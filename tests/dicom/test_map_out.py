@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 import pydicom
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from dicom_files import IDENTIFYING, needs, validate, write_series
 
-from cad.clinic import map_out
-from cad.clinic.delivery import deliver
-from cad.clinic.importer import import_source
-from cad.clinic.map_out import OUTSIDE, write_maps
-from cad.clinic.source import SourceImages, _enhanced, source_images
 from cad.cohort import StudyRef, read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.out import parametric_map as map_out
+from cad.dicom.out.parametric_map import OUTSIDE, write_maps
+from cad.dicom.out.source_images import SourceImages, _enhanced, source_images
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.volume import Volume
+from cad.recipes.delivery import deliver
 from cad.run_folder import RunFolder
 
 SHAPE = (5, 30, 26)

@@ -16,22 +16,17 @@ import bad_web
 import bad_web_give  # noqa: F401
 import bad_web_store  # noqa: F401
 import pytest
-from clinic_cases import write_run
+from dicom_cases import write_run
 from import_cases import RULES, write_patient, write_rois
 from misbehaving import PATIENT, attempt, write_truth
 
-from cad.clinic.archive import (
-    Step,
-    check_address,
-    connect,
-    fetch_patient,
-    not_all_stored,
-    protocol,
-)
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.delivery import deliver
-from cad.clinic.importer import import_source
+from cad.dicom.archive.client import check_address, connect, fetch_patient
+from cad.dicom.archive.conversation import protocol
+from cad.dicom.archive.interface import Step, not_all_stored
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.into.importer import import_source
 from cad.errors import CadError
+from cad.recipes.delivery import deliver
 from cad.settings import read_settings
 
 SERVERS = {"dimse": bad_dimse, "web": bad_web}

@@ -11,7 +11,7 @@ import highdicom
 import numpy as np
 import pydicom
 import pytest
-from clinic_cases import RULES, write_run
+from dicom_cases import RULES, write_run
 from dicom_files import needs, validate, write_series
 from hypothesis import given, settings
 from hypothesis.extra.numpy import arrays
@@ -19,11 +19,11 @@ from pydicom.sr.codedict import codes
 from scipy.ndimage import binary_fill_holes
 from skimage.measure import points_in_poly
 
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import import_source
-from cad.clinic.outlines import outlines
-from cad.clinic.sr_reader import DrawnOutline, read_report
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.outlines import outlines
+from cad.dicom.out.results import write_sr_and_seg
+from cad.dicom.out.sr_reader import DrawnOutline, read_report
 from cad.errors import CadError
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.volume import Volume
@@ -212,8 +212,8 @@ def test_the_loader_of_3d_slicer_reads_segments_and_measurements(tmp_path: Path,
 
 def test_frames_of_an_enhanced_object(tmp_path: Path, masks: np.ndarray, monkeypatch):
     """Frames stored in another order than slices: the outline names the frame of its slice."""
-    from cad.clinic import dicom_out
-    from cad.clinic.source import SourceImages, _enhanced, source_images
+    from cad.dicom.out import results as dicom_out
+    from cad.dicom.out.source_images import SourceImages, _enhanced, source_images
 
     cohort, _ = imported(tmp_path, masks)
     planes = (3, 1, 0, 4, 2)

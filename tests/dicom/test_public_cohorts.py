@@ -11,8 +11,9 @@ from import_cases import adc_values, only_failure, regions, table, voxels, write
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.file_cohort import gleason_grade
+from cad.dicom.into.importer import import_source
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.volume import Volume
 
@@ -49,8 +50,9 @@ def write_picai(root: Path, lesion: Volume, t2w: Volume, adc: Volume, hbv: Volum
             write_nifti(lesions / "human_expert/resampled" / stem, lesion)
     (labels / "clinical_information").mkdir()
     (labels / "clinical_information/marksheet.csv").write_text(
-        "patient_id,study_id,lesion_GS,lesion_ISUP,case_ISUP\n"
-        '10001,1000001,"4+3",3,3\n10002,1000002,"3+4,0+0","2,0",2\n10003,1000003,0+0,0,0\n'
+        "patient_id,study_id,lesion_PIRADS,lesion_GS,lesion_ISUP,case_ISUP\n"
+        '10001,1000001,"2,5","N/A,4+3",3,3\n10002,1000002,"4,3","3+4,0+0","2,0",2\n'
+        "10003,1000003,3,0+0,0,0\n"
     )
     return root
 
@@ -78,12 +80,42 @@ def test_picai(tmp_path: Path):
         # An algorithm's outline: its grade is the one grade of 2 or more in the table.
         ["sub-10002", "1", "1", "n/a", "malignant", "2"],
     ]
+    scores = table(out, "scores")[["participant_id", "scale", "score"]].to_numpy().tolist()
+    assert scores == [["sub-10001", "pirads", "5"], ["sub-10002", "pirads", "4"]]
     assert any("1 lesions from resampled" in note for note in told["notes"])
     assert (read_volume(out / "sub-10001/dwi/sub-10001_ADC.nii.gz").array == adc_values()).all()
     assert (out / "sub-10001/dwi/sub-10001_acq-highb_dwi.nii.gz").is_file()
     assert read_cohort(out).problems == []
     again = CliRunner().invoke(app, ["import", str(source), str(out), "--rules", "picai", "--json"])
     assert json.loads(again.stdout)["unchanged"] == told["added"], again.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [("3+4", 2), ("4+3", 3), ("3+3", 1), ("3+2", 1), ("0+0", 0), ("4+4", 4), ("5+3", 4),
+     ("4+5", 5), ("5+5", 5), ("N/A", None), ("3", 3), ("2+4", 1)],
+)  # fmt: skip
+def test_gleason_sums_are_grades(text: str, grade: int | None):
+    assert gleason_grade(text) == grade
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("10001,1000001,6,4+3,3,3", "PI-RADS '6' is none of 1 to 5"),
+        ('10001,1000001,"0,3","4+3,0+0",3,3', "PI-RADS '0' is none of 1 to 5"),
+        ('10001,1000001,"4,3",4+3,3,3', "2 categories '4,3' and 1 grades '4+3'"),
+    ],
+)
+def test_a_study_whose_lesions_are_listed_wrongly_is_refused(tmp_path: Path, row: str, said: str):
+    source = write_picai(tmp_path / "in", *small())
+    sheet = source / "picai_labels/clinical_information/marksheet.csv"
+    lines = sheet.read_text().splitlines()
+    sheet.write_text("\n".join([lines[0], row, *lines[2:]]) + "\n")
+    rules = Path(__file__).parents[2] / "configs/import/picai.yaml"
+    summary = import_source(source, tmp_path / "out", rules)
+    assert said in only_failure(summary).problem
+    assert summary.added == ["sub-10002", "sub-10003"]
 
 
 def test_prostate158(tmp_path: Path):

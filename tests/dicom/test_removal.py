@@ -13,12 +13,12 @@ from secret_scan import hits
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.clinic.importer import import_source
-from cad.clinic.patients import KEY_FILE, Patients
-from cad.clinic.removal import remove_patient
 from cad.cohort import read_cohort
+from cad.cohort.patients import KEY_FILE, Patients
 from cad.cohort.traces import Names, traces
+from cad.dicom.into.importer import import_source
 from cad.errors import CadError
+from cad.records.removal import remove_patient
 
 
 def cohort_of(tmp_path: Path, labels: str = "id", people: tuple[str, ...] = ("MRN-7001",)) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydicom.dataset import Dataset
 from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage
 
-from cad.clinic.supersede import Earlier, earlier_results, is_report, supersede
+from cad.dicom.out.supersede import Earlier, earlier_results, is_report, supersede
 
 OURS = "cad: probability of malignancy"
 

@@ -12,15 +12,15 @@ from import_cases import regions, write_patient
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.clinic.conversion import convert
-from cad.clinic.importer import import_source
+from cad.dicom.into.conversion import convert
+from cad.dicom.into.importer import import_source
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.imaging.listing import list_files
 from cad.imaging.nifti import write_volume
-from cad.stages.check import check
-from cad.stages.imports import import_cohort
+from cad.recipes.check import check
+from cad.recipes.imports import import_cohort
 
 SHORT = ExecutionOptions(time_limit=5.0, memory_limit=4.0)
 
@@ -33,8 +33,8 @@ def die(*_: object) -> None:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Two patients with regions."""
-    for name, patient in (("a", "P-001"), ("b", "P-002")):
-        write_patient(tmp_path / "source" / name, patient, name, dce=False)
+    for seed, (name, patient) in enumerate((("a", "P-001"), ("b", "P-002"))):
+        write_patient(tmp_path / "source" / name, patient, name, dce=False, seed=seed)
         write_volume(tmp_path / "source" / name / "rois.nii.gz", regions(1))
     return tmp_path / "source"
 
@@ -116,7 +116,7 @@ def test_one_instance_in_two_calls_is_taken_once(
     source: Path, rules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Headers are read so many files at a time; what lies in another part is known."""
-    from cad.clinic import sources
+    from cad.dicom.into import sources
 
     monkeypatch.setattr(sources, "_FILES_A_CALL", 4)
     shutil.copy(source / "a" / "t2" / "1-002.dcm", source / "a" / "again.dcm")

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import ohif
 import pytest
-from clinic_cases import write_run
+from dicom_cases import write_run
 from PIL import Image
 
-from cad.clinic.dicom_out import write_sr_and_seg
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
+from cad.dicom.into.importer import import_source
+from cad.dicom.out.results import write_sr_and_seg
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(3600)]
 

@@ -13,7 +13,7 @@ import pytest
 from dicom_files import IDENTIFYING, edit
 from secret_scan import hits
 
-from cad.clinic.importer import import_source
+from cad.dicom.into.importer import import_source
 
 PATIENT = "MRN-55821"
 EXTRA = {

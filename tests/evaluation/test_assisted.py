@@ -10,10 +10,10 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from cad.errors import CadError
-from cad.evaluation import assisted
-from cad.evaluation.assisted import LEAST_TOOL, Combinations, assist, fit_combinations
-from cad.evaluation.logistic import fit_logistic
-from cad.evaluation.metrics import auc, calibration
+from cad.evaluation.measures.metrics import auc, calibration
+from cad.evaluation.readers import assisted
+from cad.evaluation.readers.assisted import LEAST_TOOL, Combinations, assist, fit_combinations
+from cad.logistic import fit_logistic
 
 NAMES = ["r1", "r2", "r3"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cad.evaluation.ceiling import readers_ceiling
-from cad.evaluation.metrics import auc
+from cad.evaluation.measures.metrics import auc
+from cad.evaluation.readers.ceiling import readers_ceiling
 
 NAMES = ["r1", "r2", "r3", "r4"]
 

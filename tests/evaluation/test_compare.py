@@ -8,8 +8,8 @@ from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score
 
 from cad.errors import CadError
-from cad.evaluation.compare import compare_learners, hochberg, holm, paper_sign_test
-from cad.evaluation.intervals import auc_covariance
+from cad.evaluation.folds.compare import compare_learners, hochberg, holm, paper_sign_test
+from cad.evaluation.measures.intervals import auc_covariance
 
 
 def learners(seed: int, gap: float = 0.0) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:

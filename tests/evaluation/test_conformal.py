@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from cad.evaluation.conformal import (
+from cad.evaluation.decisions.conformal import (
     conformal_p_values,
     conformal_summary,
     leave_patient_out_p_values,

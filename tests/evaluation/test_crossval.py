@@ -18,9 +18,9 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.nested import PatientGridSearch
-from cad.evaluation.selection import SELECTORS, StabilitySelector
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.nested import PatientGridSearch
+from cad.evaluation.folds.selection import SELECTORS, StabilitySelector
 
 
 def cohort(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

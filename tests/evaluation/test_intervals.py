@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from cad.evaluation import intervals, weighted
-from cad.evaluation.intervals import (
+from cad.evaluation.measures import intervals, weighted
+from cad.evaluation.measures.intervals import (
     auc_covariance,
     bootstrap,
     clustered_auc,
     delong_auc,
     patient_resamples,
 )
-from cad.evaluation.metrics import auc, average_precision
+from cad.evaluation.measures.metrics import auc, average_precision
 
 
 def clustered(

@@ -12,11 +12,11 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-import cad.evaluation.labellings as labellings_module
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.labellings import SharedFolds
-from cad.evaluation.null import permutation_null, permute_between
-from cad.evaluation.selection import TTestSelector
+import cad.evaluation.folds.labellings as labellings_module
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.labellings import SharedFolds
+from cad.evaluation.folds.null import permutation_null, permute_between
+from cad.evaluation.folds.selection import TTestSelector
 from cad.learners import ProbabilisticSVC
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from loop_pieces import where
 
-from cad.evaluation import loops
-from cad.evaluation.loops import each_piece
+from cad.evaluation.folds import loops
+from cad.evaluation.folds.loops import each_piece
 
 
 def test_a_short_loop_stays_in_this_process() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
 
-from cad.evaluation.compare import compare_learners
-from cad.evaluation.measures import MEASURES, Cases, Measure, measure_values
+import cad
+from cad.evaluation.folds.compare import compare_learners
+from cad.evaluation.measures.intervals import clustered_auc, delong_auc
+from cad.evaluation.measures.table import MEASURES, Cases, Measure, measure_values
 from cad.evaluation.summary import evaluate
 
 
@@ -39,7 +43,7 @@ def answer() -> Iterator[None]:
         5,
         (
             "answer",
-            Measure("answer", "Answer", lambda _, w: np.full(len(w), 42.0), "score", "higher"),
+            Measure("answer", "Answer", "higher", function=lambda _, w: np.full(len(w), 42.0)),
         ),
     )
     MEASURES.clear()
@@ -130,6 +134,36 @@ def test_weights_are_repeated_rows(seed: int, soft: bool) -> None:
         np.testing.assert_allclose(found, alone, rtol=1e-9, atol=1e-9, err_msg=name)
         undefined += int(np.isnan(found).sum())
     assert undefined > 0 or n == 40
+
+
+PACKAGE = Path(cad.__file__).parent
+
+
+def test_each_measure_and_the_logistic_regression_are_written_once() -> None:
+    """Plain and resampled forms call the weighted one; what else has a measure's name is a copy."""
+    inside, outside, losses = set[str](), set[str](), set[str]()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        tree = ast.parse(path.read_text())
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        (inside if name.startswith("evaluation/measures/") else outside).update(defined)
+        called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        if "logaddexp" in called and not name.startswith("experiments/"):
+            losses.add(name)
+    assert inside >= set(MEASURES)
+    assert not outside & set(MEASURES)
+    # A kernel's dual is another problem, and a likelihood of grades no fit of a line.
+    assert losses == {"logistic.py", "learners/rivals.py", "labels/latent.py"}
+
+
+def test_the_area_with_an_interval_is_the_measure() -> None:
+    rng = np.random.default_rng(3)
+    y = (rng.random(80) < 0.3).astype(float)
+    s = np.round(rng.normal(size=80) + y, 1)  # ties
+    groups = np.arange(80) // 4
+    wanted = MEASURES["auc"](Cases(y, y, s, groups, False))
+    assert clustered_auc(y, s, groups).value == pytest.approx(wanted, abs=1e-14)
+    assert delong_auc(y, s).value == pytest.approx(wanted, abs=1e-14)
 
 
 def test_every_measure_can_be_compared() -> None:

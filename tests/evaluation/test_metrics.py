@@ -13,7 +13,7 @@ from scipy.stats import entropy
 from sklearn import metrics as reference
 from sklearn.linear_model import LogisticRegression
 
-from cad.evaluation import metrics
+from cad.evaluation.measures import metrics
 
 
 def sample(seed: int, n: int = 200, ties: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,9 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.nested import PatientGridSearch, with_params
-from cad.evaluation.selection import TTestSelector
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.nested import PatientGridSearch, with_params
+from cad.evaluation.folds.selection import TTestSelector
 from cad.learners import ProbabilisticSVC
 
 

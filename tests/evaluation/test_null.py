@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
-from cad.evaluation.null import permutation_null, permute_between, permute_within
+from cad.evaluation.folds.null import permutation_null, permute_between, permute_within
 
 
 class QuickBayes(GaussianNB):

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.rivals import READERS, compare_with_rivals
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.paired import READERS, compare_with_rivals
 from cad.evaluation.summary import summarise
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.learners import AveragedProbabilisticSVC

@@ -10,9 +10,13 @@ from scipy.special import expit
 from scipy.stats import beta
 
 from cad.errors import CadError
-from cad.evaluation.intervals import clustered_share, share_design_effect
-from cad.evaluation.operating import OperatingChoice, choose_operating_point, choose_thresholds
-from cad.evaluation.reject import decide
+from cad.evaluation.decisions.operating import (
+    OperatingChoice,
+    choose_operating_point,
+    choose_thresholds,
+)
+from cad.evaluation.decisions.reject import decide
+from cad.evaluation.measures.intervals import clustered_share, share_design_effect
 from cad.files import json_safe
 from cad.settings import DecisionSettings
 

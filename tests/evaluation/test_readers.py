@@ -11,9 +11,14 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from cad.errors import CadError
-from cad.evaluation.metrics import auc
-from cad.evaluation.mrmc import against_readers, obuchowski_rockette
-from cad.evaluation.readers import agreement, intraclass, krippendorff_alpha, weighted_kappa
+from cad.evaluation.measures.metrics import auc
+from cad.evaluation.readers.agreement import (
+    agreement,
+    intraclass,
+    krippendorff_alpha,
+    weighted_kappa,
+)
+from cad.evaluation.readers.mrmc import against_readers, obuchowski_rockette
 
 NA = np.nan
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", example D: 4 observers.

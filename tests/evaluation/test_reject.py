@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from cad.errors import CadError
-from cad.evaluation.reject import decide, reject_curve, reject_point
+from cad.evaluation.decisions.reject import decide, reject_curve, reject_point
 from cad.settings import DecisionSettings
 
 COSTS = DecisionSettings()
@@ -72,7 +72,7 @@ def test_out_of_fold_decisions_of_the_reject_classifier() -> None:
     from sklearn.pipeline import Pipeline
     from sklearn.preprocessing import StandardScaler
 
-    from cad.evaluation.crossval import out_of_fold
+    from cad.evaluation.folds.crossval import out_of_fold
     from cad.learners import LEARNERS
 
     rng = np.random.default_rng(0)

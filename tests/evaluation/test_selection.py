@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind
 from sklearn.metrics import mutual_info_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from cad.evaluation.selection import (
+from cad.evaluation.folds.selection import (
     SELECTORS,
     MRMRSelector,
     MutualInformationSelector,

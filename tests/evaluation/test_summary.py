@@ -11,22 +11,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from cad.evaluation import metrics
-from cad.evaluation.claim import CLAIM_TOPICS, TRIPOD_TOPICS, validation_md
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.null import permutation_null
-from cad.evaluation.radiomics_lists import (
-    CLEAR_TOPICS,
-    METRICS_ITEMS,
-    Score,
-    State,
-    metrics_answers,
-    metrics_score,
-)
-from cad.evaluation.run_facts import RunFacts
-from cad.evaluation.summary import evaluate
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.measures import metrics
+from cad.evaluation.summary import evaluate, summarise
 from cad.files import json_safe
-from cad.settings import DecisionSettings, PipelineSettings
+from cad.settings import DecisionSettings
 
 
 def run(
@@ -86,11 +75,31 @@ def test_structure_and_numbers() -> None:
     assert readers["ties"] == ties > 0
     assert readers["measures"]["kl"]["value"] == pytest.approx(metrics.kl(p, q))
     assert readers["auc"]["value"] == pytest.approx(roc_auc_score(truth, q))
-    assert sum(part["n"] for part in found["decisions"].values()) == 90
     assert found["reject"]["against"] == "histology"
-    assert found["reject"]["point"]["reject_rate"] == found["decisions"]["refer"]["n"] / 90
-    assert len(found["conformal"]["p_malignant"]) == 90
     assert len(found["folds"]) == 15
+
+
+def _lists(value: object) -> list[list[object]]:
+    if isinstance(value, dict):
+        return [found for part in value.values() for found in _lists(part)]
+    if isinstance(value, list):
+        return [value, *(found for part in value for found in _lists(part))]
+    return []
+
+
+def test_no_measure_holds_a_value_of_every_region_or_patient() -> None:
+    frame, scores, X = run()
+    frame, _ = predicted(frame, X)
+    frame, scores = frame.iloc[:-3], scores[scores["roi_id"].isin(frame["roi_id"])]
+    found = summarise(frame, reader_scores=scores, bootstraps=5)
+    sizes = {len(one) for one in _lists(found.as_dict())}
+    assert sizes  # curves are lists
+    assert len(frame) not in sizes
+    assert frame["participant_id"].nunique() not in sizes
+    rows = found.rows
+    assert rows is not None
+    assert rows.p_benign.shape == rows.p_malignant.shape == (len(frame),)
+    assert rows.with_tool.shape == (len(frame), scores["reader_id"].nunique())
 
 
 def test_readers_beside_the_machine() -> None:
@@ -214,110 +223,3 @@ def test_costs_move_the_operating_points() -> None:
 def test_json_safe_knows_every_type() -> None:
     value = {"a": np.float64("nan"), 2: (np.int64(3), np.bool_(True)), "c": np.array([1.0, np.inf])}
     assert json_safe(value) == {"a": None, "2": [3, True], "c": [1.0, None]}
-
-
-def test_validation_md_answers_or_asks() -> None:
-    frame, scores, X = run()
-    frame, folds = predicted(frame, X)
-    null = permutation_null(
-        LogisticRegression(),
-        X,
-        frame["truth"],
-        frame["truth"],
-        groups=frame["participant_id"].to_numpy(),
-        n=3,
-    )
-    found = evaluate(frame, reader_scores=scores, folds=folds, null=null, bootstraps=20)
-    settings = PipelineSettings(name="trial").model_dump(mode="json", by_alias=True)
-    record = {
-        "name": "trial",
-        "kind": "run",
-        "settings": settings,
-        "versions": {"numpy": "2.4"},
-        "cad_version": "1.2",
-        "counts": {"studies": 16, "failed": 1},
-        "simulated": True,
-        "cohort_simulated": True,
-    }
-    text = validation_md(record, json_safe(found))
-    for part in (
-        "Simulated patients",
-        "Leave-one-patient-out",
-        "numpy 2.4",
-        "16 studies read, 1 failed",
-        "quadratic weighted kappa",
-        "no evidence that images tell",
-        "of 90 ROIs malignant by histology",
-    ):
-        assert part in text, part
-    open_items = text.split("## Only a person can answer")[1]
-    for number, topic in CLAIM_TOPICS.items():
-        answered = f"| {number} | {topic} |" in text
-        assert answered != (f"{number} {topic}" in open_items), number
-    for name, topic in TRIPOD_TOPICS.items():
-        assert (f"| {name} | {topic} |" in text) != (f"{name} {topic}" in open_items), name
-    assert "trial registration" in open_items
-    assert len(CLAIM_TOPICS) == 44
-    for number, topic in CLEAR_TOPICS.items():
-        answered = f"| {number} | {topic} |" in text
-        assert answered != (f"{number} {topic}" in open_items.split("CLEAR: ")[1]), number
-    assert len(CLEAR_TOPICS) == 58
-    for number, (topic, weight) in METRICS_ITEMS.items():
-        assert f"| {number} | {topic} | {weight:.4f} |" in text
-
-
-def test_metrics_weights_are_the_published_ones_and_the_score_counts_what_is_proven() -> None:
-    weights = [weight for _, weight in METRICS_ITEMS.values()]
-    assert len(weights) == 30
-    assert sum(weights) == pytest.approx(1.0, abs=1e-9)
-    # Categories of the published table: study design, imaging data, testing, open science.
-    for items, share in (
-        ((1, 3), 0.2022),
-        ((4, 7), 0.1460),
-        ((26, 27), 0.1124),
-        ((28, 30), 0.0225),
-    ):
-        assert sum(weights[items[0] - 1 : items[1]]) == pytest.approx(share)
-    every: dict[int, tuple[State, str]] = dict.fromkeys(METRICS_ITEMS, ("yes", ""))
-    assert metrics_score(every) == Score(1.0, 1.0)
-    # Without deep learning and automated segmentation their weights do not apply.
-    every |= {9: ("not applicable", ""), 17: ("not applicable", ""), 3: ("no", "")}
-    every |= {2: ("person", "")}
-    whole = 1 - 0.0225 - 0.0200
-    found = metrics_score(every)
-    assert found.least == pytest.approx((whole - 0.0919 - 0.0735) / whole)
-    assert found.most == pytest.approx((whole - 0.0919) / whole)
-
-
-@pytest.mark.parametrize(
-    ("change", "item", "state"),
-    [
-        ({"kind": "predict"}, 27, "yes"),
-        ({"kind": "predict"}, 26, "no"),
-        ({"kind": "run"}, 27, "no"),
-        ({"counts": {"sites": 3}}, 4, "yes"),
-        ({"counts": {"sites": 1}}, 4, "no"),
-        ({}, 4, "person"),
-        ({"counts": {"features": 2}}, 16, "yes"),
-        ({"counts": {"features": 900}}, 16, "no"),
-        ({"settings": {"validate": {"scheme": "none"}}}, 18, "no"),
-        ({"settings": {"learner": {"selection": "mrmr"}}}, 15, "yes"),
-        ({"settings": {"features": {"robustness": {"stable_only": True}}}}, 14, "yes"),
-        ({"settings": {"features": {"modalities": ["adc"]}}}, 23, "yes"),
-        ({}, 28, "person"),
-    ],
-)  # fmt: skip
-def test_metrics_items_follow_the_run(change: dict[str, Any], item: int, state: str) -> None:
-    frame, scores, X = run()
-    frame, folds = predicted(frame, X)
-    found = json_safe(evaluate(frame, reader_scores=scores, folds=folds, bootstraps=5))
-    assert metrics_answers(RunFacts(change, found))[item][0] == state
-
-
-def test_validation_md_of_a_prediction_without_truth() -> None:
-    frame, _, X = run()
-    frame, _ = predicted(frame, X)
-    found = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=0)
-    text = validation_md({"name": "new", "kind": "predict", "settings": {}}, found)
-    assert "external testing" in text
-    assert "No readers' scores" in text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cad.evaluation.intervals import Interval
-from cad.evaluation.tables import interval_text, to_markdown
+from cad.evaluation.measures.intervals import Interval
+from cad.terms.text import interval_text, to_markdown
 
 TABLE = pd.DataFrame(
     {

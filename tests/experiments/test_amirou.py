@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
-from cad.evaluation.reject import decide
+from cad.evaluation.decisions.reject import decide
 from cad.experiments import Options
 from cad.experiments.amirou2014 import (
     REJECT_COSTS,

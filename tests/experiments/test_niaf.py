@@ -9,9 +9,25 @@ import pytest
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS, Options, run_experiment
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import BASELINES, fit, medians, paired_p
-from cad.experiments.niaf2014 import TABLE1_ETA, compare, outlier, table2, toy
-from cad.experiments.niaf2014_clinical import ON_TRUTH, _left_out, clinical
+from cad.experiments.methods import BASELINES, SCALES, fit, medians, paired_p
+from cad.experiments.niaf2014 import (
+    TABLE1_ETA,
+    TABLE2_MEANS,
+    TABLE2_NOISE,
+    compare,
+    outlier,
+    table2,
+    toy,
+)
+from cad.experiments.niaf2014_clinical import (
+    METHODS,
+    ON_TRUTH,
+    PAPER,
+    SHIPPED,
+    TUNED,
+    _left_out,
+    clinical,
+)
 from cad.experiments.niaf2014_figures import _orders
 from cad.phantom import simulate
 
@@ -19,18 +35,28 @@ from cad.phantom import simulate
 @pytest.mark.parametrize("sigma", [0.3, np.sqrt(0.3)], ids=["deviation", "variance"])
 def test_noiseless_probabilities_bring_ten_times_less_error(sigma: float) -> None:
     rows = compare(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, 1).set_index("method")
-    own = rows.loc["P-SVM"]
-    assert own["AUC"] >= 0.999
-    assert own["Acc"] >= 0.99
-    assert own["Err"] <= 2e-4
-    for other in ("SVM", "F-SVM"):
-        assert rows.loc[other, "Err"] >= 10 * own["Err"]
+    for scale in SCALES:
+        measured = rows.loc[scale]
+        assert measured["AUC"] >= 0.999
+        assert measured["Acc"] >= 0.99
+        assert measured["Err"] <= 2e-4
+        for other in ("SVM", "F-SVM"):
+            assert rows.loc[other, "Err"] >= 10 * measured["Err"]
+
+
+def test_the_fixed_scale_gives_the_published_kl_of_table_2() -> None:
+    """[N14] Table II prints 23 / 255 / 166 at η = .01; the learned scale comes to hundreds."""
+    data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
+    rows = compare(data, TABLE2_NOISE, 0.01, 12).groupby("method")["KL one-sided"].median()
+    assert 15 < rows["P-SVM, fixed scale"] < 32
+    assert rows["P-SVM, learned scale"] > 100
+    assert rows[["SVM", "F-SVM"]].min() > 100
 
 
 def test_noisy_probabilities_still_help(tmp_path) -> None:
     result = toy(Options(tmp_path, repeats=1))
     rows = result.tables["Measures"].set_index("method")
-    assert rows.loc["P-SVM", "KL"] < rows.loc[["SVM", "F-SVM"], "KL"].min() / 3
+    assert rows.loc[list(SCALES), "KL"].max() < rows.loc[["SVM", "F-SVM"], "KL"].min() / 3
     assert rows.loc["P-SVM published", "KL one-sided"] == 3.6
 
 
@@ -39,13 +65,13 @@ def test_table2_reports_both_readings_and_published(tmp_path) -> None:
     measures, tests, resampled = result.tables.values()
     assert set(measures["means"]) == {"diagonal", "as printed", "published"}
     assert measures.groupby("means")["method"].count().to_dict() == {
-        "as printed": 15,
-        "diagonal": 15,
+        "as printed": 18,
+        "diagonal": 18,
         "published": 3,
     }
     assert tests.filter(like="p (").to_numpy().max() <= 1.0
     assert resampled.filter(like="p (").to_numpy().max() <= 1.0
-    assert len(resampled) == 2 * 4
+    assert len(resampled) == 3 * 2 * 4
 
 
 def test_refused_is_a_share_and_measures_are_medians() -> None:
@@ -103,8 +129,9 @@ def test_paired_tests_by_hand() -> None:
         ]
     )
     # The one lost seed has the smallest gap: 2 of 1024 sign patterns have as large a rank sum.
-    assert paired_p(rows, "Acc", "SVM", "higher") == pytest.approx((2 / 1024, 11 / 1024))
-    assert paired_p(rows, "Acc", "SVM", "lower")[1] == pytest.approx(1023 / 1024)  # 9 or 10 of 10
+    assert paired_p(rows, "Acc", "P-SVM", "SVM", "higher") == pytest.approx((2 / 1024, 11 / 1024))
+    # Nine or ten of ten.
+    assert paired_p(rows, "Acc", "P-SVM", "SVM", "lower")[1] == pytest.approx(1023 / 1024)
 
 
 def test_a_refusal_counts_against_the_p_svm() -> None:
@@ -116,22 +143,29 @@ def test_a_refusal_counts_against_the_p_svm() -> None:
         }
     )
     # Gaps .5, 1 and the refusal, last in rank: 5 of 8 sign patterns have a rank sum of 3 or more.
-    assert paired_p(rows, "KL", "SVM", "lower") == pytest.approx((5 / 8, 4 / 8))
+    assert paired_p(rows, "KL", "P-SVM", "SVM", "lower") == pytest.approx((5 / 8, 4 / 8))
 
 
 def test_orders_put_the_best_first() -> None:
+    learned, fixed = SCALES
     table = pd.DataFrame(
         {
             "level": 0.0,
-            "method": ["A", "B"],
-            "AUC": [0.9, 0.8],
-            "Acc": [0.7, 0.8],
-            "KL": [1.0, 2.0],
-            "Err": [2.0, 1.0],
+            "method": [learned, fixed, "SVM", "F-SVM"],
+            "AUC": [np.nan, 0.9, 0.8, 0.7],
+            "Acc": [0.6, 0.7, 0.8, 0.75],
+            "KL": [3.0, 1.0, 2.0, 4.0],
+            "Err": [2.0, 1.0, 1.5, 3.0],
         }
     )
-    row = _orders(table, "level").iloc[0]
-    assert row[["AUC", "Acc", "KL", "Err"]].tolist() == ["A > B", "B > A", "A > B", "B > A"]
+    rows = _orders(table, "level").set_index("scale")[["AUC", "Acc", "KL", "Err"]]
+    best_fixed = "P-SVM > SVM > F-SVM"
+    assert rows.loc["fixed"].tolist() == [
+        best_fixed, "SVM > F-SVM > P-SVM", best_fixed, best_fixed
+    ]  # fmt: skip
+    assert rows.loc["learned"].tolist() == [
+        "SVM > F-SVM", "SVM > F-SVM > P-SVM", "SVM > P-SVM > F-SVM", "SVM > P-SVM > F-SVM"
+    ]  # fmt: skip
 
 
 def test_patients_stay_together_when_groups_are_left_out() -> None:
@@ -146,23 +180,31 @@ def test_patients_stay_together_when_groups_are_left_out() -> None:
 def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
     simulate(tmp_path / "cohort", patients=8, seed=3, light=True)
     result = clinical(Options(tmp_path, data=tmp_path / "cohort", repeats=2))
-    measured, widths, published = result.tables.values()
+    measured, learned, widths, published = result.tables.values()
     truth = measured[measured["table"] == ON_TRUTH]
     measured = measured[measured["table"] != ON_TRUTH]
-    assert set(measured["table"]) == {"III", "IV", "V", "VI"}
-    assert (measured["table"].value_counts() == 8).all()
+    blocks = measured.groupby("settings")
+    assert {(b, t) for b, part in blocks for t in part["table"]} == {
+        (b, t) for b in (TUNED, PAPER) for t in ("III", "IV", "V", "VI")
+    }
+    assert set(METHODS) | {SHIPPED} == set(blocks.get_group(TUNED)["method"])
+    assert {"P-SVM", "SVM", "F-SVM", "logistic on soft labels"} < set(
+        blocks.get_group(PAPER)["method"]
+    )
     assert set(published["table"]) - set(measured["table"]) == {
         "N13, expert", "N13, histology", ON_TRUTH,
     }  # fmt: skip
-    papers = measured.filter(like="paper's p")
-    assert (papers[measured["method"] == "P-SVM"] == 1).all().all()  # never better than itself
-    assert list(papers) == list(published.filter(like="paper's p"))
+    beside_itself = measured[measured["method"] == "P-SVM"]
+    assert (beside_itself.filter(regex=r"^(paper's )?p \(") == 1).all().all()
+    swapped = measured.filter(regex=r"^p \(")
+    assert ((swapped > 0) & (swapped <= 1)).all().all()
     assert truth["method"].tolist() == ["P-SVM"]
     assert truth["MCE"].str.contains(r"\[").all()
+    assert learned["learned from"].tolist()[-1] == "histology"
     assert widths["η"].tolist() == ["adaptive", "0.125", "0.05", "0.02"]
     # The first row is Table V's P-SVM again; a narrow tube draws probabilities less towards 1/2.
-    own = measured.set_index(["table", "method"]).loc[("V", "P-SVM")]
-    assert widths.loc[0, ["AUC", "KL"]].tolist() == own[["AUC", "KL"]].tolist()
+    again = blocks.get_group(TUNED).set_index(["table", "method"]).loc[("V", "P-SVM")]
+    assert widths.loc[0, ["AUC", "KL"]].tolist() == again[["AUC", "KL"]].tolist()
     distance = widths["mean distance of the probability from ½"]
     assert distance.iloc[-1] > distance.iloc[0]
 

@@ -154,13 +154,14 @@ def test_the_first_rows_must_be_the_right_ones(home, tmp_path) -> None:
 
 def test_the_experiment_runs_on_what_arrived(home, tmp_path) -> None:
     from_scikit_learn(home, 61)
-    options = Options(tmp_path, repeats=1, datasets=("Iris", "Cardio"))
+    out = tmp_path / "out"  # the data folder lies beside
+    options = Options(out, repeats=1, datasets=("Iris", "Cardio"))
     page = run_experiment("wang2014-uci", options).read_text()
     assert "\n1 sets" in page
     assert "- 1 of the paper's 34 sets, from OpenML" in page
     assert f"Left out: Cardio ({NOT_THERE['Cardio']})." in page
     assert run_experiment("wang2014-uci", options).read_text() == page
-    kept = sorted(path.name for path in (tmp_path / "wang2014-uci-openml").iterdir())
+    kept = sorted(path.name for path in (out / "wang2014-uci-openml").iterdir())
     assert kept == ["Iris-draws-50-1.json", "Iris-honest-1.json", "Iris-with_flaws-1.json"]
 
 

@@ -17,8 +17,8 @@ from cad.experiments.wang2014 import MODES, Flaws, aucs, measure
 from cad.experiments.wang2014_roi import compare
 from cad.experiments.wang_methods import METHODS, Split
 from cad.experiments.wang_tables import PUBLISHED, PUBLISHED_MEAN
-from cad.learners.sslroc import SSLROC
-from cad.learners.svmroc import SVMROC
+from cad.learners.ranking.sslroc import SSLROC
+from cad.learners.ranking.svmroc import SVMROC
 
 
 @pytest.fixture(scope="module")

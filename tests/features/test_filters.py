@@ -16,11 +16,11 @@ import mirp_filters
 import numpy as np
 import pytest
 
+from cad.columns import columns_of, filter_name, units_of
 from cad.errors import CadError
-from cad.features.filters import check_filters, filter_name, reach, response_map
-from cad.features.intensity import STATISTICS, statistics
+from cad.features.filters import check_filters, reach, response_map
+from cad.features.intensity import statistics
 from cad.features.provenance import PREFIX
-from cad.features.registry import define, feature_units
 from cad.features.table import extract
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
@@ -103,8 +103,7 @@ def differing(found: dict[str, float], theirs: dict[str, float], rtol: float) ->
 @pytest.mark.parametrize("case", mirp_filters.PHANTOM_CASES)
 def test_phantoms_of_phase_1(case: str, counted: Callable[[int, str], None]) -> None:
     response = our_phantom(case).reshape(-1)
-    values = statistics(response, np.array([0, response.size]))[0]
-    found = dict(zip(STATISTICS, values, strict=True))
+    found = statistics(response, np.array([0, response.size]))[0]
     theirs = stored()[case]
     assert len(theirs) == 18
     if case != "noise":
@@ -252,13 +251,12 @@ def test_columns_units_and_provenance(study: Study, settings: PipelineSettings) 
     names = [c for c in result.rows if c not in ("participant_id", "roi_id")]
     assert len(names) == 2 * 2 * 18  # energy and range only with features.counting
     assert result.rows[names].notna().all(axis=None)
-    units = feature_units(names)
+    columns = columns_of(chosen.features)
+    units = units_of(names, columns)
     assert units["t2w_log3mm_mean"] == "standardised/mm2"
     assert units["adc_mean5.4mm_variance"] == "(1e-6 mm2/s)^2"
     assert units["adc_log3mm_skewness"] == "1"
-    found = define("adc_log3mm_p10")
-    assert found is not None
-    assert found.definition.endswith("Laplacian of Gaussian: 10th percentile")
+    assert columns["adc_log3mm_p10"].definition.endswith("Laplacian of Gaussian: 10th percentile")
     said = "log3mm (slice, mirror cut at 4 SD), mean5.4mm (slice, mirror)"
     assert set(result.provenance[f"{PREFIX}t2w_filters"]) == {said}
     assert f"{PREFIX}t2w_filters" not in extract(study, settings).provenance

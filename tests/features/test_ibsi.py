@@ -17,15 +17,16 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from cad.features.haralick import AGGREGATIONS, HARALICK, haralick_features
-from cad.features.histogram import HISTOGRAM, histogram_features
-from cad.features.intensity import STATISTICS, statistics
+from cad.features.haralick import AGGREGATIONS, haralick_features
+from cad.features.histogram import histogram_features
+from cad.features.intensity import statistics
 from cad.features.regions import RegionVoxels
 from cad.features.table import extract
 from cad.imaging.nifti import write_volume
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
+from cad.terms.features import HISTOGRAM, STATISTICS
 
 STATISTIC_NAMES = {
     "var": "variance",
@@ -79,14 +80,9 @@ def test_every_value_of_the_digital_phantom(
     region = RegionVoxels.from_masks([mask])
     levels = region.values(image).astype(np.int64)
     n_levels = np.array([levels.max()])
-    roi = dict(zip(STATISTICS, statistics(levels.astype(float), region.start)[0], strict=True))
-    histogram = dict(
-        zip(HISTOGRAM, histogram_features(levels, region.start, n_levels)[0], strict=True)
-    )
-    texture = {
-        a: dict(zip(HARALICK, haralick_features(levels, n_levels, region, 1, a)[0], strict=True))
-        for a in AGGREGATIONS
-    }
+    roi = statistics(levels.astype(float), region.start)[0]
+    histogram = histogram_features(levels, region.start, n_levels)[0]
+    texture = {a: haralick_features(levels, n_levels, region, 1, a)[0] for a in AGGREGATIONS}
     with (folder / "digital_phantom_reference.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     wrong = []

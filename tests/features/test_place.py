@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cad.cohort.sectors import SECTOR_NAMES, SECTORS, sector_at
 from cad.features.place import axial_diameter, curve_type, place_of
 from cad.imaging.volume import Volume
 from cad.reports.sectors import HIGH, WIDE, map_lines, mark, sector_cells
+from cad.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 
 
 def gland(direction: np.ndarray | None = None) -> Volume:

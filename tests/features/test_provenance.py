@@ -12,10 +12,10 @@ import pytest
 from cad.errors import CadError
 from cad.features.provenance import (
     PREFIX,
+    PROVENANCE,
     CohortFacts,
     check_columns,
     differences,
-    is_feature,
     resolve_auto,
     summary,
 )
@@ -52,7 +52,7 @@ def test_every_row_says_how_it_was_measured(study: Study, settings: PipelineSett
     assert row["provenance_t2w_valid"] == row["provenance_adc_valid"] == 1.0
     assert 0.8 < row["provenance_dce_valid"] <= 1.0
     table = pd.concat([found.rows, found.provenance], axis=1)
-    assert [c for c in table if is_feature(c)] == list(found.rows.columns[2:])
+    assert [c for c in table if c not in PROVENANCE] == list(found.rows.columns)
     with pytest.raises(CadError, match="no feature"):
         check_columns(table.columns)
 
@@ -65,7 +65,7 @@ def test_what_is_missing_is_seen_in_the_row(study: Study, settings: PipelineSett
     assert "t2w_voxels" not in trained
     assert differences(trained, whole.provenance.iloc[0].to_dict()) == []
     bare = said(study, settings)
-    assert differences(trained, bare.to_dict()) == ["T2 scaled over: image, trained on gland"]
+    assert differences(trained, bare.to_dict()) == ["T2 scaled over: regions, trained on gland"]
     assert study.adc is not None
     x, y, z = study.adc.spacing
     coarse = replace(study.adc, spacing=(x * 1.5, y * 1.5, z))
@@ -79,7 +79,7 @@ def test_auto_is_one_choice_for_a_cohort(settings: PipelineSettings) -> None:
     assert full.features.perfusion.t1 == "vfa"
     assert full.features.perfusion.arterial_input == "measured"
     short = resolve_auto(CohortFacts(4, 3, 4, 3, 3), settings)
-    assert short.images.t2_reference == "image"
+    assert short.images.t2_reference == "regions"
     assert short.features.perfusion.t1 == "fixed"
     assert short.features.perfusion.arterial_input == "parker"
     assert resolve_auto(CohortFacts(1, 1, 0, 0, 0), short) == short  # what was chosen stays

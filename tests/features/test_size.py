@@ -9,20 +9,24 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from cad.columns import column_name, columns_of
 from cad.errors import CadError
 from cad.features.histogram import discretise
-from cad.features.registry import counts_voxels
-from cad.features.size import size_columns
+from cad.features.size import size_and_position
 from cad.features.table import extract
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
-from cad.settings import PipelineSettings
+from cad.settings import FeatureSettings, PipelineSettings
 
 
 def of(mask: np.ndarray, spacing: tuple[float, float, float], **more: Volume) -> dict[str, float]:
     volume = Volume(mask.astype(np.uint8), spacing, (0.0, 0.0, 0.0), np.eye(3))
     study = Study("sub-1", "sub-1", roi_map=volume, rois=[Roi("1", 1)], **more)
-    return {name: float(values[0]) for name, values in size_columns(study, [1]).items()}
+    return {
+        column_name("", part, name): float(values[0])
+        for part, made in size_and_position(study, [1]).items()
+        for name, values in made.items()
+    }
 
 
 @pytest.mark.reference
@@ -65,9 +69,10 @@ def test_size_is_measured_where_it_is_asked_for(study: Study) -> None:
     assert rows["size_slices"].tolist() == [3.0, 3.0]
     assert not [c for c in rows if c.startswith("position_")]
     assert rows["size_volume"].iloc[0] == pytest.approx(3 * 15 * 15 * 0.6 * 0.6 * 3.0 / 1000)
-    assert counts_voxels("adc_intensity_energy")
-    assert not counts_voxels("adc_haralick_contrast")
-    assert not [c for c in rows if counts_voxels(c)]
+    columns = columns_of(FeatureSettings(counting=True, families=("size", "intensity", "haralick")))
+    assert columns["adc_intensity_energy"].counts_voxels
+    assert not columns["adc_haralick_contrast"].counts_voxels
+    assert not [name for name in rows.columns[2:] if columns[name].counts_voxels]
 
 
 def test_the_place_is_in_the_whole_gland_not_in_the_regions_box(study: Study) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
+from cad.columns import columns_of
 from cad.errors import CadError
-from cad.features.registry import FEATURES, counts_voxels, feature_units, features_page
 from cad.features.sliding import sliding_rows, where_to_slide
 from cad.features.table import extract
 from cad.imaging.geometry import occupancy
@@ -29,19 +28,16 @@ def test_every_family_has_its_columns(study: Study, settings: PipelineSettings) 
     names = list(found.rows.columns[2:])
     assert found.rows["roi_id"].tolist() == ["one", "two"]
     assert np.isfinite(found.rows[names].to_numpy(float)).all()
-    assert set(names) <= set(FEATURES)
-    # Without flip-angle images T1 is an assumption and no feature; size is left out by default.
-    # The high-b image and Patlak's model are not asked for by default.
-    other = ("dce_t1_", "dce_patlak_", "size_", "position_", "hbv_")
-    usual = {n for n in FEATURES if not n.startswith(other)}
-    assert {n for n in usual if not counts_voxels(n)} == set(names)
+    # Without flip-angle images T1 is an assumption and no feature.
+    columns = columns_of(settings.features)
+    assert names == [name for name, column in columns.items() if column.part != "t1"]
+    assert {column.family for column in columns.values()}.isdisjoint({"size", "position"})
+    gain = {"semi_baseline_signal", "semi_maximum_enhancement"}  # in units of the scanner's gain
+    assert {column.part for column in columns.values()}.isdisjoint(gain)
     every = get_args(FeatureSettings.model_fields["families"].annotation)[0]
-    more = extract(study, with_features(counting=True, families=get_args(every)))
-    absent = ("dce_t1_", "dce_patlak_", "hbv_")
-    assert {n for n in FEATURES if not n.startswith(absent)} == set(more.rows.columns[2:])
-    names_all = list(more.rows.columns[2:])
-    assert names_all == [n for n in FEATURES if n in set(names_all)]
-    assert names == [n for n in FEATURES if n in set(names)]
+    asked = with_features(counting=True, families=get_args(every))
+    more = columns_of(asked.features)
+    assert list(extract(study, asked).rows.columns[2:]) == [n for n in more if more[n].part != "t1"]
     for name in (
         "adc_intensity_p10",
         "t2w_kirsch_mean",
@@ -72,7 +68,7 @@ def test_values_are_those_of_the_own_grid(study: Study, settings: PipelineSettin
     assert set(found.curves) == {"one", "two"}
     curve = found.curves["one"]
     assert curve.signal.shape == curve.fit.shape == curve.time.shape == (40,)
-    shown = found.maps["dce_semi_relative_enhancement"]
+    shown = found.maps["relative_enhancement"]
     assert study.dce is not None
     share = occupancy(
         study.roi_map.with_array(study.roi_map.array == study.rois[0].label), shown
@@ -278,14 +274,6 @@ def test_maps_slide_over_the_gland_or_around_regions(study: Study) -> None:
         where_to_slide(replace(study, roi_map=None))
     with pytest.raises(CadError, match="empty"):
         sliding_rows(study, PipelineSettings(name="t"), study.t2w.with_array(np.zeros_like(gland)))
-
-
-def test_the_list_of_features_is_current(repository: Path) -> None:
-    assert (repository / "docs" / "features.md").read_text(encoding="utf-8") == features_page()
-    assert feature_units(["adc_intensity_p10", "t2w_glrlm_x"]) == {
-        "adc_intensity_p10": "1e-6 mm2/s",
-        "t2w_glrlm_x": "pyradiomics",
-    }
 
 
 def test_a_model_that_fits_less_than_half_of_a_region_says_nothing_there(

@@ -8,10 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cad.columns import columns_of
 from cad.errors import CadError
-from cad.features.intensity import STATISTICS
 from cad.features.typicality import Typicality
+from cad.settings import FeatureSettings
+from cad.terms.features import STATISTICS
 
+COLUMNS = columns_of(FeatureSettings(counting=True))
 NAMES = [f"{m}_intensity_{s}" for m in ("t2w", "adc") for s in STATISTICS] + [
     f"dce_tofts_ktrans_{s}" for s in STATISTICS
 ]
@@ -33,14 +36,14 @@ def cohort(patients: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def fitted() -> Typicality:
-    return Typicality.fit(*cohort(40, 1))
+    return Typicality.fit(*cohort(40, 1), COLUMNS)
 
 
 def test_at_most_one_in_twenty_regions_of_new_patients_is_flagged() -> None:
     """The promise holds over trainings; one training of 40 patients may flag one study more."""
     alone, together = [], []
     for seed in range(5):
-        fitted = Typicality.fit(*cohort(40, 100 + seed))
+        fitted = Typicality.fit(*cohort(40, 100 + seed), COLUMNS)
         new, who = cohort(60, 200 + seed)
         alone.append(np.mean([j.flagged for j in fitted.judge(new)]))
         together.append(np.mean([j.flagged for j in fitted.judge(new, who)]))
@@ -81,16 +84,16 @@ def test_what_is_missing_or_constant_judges_nobody(fitted: Typicality) -> None:
     nothing = pd.DataFrame(np.nan, index=[0], columns=NAMES)
     assert not fitted.judge(nothing)[0].flagged
     X, who = cohort(10, 6)
-    constant = Typicality.fit(X.assign(adc_histogram_minimum=1.0), who)
+    constant = Typicality.fit(X.assign(adc_histogram_minimum=1.0), who, COLUMNS)
     assert "adc_histogram_minimum" not in constant.features
 
 
 def test_it_is_the_same_after_json(fitted: Typicality) -> None:
-    back = Typicality.from_dict(json.loads(json.dumps(fitted.as_dict())))
+    back = Typicality.from_dict(json.loads(json.dumps(fitted.as_dict())), COLUMNS)
     new, _ = cohort(5, 7)
     assert [j.score for j in back.judge(new)] == [j.score for j in fitted.judge(new)]
     with pytest.raises(CadError, match="at least 3 patients"):
-        Typicality.fit(*cohort(2, 1))
+        Typicality.fit(*cohort(2, 1), COLUMNS)
 
 
 def test_what_all_regions_of_a_study_share_is_found_where_no_region_shows_it(
@@ -120,4 +123,4 @@ def test_limits_of_an_earlier_version_are_refused(fitted: Typicality) -> None:
     content = fitted.as_dict()
     content["limits"] = {group: values[0] for group, values in content["limits"].items()}
     with pytest.raises(CadError, match="earlier version"):
-        Typicality.from_dict(content)
+        Typicality.from_dict(content, COLUMNS)

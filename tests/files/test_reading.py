@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import socket
 import struct
 import zipfile
@@ -204,3 +205,51 @@ def test_a_truncated_gzip_is_named(tmp_path: Path):
     path.write_bytes(gzip.compress(bytes(5000))[:-20])
     with pytest.raises(CadError, match="not a readable NIfTI file"):
         read_volume(path)
+
+
+def test_half_a_character_is_no_text():
+    """A lone surrogate, which JSON can say and no file can hold."""
+    for text in (r'{"note": "\ud800"}', r'["\udc00\ud83d"]'):
+        with pytest.raises(CadError, match="surrogates"), reading("x", "not JSON"):
+            parse_json(text)
+    assert parse_json(r'["\ud83d\ude00"]') == ["😀"]
+
+
+@pytest.mark.parametrize("kind", ["words", "bytes"])
+def test_a_table_of_one_long_word_is_refused_before_it_is_read(tmp_path: Path, kind: str):
+    """Half a megabyte on the disk, gigabytes in memory: a million rows share a word."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    word = ("x" * 500_000) if kind == "words" else bytes(500_000)
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(6000, np.int32)), pa.array([word]))
+    pq.write_table(pa.table({"a": column}), tmp_path / "bomb.parquet", store_schema=False)
+    assert (tmp_path / "bomb.parquet").stat().st_size < MIB
+    with pytest.raises(CadError), reading("x", "not a table"):
+        read_parquet(tmp_path / "bomb.parquet")
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path):
+    table = pd.DataFrame({"n": [1, 2, 3], "x": [0.1, np.nan, -1.0], "b": [True, False, True],
+                          "t": ["a", None, "a"], "empty": [None, None, None]})  # fmt: skip
+    table.to_parquet(tmp_path / "t.parquet", index=False)
+    pd.testing.assert_frame_equal(
+        read_parquet(tmp_path / "t.parquet"), pd.read_parquet(tmp_path / "t.parquet")
+    )
+
+
+def test_nothing_else_reads_what_others_wrote(repository: Path):
+    """Every parser is called in one module; published data sets of experiments are apart."""
+    forbidden = re.compile(
+        r"json\.loads?\(|\.read_text\(|pd\.read_(?!_)|pq\.(read|ParquetFile)|np\.(load|fromfile)\("
+    )
+    allowed = {"reading.py", "execution/worker.py"}  # the latter asks the system of itself
+    found = [
+        f"{path.relative_to(repository)}:{number}"
+        for path in sorted((repository / "cad").rglob("*.py"))
+        if path.relative_to(repository / "cad").as_posix() not in allowed
+        and "experiments" not in path.parts
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if forbidden.search(line)
+    ]
+    assert found == []

@@ -22,11 +22,11 @@ def prepared() -> Prepared:
     failed[0, 0, :2] = 1  # two of the first region's twelve voxels
     failed[0, 2:, :5] = 1  # ten of the second's: two remain, which is too few
     maps = {
-        "dce_semi_wash_in": ktrans,
-        "dce_tofts_ktrans": ktrans,
-        "dce_tofts_r2": ktrans,
-        "dce_tofts_did_not_fit": failed,
-        "dce_extended_tofts_ktrans": ktrans,
+        "wash_in": ktrans,
+        "tofts_ktrans": ktrans,
+        "tofts_r2": ktrans,
+        "tofts_did_not_fit": failed,
+        "extended_tofts_ktrans": ktrans,
     }
     return Prepared("dce", grid, maps)
 
@@ -60,5 +60,5 @@ def test_the_note_counts_them(prepared: Prepared, regions: RegionVoxels) -> None
         "tofts: voxels that did not fit are left out of the statistics of ROI "
         "L1 (2 of 12), L2 (10 of 12)"
     ]
-    prepared.maps["dce_tofts_did_not_fit"][:] = 0
+    prepared.maps["tofts_did_not_fit"][:] = 0
     assert _unfit_notes(prepared, regions, [Roi("L1", 1, "PZ"), Roi("L2", 2, "TZ")]) == []

@@ -22,6 +22,9 @@ from cad.cli import app
 from cad.share import shared
 
 MODEL = "phantom-psvm-biparametric"
+LEARNER = "logistic on soft labels"
+ROWS = [f"p{k // 2},{1 + k % 5},{1 + k % 4},{k}" for k in range(12)]
+TABLE = "\n".join(["participant_id,r1,r2,adc", *ROWS, ""])
 # What makes every command work, but those that would compute for long or never end: they get an
 # output or a configuration that is refused, unless the odd value takes its place.
 STARTS = {
@@ -43,9 +46,14 @@ STARTS = {
     "model compare": ["model", "model", "--cohort", "cohort", "-o", "out"],
     "cohort remove": ["nobody", "--cohort", "cohort", "--runs", "run"],
     "audit verify": ["audit.jsonl"],
+    "table validate": ["table.csv", "--scores", "r1,r2", "--learner", LEARNER, "--folds", "2"],
+    "table train": ["table.csv", "--scores", "r1,r2", "--learner", LEARNER, "-o", "out"],
+    "table predict": ["table.csv", "--model", "model", "-o", "out.csv"],
 }
 # Lines that are accepted compute here; the others end at once.
-COMPUTING = ("demo", "run", "train", "predict", "suggest", "model compare")
+COMPUTING = (
+    "demo", "run", "train", "predict", "suggest", "model compare", "table validate", "table train",
+)  # fmt: skip
 MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}
 # 1_000 is a thousand to Python: so many patients would be made. Nor is "/" drawn: `cad import /`
@@ -88,6 +96,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(shared("models", MODEL), root / "model")
     shutil.copy(shared("pipelines", "psvm.yaml"), root / "pipeline.yaml")
     (root / "audit.jsonl").write_text("")
+    (root / "table.csv").write_text(TABLE)
     return root
 
 

@@ -14,7 +14,7 @@ import pytest
 from dicom_files import deflate
 from import_cases import RULES, regions, write_patient
 
-from cad.clinic.importer import import_source
+from cad.dicom.into.importer import import_source
 from cad.imaging.nifti import write_volume
 
 pytestmark = pytest.mark.fuzz

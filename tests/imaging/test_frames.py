@@ -26,11 +26,11 @@ from pydicom.uid import (
 from cad.errors import CadError
 from cad.imaging import vendor
 from cad.imaging.listing import Listing, list_files
-from cad.imaging.modality import ADC, T2W
 from cad.imaging.phases import order_phases
 from cad.imaging.pixels import read_stack
 from cad.imaging.stacks import BY_ORDER, Stack, stacks_of
 from cad.imaging.units import in_unit
+from cad.terms.modality import ADC, T2W
 
 
 def voxels(shape=(5, 6, 8), seed=0) -> np.ndarray:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cad.errors import CadError
-from cad.imaging.modality import MODALITIES, modality
 from cad.imaging.study import Study
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Dynamic, Volume
+from cad.terms.modality import MODALITIES, modality
 
 
 def test_every_modality_is_a_field_of_a_study_and_has_a_file_of_its_own():

@@ -71,7 +71,8 @@ def test_the_prostate_is_measured_where_it_is_drawn():
     one.adc.array[inside] = 50.0
     assert implausible(one) == []
     one.gland = one.adc.with_array(inside)
-    (problem,) = implausible(one)
+    tiny = {"gland_volume": (0.0, 400.0)}
+    (problem,) = implausible(one, tiny)
     assert problem.problem == (
         "median ADC in the prostate is 50 1e-6 mm2/s; plausible is 400 to 3000 1e-6 mm2/s: "
         "values look like 1e-5 mm2/s"
@@ -79,7 +80,7 @@ def test_the_prostate_is_measured_where_it_is_drawn():
     assert problem.hint == "set scale: 10 in the adc rule; a site may widen the range adc_median"
     with pytest.raises(CadError, match="median ADC in the prostate"):
         require_plausible(one)
-    require_plausible(one, {"adc_median": (10, 3000)})
+    require_plausible(one, {"adc_median": (10, 3000), **tiny})
 
 
 def test_fat_in_the_middle_of_an_image_is_no_error_until_a_region_is_judged():
@@ -143,3 +144,19 @@ def test_the_default_t1_holds_at_3_tesla():
     problem = t1_default_problem(one, None, None)
     assert problem is not None
     assert problem.problem == "the field strength is 7 T, but t1_tissue and t1_blood is 3 T's"
+
+
+def test_zeros_are_no_adc_and_regions_are_asked_first():
+    """A scanner's threshold leaves zeros; half of the middle may be none but the regions are."""
+    one = study()
+    assert one.adc is not None
+    one.adc.array[:, ::2] = 0.0
+    assert implausible(one) == []
+    region = np.zeros(SHAPE, bool)
+    region[1, :3, :3] = True
+    one.adc.array[region] = 300.0
+    one.roi_map = one.adc.with_array(region.astype(np.uint8))
+    (problem,) = implausible(one)
+    assert problem.problem.startswith("median ADC in the regions is 300 ")
+    one.adc.array[region] = 0.0
+    assert "median ADC in the regions is 0 " in implausible(one)[0].problem

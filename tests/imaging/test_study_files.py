@@ -85,7 +85,7 @@ def test_there_and_back(study, folder):
         assert a.same_grid(b), name
         assert a.array.dtype == b.array.dtype, name
         assert (a.array == b.array).all(), name
-        assert np.abs(a.affine - b.affine).max() < 1e-4, name
+        assert np.abs(a.affine - b.affine).max() < 1e-3, name  # a micrometre
     assert found.dce is not None
     assert (found.dce.frames == study.dce.frames).all()
     assert found.dce.times.tolist() == study.dce.times.tolist()
@@ -243,7 +243,7 @@ def test_regions_that_cannot_be_measured(study, folder):
     labels[labels == 2] = 0
     labels[5, 0, 0:4] = 3
     write_volume(image_path(folder, "sub-01", "rois"), study.roi_map.with_array(labels))
-    found = check_study(read(folder, [*ROIS, Roi("speck", 3)]))
+    found = check_study(replace(read(folder, [*ROIS, Roi("speck", 3)]), gland=None))
     assert [p.roi for p in found] == ["lesion2", "speck"]
     assert "the ROI is empty" in found[0].problem
     assert "T2: it fills 4.0 voxels" in found[1].problem

@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime
 from scipy.stats import norm
 
 from cad.errors import CadError
-from cad.evaluation.metrics import brier
+from cad.evaluation.measures.metrics import brier
 from cad.labels import graded
 from cad.labels.graded import GradedReaders
 from cad.labels.pooled import MeanReaders

@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
 from cad.learners.averaged import _pseudo_bma
-from cad.learners.base import LearnerError
+from cad.learners.solvers.problem import LearnerError
 
 FOLDS = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
 
@@ -35,7 +35,9 @@ def cohort(n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def test_one_setting_is_the_p_svm_itself() -> None:
     X, p, spread, patient = cohort()
-    one = AveragedProbabilisticSVC(C=3.0, gamma=0.3, eta0=0.05, kappa=0.5, tol=1e-8)
+    one = AveragedProbabilisticSVC(
+        C=3.0, gamma=0.3, eta0=0.05, kappa=0.5, scaling="given", tol=1e-8
+    )
     one.fit(X, p, eta=spread, groups=patient)
     peer = ProbabilisticSVC(C=3.0, gamma=0.1, eta0=0.05, kappa=0.5, scale="fixed", tol=1e-8)
     peer.fit(X, p, eta=spread)
@@ -47,7 +49,10 @@ def test_one_setting_is_the_p_svm_itself() -> None:
 
 def test_the_average_is_of_log_odds_with_the_weights_shown() -> None:
     X, p, spread, patient = cohort()
-    both = AveragedProbabilisticSVC(C=(0.3, 10.0), gamma=(0.1, 1.0), eta0=(0.05, 0.125), drop=0.05)
+    both = AveragedProbabilisticSVC(
+        C=(0.3, 10.0), gamma=(0.1, 1.0), eta0=(0.05, 0.125), kappa=(0.0, 0.5), scaling="given",
+        drop=0.05,
+    )  # fmt: skip
     both.fit(X, p, eta=spread, groups=patient)
     share = np.array([point["weight"] for point in both.points_])
     assert (share[:-1] >= share[1:]).all()
@@ -82,7 +87,7 @@ def test_weights_by_hand_and_in_the_limit() -> None:
 @pytest.mark.filterwarnings("ignore:every certain label")
 def test_a_patient_stays_whole_and_the_loss_shown_is_the_inner_one() -> None:
     X, p, spread, patient = cohort()
-    one = AveragedProbabilisticSVC(C=3.0, gamma=0.3, eta0=0.05, kappa=0.5)
+    one = AveragedProbabilisticSVC(C=3.0, gamma=0.3, eta0=0.05, kappa=0.5, scaling="given")
     one.fit(X, p, eta=spread, groups=patient)
     q = np.zeros(len(p))
     for train, test in GroupKFold(5).split(X, groups=patient):
@@ -115,6 +120,7 @@ def test_a_repeated_fit_is_the_same_to_the_bit() -> None:
         ({"eta0": 0.0}, "eta0 = 0.0"),
         ({"kappa": -1.0}, r"kappa = -1\.0, must lie in \[0"),
         ({"C": ()}, "C = "),
+        ({"scaling": "log"}, "scaling = 'log': known are rank"),
         ({"boundary": "x"}, "boundary rule 'x'"),
     ],
 )

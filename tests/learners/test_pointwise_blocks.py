@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cad.learners import pointwise
-from cad.learners.cvxopt_solver import solve_cvxopt
-from cad.learners.decomposition import block_size, smo_by_blocks
-from cad.learners.kernels import Gram, Kernel
-from cad.learners.pointwise import solve_hybrid
-from cad.learners.problem import Problem, judge
-from cad.learners.rows import Iterate, read_rows
 from cad.learners.soft_labels import probabilistic_problem, soft_labels
+from cad.learners.solvers import pointwise
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.decomposition import block_size, smo_by_blocks
+from cad.learners.solvers.kernels import Gram, Kernel
+from cad.learners.solvers.pointwise import solve_hybrid
+from cad.learners.solvers.problem import Problem, judge
+from cad.learners.solvers.rows import Iterate, read_rows
 
 
 def make(seed: int, n: int, C: float) -> tuple[np.ndarray, Problem]:

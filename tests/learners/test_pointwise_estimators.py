@@ -25,8 +25,9 @@ from cad.learners import (
     RejectSVC,
     SoftPlattSVC,
 )
-from cad.learners.base import LearnerError, LearnerWarning
+from cad.learners.base import LearnerWarning
 from cad.learners.soft_labels import half_widths
+from cad.learners.solvers.problem import LearnerError
 
 # A reject SVM answers with a third label where it declines, and -1, its default, may be no class.
 DECLINES = dict.fromkeys(

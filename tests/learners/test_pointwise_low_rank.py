@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cad.learners.cvxopt_solver import solve_cvxopt
-from cad.learners.kernels import Gram, Kernel, make_gram
-from cad.learners.lowrank import solve_low_rank
-from cad.learners.pointwise import solve_hybrid
-from cad.learners.problem import Problem
 from cad.learners.reject import asymmetric_rule, reject_problem
 from cad.learners.soft_labels import probabilistic_problem, soft_labels
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.kernels import Gram, Kernel, make_gram
+from cad.learners.solvers.lowrank import solve_low_rank
+from cad.learners.solvers.pointwise import solve_hybrid
+from cad.learners.solvers.problem import Problem
 
 POLY = Kernel("poly", 0.5, 2, 1.0)
 

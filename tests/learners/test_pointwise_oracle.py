@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cad.experiments.gaussians import Gaussians, noisy
-from cad.learners.cvxopt_solver import solve_cvxopt
-from cad.learners.kernels import Gram, Kernel, make_gram
-from cad.learners.pointwise import is_pointwise, solve_hybrid
-from cad.learners.problem import Problem
 from cad.learners.reject import asymmetric_rule, reject_problem, symmetric_rule
 from cad.learners.soft_labels import probabilistic_problem, soft_labels
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.kernels import Gram, Kernel, make_gram
+from cad.learners.solvers.pointwise import is_pointwise, solve_hybrid
+from cad.learners.solvers.problem import Problem
 from cad.learners.svm import svm_problem
 
 LEARNERS = ("svm", "fuzzy", "learned", "fixed", "reject", "symmetric")

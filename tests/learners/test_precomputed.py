@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cad.learners import PlattSVC
-from cad.learners.kernels import Kernel, check_precomputed
+from cad.learners.solvers.kernels import Kernel, check_precomputed
 
 
 def hidden(n: int, at: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from cad.learners import OPAUC, SSLROC, SVMROC, RankBoost, SSRankBoost, SVMLin
-from cad.learners.ranking import platt
+from cad.learners.ranking.base import platt
 
 ALL = [SVMROC, SSLROC, RankBoost, OPAUC, SVMLin, SSRankBoost]
 SEMI = [SSLROC, SVMLin, SSRankBoost]

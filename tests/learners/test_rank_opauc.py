@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 
 from cad.learners import OPAUC
-from cad.learners.opauc import opauc_gradient, opauc_objective, opauc_path
+from cad.learners.ranking.opauc import opauc_gradient, opauc_objective, opauc_path
 
 
 def stream(seed, n=30, d=4):

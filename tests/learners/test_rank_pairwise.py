@@ -12,10 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 
 from cad.learners import SSLROC, SVMROC
-from cad.learners.cvxopt_solver import solve_cvxopt
-from cad.learners.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.problem import judge
-from cad.learners.sdp import sdp_objective
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
+from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+from cad.learners.solvers.problem import judge
+from cad.learners.solvers.sdp import sdp_objective
 
 
 def make(seed, sizes, norm, labelled=1.0, unlabelled=1.0, margin=1.0, weight=None, features=4):

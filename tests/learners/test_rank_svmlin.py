@@ -7,8 +7,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from cad.learners import SVMLin
-from cad.learners.newton import finite_newton
-from cad.learners.svmlin import rotate_rows
+from cad.learners.solvers.newton import finite_newton
 
 
 def made(seed, n=80, d=6):
@@ -86,14 +85,3 @@ def test_switching_ends_at_a_pairwise_optimum():
     f = X[16:] @ learner.coef_[0] + learner.bias_
     positive = learner.soft_labels_ > 0.5
     assert f[positive].min() >= f[~positive].max() - 1e-6
-
-
-@pytest.mark.parametrize("method", ["multi-switch", "deterministic-annealing"])
-def test_turning_the_rows_changes_nothing(method):
-    X, truth = made(10, 30, 100)
-    y = np.where(np.arange(30) < 16, truth, -1)
-    Z, turn = rotate_rows(X)
-    np.testing.assert_allclose(Z @ turn.T, X, atol=1e-12)
-    a = SVMLin(0.1, 1.0, method, platt_folds=0).fit(X, y)
-    b = SVMLin(0.1, 1.0, method, platt_folds=0).fit(Z, y)
-    np.testing.assert_allclose(a.decision_function(X), b.decision_function(Z), atol=1e-7)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
-from cad.learners.base import LearnerError
-from cad.learners.rivals import RidgeProbability, SoftLogistic, rival_learners
+from cad.learners.rivals import RidgeProbability, SoftBoosting, SoftLogistic, rival_learners
+from cad.learners.solvers.problem import LearnerError
+from cad.model.state import dump_state, load_state
+
+GIVEN = ("given",)
 
 
 def cohort(n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -23,7 +31,7 @@ def cohort(n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 def test_soft_logistic_is_scikit_learns_on_doubled_rows() -> None:
     X, p, patient = cohort()
-    ours = SoftLogistic(Cs=(0.3,)).fit(X, p, groups=patient)
+    ours = SoftLogistic(Cs=(0.3,), scaling=GIVEN).fit(X, p, groups=patient)
     weight = np.concatenate([p, 1 - p])
     peer = LogisticRegression(C=0.3, tol=1e-10, solver="newton-cholesky").fit(
         np.vstack([X, X]), np.repeat([1, 0], len(p)), sample_weight=weight
@@ -37,7 +45,7 @@ def test_soft_logistic_finds_its_optimum_among_many_features() -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(40, 200))
     p = np.clip(expit(3 * X[:, 0]).round(2), 0, 1)
-    fitted = SoftLogistic(Cs=(10.0,)).fit(X, p)
+    fitted = SoftLogistic(Cs=(10.0,), scaling=GIVEN).fit(X, p)
     q = fitted.predict_proba(X)[:, 1]
     np.testing.assert_allclose(fitted.coef_ / 10.0, X.T @ (p - q), atol=1e-4)
     assert abs(np.sum(p - q)) < 1e-4
@@ -45,7 +53,8 @@ def test_soft_logistic_finds_its_optimum_among_many_features() -> None:
 
 def test_the_ridge_chooses_what_refits_would() -> None:
     X, p, patient = cohort()
-    ours = RidgeProbability(gammas=(0.2, 1.0), alphas=(0.1, 1.0)).fit(X, p, groups=patient)
+    ours = RidgeProbability(gammas=(0.2, 1.0), alphas=(0.1, 1.0), scaling=GIVEN)
+    ours.fit(X, p, groups=patient)
     losses = {}
     for gamma in (0.2, 1.0):
         for alpha in (0.1, 1.0):
@@ -66,9 +75,75 @@ def test_the_ridge_chooses_what_refits_would() -> None:
 def test_every_rival_learns_and_refuses_labels_that_are_all_the_same(name: str) -> None:
     X, p, patient = cohort()
     rival = rival_learners()[name]
-    keywords = {} if name.startswith("boosting") else {"groups": patient}
+    keywords = {} if name.startswith("extra") else {"groups": patient}
     q = rival.fit(X, p, eta=np.zeros(len(p)), **keywords).predict_proba(X)
     np.testing.assert_allclose(q.sum(axis=1), 1)
     assert np.corrcoef(q[:, 1], p)[0, 1] > 0.7
     with pytest.raises(LearnerError):
         rival.fit(X, np.full(len(p), 0.75), **keywords)
+
+
+def test_the_gaussian_process_has_scikit_learns_likelihood_and_mean() -> None:
+    X, p, _ = cohort()
+    gammas, alphas = (0.2, 1.0), (0.1, 1.0)
+    ours = RidgeProbability(gammas, alphas, "likelihood", scaling=GIVEN).fit(X, p)
+    target, best = p - p.mean(), {}
+    for gamma in gammas:
+        width = np.sqrt(5 / (2 * gamma))
+        for alpha in alphas:
+            unit = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2) * gamma / 5)
+            scale = target @ np.linalg.solve(unit + alpha * np.eye(len(p)), target) / len(p)
+            kernel = ConstantKernel(scale) * RBF(width) + WhiteKernel(scale * alpha)
+            peer = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X, target)
+            # The scale is the best one: any other is less likely.
+            worse = ConstantKernel(2 * scale) * RBF(width) + WhiteKernel(2 * scale * alpha)
+            assert peer.log_marginal_likelihood_value_ > peer.log_marginal_likelihood(worse.theta)
+            best[gamma, alpha] = (peer.log_marginal_likelihood_value_, peer)
+    chosen = max(best, key=lambda key: best[key][0])
+    assert (ours.gamma_, ours.alpha_) == chosen
+    expected = np.clip(p.mean() + best[chosen][1].predict(X), 0.02, 0.98)
+    np.testing.assert_allclose(ours.predict_proba(X)[:, 1], expected, atol=1e-8)
+
+
+def test_boosting_lowers_the_loss_tree_by_tree_and_chooses_on_inner_folds() -> None:
+    X, p, patient = cohort()
+    fitted = SoftBoosting(depths=(2,), trees=60, sample=1.0).fit(X, p, groups=patient)
+    assert 0 < fitted.n_trees_ <= 60
+    assert len(fitted.roots_) == fitted.n_trees_
+    rows, f, losses = X.astype(np.float32), np.full(len(p), fitted.start_), []
+    for tree, values in fitted._steps(rows, p, np.ones(len(p)), 2):
+        losses.append(np.mean(np.logaddexp(0, f) - p * f))
+        f = f + values[tree.apply(rows)]
+    assert (np.diff(losses) < 1e-6).all()
+    nothing = SoftBoosting(trees=30).fit(np.zeros((60, 2)) + X[:, :1] * 0, p, groups=patient)
+    np.testing.assert_allclose(nothing.predict_proba(X[:, :2])[:, 1], p.mean(), atol=0.02)
+
+
+@pytest.mark.parametrize("name", list(rival_learners()))
+def test_every_rival_survives_the_disk_takes_frames_and_weights(
+    name: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    X, p, patient = cohort()
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    rival = rival_learners()[name].fit(frame, p)
+    q = rival.predict_proba(frame)[:, 1]
+    assert not [w for w in recwarn if "feature names" in str(w.message)]
+    structure, arrays = dump_state(rival)
+    again = load_state(json.loads(json.dumps(structure)), arrays)
+    np.testing.assert_array_equal(again.predict_proba(frame)[:, 1], q)
+    weight = np.where(X[:, 1] > 0, 1.0, 0.0)
+    keywords = {} if name.startswith("extra") else {"groups": patient}
+    weighted = rival_learners()[name].fit(X, p, sample_weight=weight, **keywords)
+    moved = np.abs(weighted.predict_proba(X)[:, 1] - q).max()
+    assert moved > 1e-3
+
+
+@pytest.mark.parametrize("learner", [SoftLogistic(Cs=(0.1,)), RidgeProbability((0.2,), (0.3,))])
+def test_a_row_of_weight_two_is_two_rows(learner: SoftLogistic) -> None:
+    X, p, patient = cohort()
+    learner.set_params(scaling=GIVEN)
+    weight = np.where(np.arange(len(p)) % 3, 1.0, 2.0)
+    twice = np.repeat(np.arange(len(p)), weight.astype(int))
+    one = learner.fit(X, p, sample_weight=weight, groups=patient).predict_proba(X)
+    two = learner.fit(X[twice], p[twice], groups=patient[twice]).predict_proba(X)
+    np.testing.assert_allclose(one, two, atol=1e-6)

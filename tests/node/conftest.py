@@ -21,5 +21,7 @@ def settings(tmp_path: Path) -> NodeSettings:
 @pytest.fixture
 def inbox(settings: NodeSettings) -> Iterator[Inbox]:
     queue = Queue(settings.home / "queue.sqlite")
-    yield Inbox(settings, queue)
+    made = Inbox(settings, queue)
+    yield made
+    made.close()
     queue.close()

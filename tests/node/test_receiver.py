@@ -41,6 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for one in made:
         one.stop()
+        one.inbox.close()
         one.inbox.queue.close()
 
 
@@ -57,7 +58,7 @@ def get(address: str, method: str = "GET") -> tuple[str, Message]:
 
 
 def kept(receiver: Receiver) -> list[Path]:
-    return sorted(receiver.inbox.home.glob("incoming/*/*"))
+    return sorted(receiver.inbox.home.glob("incoming/[!.]*/*"))
 
 
 def test_echo_and_store(start, images):
@@ -137,7 +138,8 @@ def test_the_page_shows_every_study_by_its_key_and_changes_nothing(start, images
     receiver = start()
     send(receiver.address[1], images)
     queue, settings = receiver.inbox.queue, receiver.inbox.settings
-    entry = queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
+    with queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        pass
     queue.settle(entry, states.FAILED, time.time(), reason="<b>no T2</b>", hint="see docs")
     page = StatusPage(settings, queue, receiver)
     root = f"http://127.0.0.1:{page.port}"

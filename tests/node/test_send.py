@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from clinic_cases import write_run
-from dicom_files import IDENTIFYING, write_seg, write_series
+from dicom_cases import write_run
+from dicom_files import IDENTIFYING, edit, write_seg, write_series
 from live_node import free_port, make_settings
 from pydicom.dataset import Dataset
 from pynetdicom import AE, build_role, evt
 from secret_scan import hits
 
-from cad.clinic.archive_dimse import COMMITMENT
-from cad.clinic.audit import verify
+from cad.dicom.archive.dimse import COMMITMENT
 from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.service import Node
-from cad.node.trail import DamagedTrail, Trail
+from cad.node.trail import Trail
+from cad.records.audit import DamagedTrail, verify
 
 FIND, SEG = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.1.66.4"
 
@@ -110,9 +110,10 @@ def node(archive: Archive, tmp_path: Path, request: pytest.FixtureRequest) -> It
     mask = np.zeros((3, 16, 16), bool)
     mask[1, 4:8, 4:8] = True
     for path in images:
-        made.inbox.keep(path.read_bytes(), pydicom.dcmread(path), "SCANNER", "10.0.0.7")
-    entry = made.queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
-    assert entry is not None
+        with made.inbox.copied(path) as copy:
+            made.inbox.keep(copy, "SCANNER", "10.0.0.7")
+    with made.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        assert entry is not None
     made.queue.settle(entry, states.SENDING, time.time())
     objects = write_run(made.inbox.work(entry.key) / "run", "sub-P1", {"1": 0.7}) / "dicom"
     objects.mkdir()
@@ -121,6 +122,7 @@ def node(archive: Archive, tmp_path: Path, request: pytest.FixtureRequest) -> It
     yield made
     made.receiver.stop()
     made.page.stop()
+    made.inbox.close()
     made.queue.close()
 
 
@@ -167,7 +169,7 @@ def test_down_then_refusing_then_lying_then_honest(node, archive):
 
 
 def entry_study(node: Node) -> str:
-    return str(pydicom.dcmread(next(node.inbox.home.glob("incoming/*/*"))).StudyInstanceUID)
+    return str(pydicom.dcmread(next(node.inbox.home.glob("incoming/[!.]*/*"))).StudyInstanceUID)
 
 
 def test_a_trail_that_somebody_changed_stops_the_node(node, archive, tmp_path):
@@ -246,13 +248,13 @@ def test_done_only_when_the_archive_has_promised_to_keep_it(node, archive):
     archive.behaviour = "knows no promise"
     entry = try_once(node)
     assert (entry.state, entry.returned) == (states.SENDING, 2)
-    assert "N-ACTION failed with status 0x0122" in entry.reason
+    assert "failed with status 0x0122" in entry.reason
     archive.behaviour = "honest"
     assert "not promised" in try_once(node).reason
     assert archive.report(port, -1, failed=1) == 0
     entry = entry_of(node)
     assert entry.state == states.SENDING
-    assert "does not promise to keep 1 of 2 objects: 0x0112" in entry.reason
+    assert "does not promise to keep every object" in entry.reason
     assert try_once(node).state == states.SENDING
     assert archive.report(port, -1) == 0
     wait_for_done(node)
@@ -272,13 +274,14 @@ def test_a_late_promise_counts_and_one_for_less_does_not(node, archive, tmp_path
     assert try_once(node).state == states.SENDING
     assert try_once(node).attempts == 2
     assert len({one.TransactionUID for one in archive.asked}) == 2
-    image = pydicom.dcmread(tmp_path / "in" / "1-001.dcm")
-    image.SOPInstanceUID = image.file_meta.MediaStorageSOPInstanceUID = "1.2.3.4.5.6"
-    node.inbox.keep(b"x", image, "SCANNER")
+    edit(tmp_path / "in" / "1-001.dcm", SOPInstanceUID="1.2.3.4.5.6")
+    with node.inbox.copied(tmp_path / "in" / "1-001.dcm") as copy:
+        node.inbox.keep(copy, "SCANNER")
     assert archive.report(port, 0) == 0  # of a result that is none any more
     entry = entry_of(node)
     assert (entry.state, entry.generation) == (states.RECEIVING, 4)
-    entry = node.queue.claim(states.RECEIVING, states.RECEIVING, time.time() + 60)
+    with node.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        assert entry is not None
     node.queue.settle(entry, states.SENDING, time.time())
     assert archive.report(port, 0) == 0
     assert entry_of(node).state == states.SENDING

@@ -17,9 +17,9 @@ from certificates import openssl, papers, scu
 from dicom_files import dcmtk, write_series
 from live_node import make_settings
 
-from cad.clinic import dimse_server
-from cad.clinic.archive_settings import Tls
-from cad.clinic.tls import answering
+from cad.dicom.archive import listener as dimse_server
+from cad.dicom.archive.settings import Tls
+from cad.dicom.archive.tls import answering
 from cad.errors import CadError
 from cad.node.inbox import Inbox
 from cad.node.queue import Queue
@@ -39,6 +39,7 @@ def receiver(tmp_path: Path, papers: dict[str, dict[str, str]]) -> Iterator[Rece
     made = Receiver(Inbox(settings, Queue(settings.home / "queue.sqlite")))
     yield made
     made.stop()
+    made.inbox.close()
     made.inbox.queue.close()
 
 
@@ -54,7 +55,7 @@ def call(tool: str, options: list[str], port: int, *files: Path) -> int:
 
 
 def kept(receiver: Receiver) -> list[Path]:
-    return sorted(receiver.inbox.home.glob("incoming/*/*"))
+    return sorted(receiver.inbox.home.glob("incoming/[!.]*/*"))
 
 
 def wait_for(receiver: Receiver, refused: int) -> None:
@@ -108,7 +109,7 @@ def test_a_silent_caller_keeps_nobody_waiting_and_is_cut(
     receiver, papers, images, monkeypatch, capsys
 ):
     """One says nothing, one a byte a while: others are served, and the two end."""
-    monkeypatch.setattr(dimse_server, "_HANDSHAKE_SECONDS", 2.0)
+    monkeypatch.setattr(dimse_server, "_DOOR_SECONDS", 2.0)
     address = ("127.0.0.1", receiver.address[1])
     with socket.create_connection(address) as silent, socket.create_connection(address) as slow:
         assert call("storescu", scu(papers["scanner"]), address[1], *images) == 0
@@ -126,24 +127,19 @@ def test_a_silent_caller_keeps_nobody_waiting_and_is_cut(
     assert "no TLS" in capsys.readouterr().out
 
 
-def test_callers_that_never_finish_do_not_use_up_threads(receiver, papers, monkeypatch):
-    """As many as are allowed at once; the next one is turned away at once."""
+def test_callers_that_never_finish_make_room_for_the_next(receiver, papers, monkeypatch):
+    """As many wait as may: the one who came first goes, and who is admitted is served."""
+    monkeypatch.setattr(dimse_server, "_WAITING", 8)
     address = ("127.0.0.1", receiver.address[1])
-    held = [socket.create_connection(address) for _ in range(dimse_server._HANDSHAKES)]
+    held = [socket.create_connection(address) for _ in range(8)]
     try:
-        end = time.monotonic() + 20
-        while receiver._server._room._value:
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        with socket.create_connection(address, 20) as one:
-            assert one.recv(1) == b""
-        assert receiver.refused == 1
+        assert call("echoscu", scu(papers["scanner"]), address[1]) == 0
+        held[0].settimeout(20)
+        assert held[0].recv(1) == b""
+        wait_for(receiver, 1)
     finally:
         for one in held:
             one.close()
-    while receiver._server._room._value < dimse_server._HANDSHAKES:
-        time.sleep(0.05)
-    assert call("echoscu", scu(papers["scanner"]), address[1]) == 0
 
 
 def test_the_certificate_that_was_shown_is_remembered(receiver, papers, images):

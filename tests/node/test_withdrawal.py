@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import gc
+import gzip
+import importlib
 import json
+import pkgutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
-import pydicom
 import pytest
 from dicom_files import write_series
 from import_cases import RULES, write_patient, write_rois
-from secret_scan import hits
+from reading_cases import code_of, export, make_cohort
+from secret_scan import hits, unpacked
 from typer.testing import CliRunner
 
+import cad
 from cad.cli import app
-from cad.clinic.audit import append, verify
-from cad.clinic.importer import import_source
-from cad.clinic.patients import Patients
 from cad.cohort import read_cohort
+from cad.cohort.patients import Patients
+from cad.cohort.traces import Names, traces
+from cad.dicom.into.importer import import_source
+from cad.folders import Kind
 from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.inbox import Inbox
 from cad.node.queue import Queue
+from cad.reader_study.exports import collect_reading
+from cad.reader_study.study import ReadingSettings, write_reading
+from cad.records.audit import append, verify
 
 LEAVING, STAYING = "MRN-7001", "MRN-70012"
 SHAPE = (3, 16, 16)
@@ -42,7 +52,8 @@ def receive(inbox: Inbox, folder: Path, patient: str) -> str:
     before = {entry.key for entry in inbox.queue.latest(states.STATES)}
     ids = {"patient": patient, "study": folder.name}
     for path in write_series(folder, np.ones(SHAPE, np.uint16), **ids):
-        inbox.keep(path.read_bytes(), pydicom.dcmread(path), "SCANNER")
+        with inbox.copied(path) as copy:
+            inbox.keep(copy, "SCANNER")
     (key,) = {entry.key for entry in inbox.queue.latest(states.STATES)} - before
     label = "sub-" + patient.replace("-", "")
     (inbox.work(key) / "cohort" / label).mkdir(parents=True)
@@ -140,3 +151,102 @@ def test_a_patient_of_the_node_alone_is_swept(inbox, tmp_path):
     assert command(cohort, "MRN-9", inbox.home)[0] == 0
     assert command(cohort, "MRN-9", inbox.home)[0] == 1
     assert len(inbox.queue.latest(states.STATES)) == 3
+
+
+def hidden(folder: Path, names: list[str]) -> list[str]:
+    """Files of a folder that name somebody, in any byte, also of what is packed."""
+    texts = {
+        path: unpacked(path.name, path.read_bytes()) for path in folder.rglob("*") if path.is_file()
+    }
+    return [
+        str(path)
+        for path, parts in texts.items()
+        for part in [str(path).encode(), *parts]
+        if any(name.encode() in part for name in names)
+    ]
+
+
+def test_no_image_or_score_of_ten_men_is_left_in_a_reader_study(tmp_path):
+    """Images, key, pages, exports and what was collected; the other readers' work stays whole."""
+    cohort, study = make_cohort(tmp_path / "cohort", 12), tmp_path / "study"
+    write_reading(cohort, study, ReadingSettings(("r1", "r2"), outlines=True))
+    paths = [export(study, reader) for reader in ("r1", "r2")]
+    collect_reading(cohort, study, paths[:1])
+    leaving, remaining = [f"sub-{k:04d}" for k in range(1, 11)], ("sub-0011", "sub-0012")
+    codes = {name: code_of(study, name) for name in [*leaving, *remaining]}
+    pictures = {name: (study / "cases" / f"{codes[name]}.js").read_bytes() for name in codes}
+    for name in leaving:
+        words = ["cohort", "remove", name, "--cohort", str(cohort), "--runs", str(study), "--json"]
+        done = CliRunner().invoke(app, words)
+        said = json.loads(done.stdout)
+        assert (done.exit_code, said["studies"], said["still_held"]) == (0, {str(study): 1}, {})
+        assert said["free"] == [str(study)]
+    assert hidden(study, [*leaving, *(f'{codes[name]}"' for name in leaving)]) == []
+    assert hidden(cohort, leaving) == []
+    left = {path.read_bytes() for path in (study / "cases").iterdir()}
+    assert left == {pictures[name] for name in remaining}
+    lines = collect_reading(cohort, study, paths)  # exports are sound, and of the rest
+    assert lines[:2] == [f"reader {r}, session 1: 4 of 4 regions, complete" for r in ("r1", "r2")]
+
+
+def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
+    cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    (study / "reading.json").unlink()
+    words = [
+        "cohort",
+        "remove",
+        "sub-0002",
+        "--cohort",
+        str(cohort),
+        "--runs",
+        str(study),
+        "--json",
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "whose they are" in json.loads(done.stdout)["still_held"][str(study)][0]
+
+
+def test_a_name_in_a_packed_file_is_found(tmp_path):
+    """In an array of words, a zip member, a gzip file; beside it somebody else's."""
+    names = Names("sub-0002", frozenset({LEAVING}))
+    np.savez(tmp_path / "a.npz", words=np.array(["x", f"of {LEAVING}"]), other=np.ones(3))
+    np.savez(tmp_path / "b.npz", words=np.array([STAYING, "sub-00021"]))
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress(b'{"id": "sub-0002"}'))
+    with zipfile.ZipFile(tmp_path / "d.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/sub-0002_T2w.json", "{}" * 99)
+    assert traces(tmp_path, names) == ["a.npz", "c.json.gz", "d.zip"]
+
+
+TREATED = {
+    "cohort": "rows, files and folders of the patient go",
+    "reader study": "cases, plans, key, exports and readings of the patient go",
+    "comparison": "named while a file in it names the patient",
+    "model": "named with the number of regions that it learned from",
+    "result of an experiment": "holds no patient of a cohort",
+    **dict.fromkeys(
+        (f"result of `cad {name}`" for name in ("run", "train", "predict", "suggest")),
+        "files, lines and caches of the patient go; tables are named until they are made anew",
+    ),
+}
+
+
+def test_every_kind_of_folder_that_is_written_is_one_that_a_withdrawal_treats():
+    """Whoever adds a kind says here what becomes of a patient in it, and proves it above."""
+    for module in pkgutil.walk_packages(cad.__path__, "cad."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    kinds = {one.name for one in gc.get_objects() if isinstance(one, Kind)}
+    assert kinds <= set(TREATED)
+    assert len(kinds) >= 6
+
+
+def test_a_pseudonymous_cohort_without_its_key_takes_nobody(tmp_path):
+    """The next study of a patient who is there would become another patient."""
+    cohort = cohort_of(tmp_path, "pseudonym")
+    (cohort / "sourcedata" / "pseudonym.key").unlink()
+    write_patient(tmp_path / "again" / LEAVING, LEAVING, "another study", dce=False)
+    found = import_source(tmp_path / "again", cohort, tmp_path / "rules.yaml")
+    assert "of a key that is gone" in str(found.failures[0])
+    assert len(read_cohort(cohort).participants) == 2

@@ -10,13 +10,13 @@ import pytest
 from cad.errors import CadError
 from cad.features.perfusion.aif import parker_blood, population_input
 from cad.features.perfusion.concentration import signal_from_concentration, spgr_signal
-from cad.features.perfusion.definitions import MAPS
 from cad.features.perfusion.maps import perfusion_maps
 from cad.features.perfusion.models import extended_tofts
 from cad.features.perfusion.patlak import fit_patlak
 from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
+from cad.terms.features import MAPS
 
 TIMES = np.arange(60) * 4.0
 TR, FLIP, RELAXIVITY, HCT = 0.004, 12.0, 4.5, 0.42

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
-from cad.evaluation.metrics import kl
+from cad.evaluation.measures.metrics import kl
 from cad.learners import ProbabilisticSVC
 from cad.phantom.readings import draw_readings
-from cad.stages.suggest import NOISE, suggest
+from cad.recipes.suggest import NOISE, suggest
 
 FEATURES = ["t2", "adc", "ktrans", "ve", "t1", "pz", "afs"]
 START, BATCH, STOP = 30, 10, 260

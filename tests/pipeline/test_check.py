@@ -7,11 +7,20 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import nibabel
+import pytest
 from typer.testing import CliRunner
 
 from cad.cli import app
-from cad.imaging.study_files import image_path
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.execution.options import HERE
+from cad.features.place import gland_on, place_of
+from cad.imaging.study_files import image_path, read_study
 from cad.pipeline import check
+from cad.recipes.check import wrong_sides
+from cad.settings import PipelineSettings
+from cad.stages.load import load
 
 
 def test_a_lost_image_is_a_problem_and_what_stands_in_for_it_a_note(
@@ -67,3 +76,49 @@ def test_what_a_run_would_stumble_over(cohort: Path, tmp_path: Path) -> None:
 def _unproven(line: str) -> str:
     cells = line.split("\t")
     return "\t".join([*cells[:4], "n/a", "n/a", *cells[6:]])
+
+
+def test_one_man_under_two_ids(cohort: Path, part_of: Callable[..., Path], tmp_path: Path) -> None:
+    """`check` names him, and nothing is learned from him, however he is stored."""
+    first, second = "sub-0001", "sub-0002"
+    root = part_of(cohort, tmp_path / "cohort", [first, second])
+    shutil.rmtree(root / second)
+    for path in (p for p in (root / first).rglob("*") if p.is_file()):
+        target = root / second / str(path.relative_to(root / first)).replace(first, second)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    t2w = image_path(root / second, second, "t2w")
+    image = nibabel.load(t2w)
+    nibabel.save(image.as_reoriented([[0, -1], [1, 1], [2, 1]]), t2w)
+    same = [problem for problem in check(root)[0] if "one man under two ids" in problem.problem]
+    assert [problem.patient for problem in same] == [second]
+    with pytest.raises(CadError, match="one man under two ids"):
+        load(PipelineSettings(name="test"), root, tmp_path / "run", HERE, "run")
+
+
+def test_a_sector_on_the_other_side_and_what_a_model_needs(
+    cohort: Path, part_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    first = "sub-0001"
+    root = part_of(cohort, tmp_path / "cohort", [first])
+    (ref,) = read_cohort(root).studies()
+    regions = ref.rois.assign(sector=None)
+    study = read_study(ref.folder, ref.study_id, first, [])
+    gland = gland_on(study)
+    assert gland is not None
+    assert study.roi_map is not None
+    places = {
+        row.roi_id: place_of(gland, study.roi_map.array == int(row.label))
+        for row in regions.itertuples()
+    }
+    sides = {roi: place.side for roi, place in places.items() if place and place.side != "midline"}
+    (roi, side), *_ = sides.items()
+    other = {"left": "right", "right": "left"}[side]
+    for said, wrong in ((side, 0), (other, 1)):
+        regions.loc[regions["roi_id"] == roi, "sector"] = f"{said} mid PZpl"
+        assert len(wrong_sides(study, regions)) == wrong
+
+    shutil.rmtree(root / first / "perf")
+    assert check(root)[0] == []
+    missing = [p.problem for p in check(root, settings=PipelineSettings(name="test"))[0]]
+    assert missing == ["no dynamic series, which the model needs"]

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-from cad.model.explanation import explain
+from cad.model.explanation import contributions, explain
 
 
 def table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,3 +64,30 @@ def test_a_feature_moves_the_value_as_its_definition_says(kind: str) -> None:
         assert [e["rank"] for e in entries] == list(range(1, 13))
         sizes = [abs(e["delta"]) for e in entries]
         assert sizes == sorted(sizes, reverse=True)
+
+
+class Product:
+    """An estimator whose log odds are the product of its two features."""
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        q = 1 / (1 + np.exp(-X[:, 0] * X[:, 1]))
+        return np.column_stack([1 - q, q])
+
+
+def test_families_share_the_log_odds_as_shapley_says() -> None:
+    X, y, rows = table()
+    X, rows = np.nan_to_num(X), np.nan_to_num(rows)
+    groups = [f"family {j % 4}" for j in range(12)]
+    linear = LogisticRegression().fit(X, y)
+    average, parts = contributions(linear, X, rows, groups)
+    # Where features add up, a family's part is the sum of its weights times the distances.
+    middle = np.median(X, axis=0)
+    alone = (rows - middle) * linear.coef_[0]
+    by_hand = np.column_stack([alone[:, [j, j + 4, j + 8]].sum(axis=1) for j in range(4)])
+    np.testing.assert_allclose(parts, by_hand, atol=1e-9)
+    assert average == pytest.approx(float(linear.decision_function(middle[None])[0]))
+    # Two families that only act together share what they do: (ab - cd) by hand.
+    training, one = np.array([[1.0, 2.0]] * 3), np.array([[3.0, 0.5]])
+    _, shared = contributions(Product(), training, one, ["a", "b"])
+    assert shared[0] == pytest.approx([(4 + 1) / 2, (-1.5 - 4.5) / 2])
+    assert shared[0].sum() == pytest.approx(3 * 0.5 - 1 * 2)

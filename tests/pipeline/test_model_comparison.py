@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from cad.evaluation.measures import MEASURES
+from cad.evaluation.measures.table import MEASURES
 from cad.model.comparison import compare_runs, comparison_text
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
-from cad.evaluation.operating import COSTS_INSTEAD
+from cad.evaluation.decisions.operating import COSTS_INSTEAD
 from cad.execution.options import HERE
 from cad.model.bundle import load_bundle
 from cad.model.estimator import make_estimator
@@ -29,7 +29,7 @@ def test_a_page_shows_no_map_of_another_model(
     assert "Probability map" in first.read_text()
     predict_cohort([str(other)], first_patient, out, options)
     assert not list((out / "maps").glob("*"))
-    assert "scored by other-model" in first.read_text()
+    assert "Model other-model" in first.read_text()
     assert "Probability map" not in first.read_text()
 
 

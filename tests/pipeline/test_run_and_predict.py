@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
-from cad.evaluation.metrics import auc
+from cad.evaluation.measures.metrics import auc
 from cad.execution.options import HERE, ExecutionOptions
 from cad.imaging.nifti import read_volume, write_volume
 from cad.imaging.study_files import image_path
@@ -25,6 +25,7 @@ from cad.pipeline import (
     train_model,
 )
 from cad.run_folder.tables import PROBABILITY_COLUMNS
+from cad.stages.judge import DECISION_COLUMNS
 
 
 def _copy(cohort: Path, tmp_path: Path) -> Path:
@@ -63,15 +64,25 @@ def test_measures_are_those_of_the_written_probabilities(run_folder: Path) -> No
     decided = np.select(
         [table["probability"] > 0.6, table["probability"] < 0.1], ["malignant", "benign"], "refer"
     )
-    assert (decided == table["decision"]).all()
+    assert (decided == table["decision_model"]).all()
+    withdrawn = table["decision"] != table["decision_model"]
+    assert (withdrawn == table["decision_reason"].notna()).all()
+    assert (table.loc[withdrawn, "decision"] == "refer").all()
     kinds = table["label_kind"].value_counts().to_dict()
     assert metrics["label_kinds"] == kinds
 
 
-def test_explanations_add_up_to_a_change_of_the_decision_value(run_folder: Path) -> None:
+def test_families_add_up_to_the_log_odds_of_the_probability(run_folder: Path) -> None:
     table = pd.read_csv(run_folder / "explanations.csv")
     per_region = table.groupby(["study_id", "roi_id"])
-    assert (per_region.size() == 10).all()
+    assert (per_region.size() >= 10).all()
+    families = table.dropna(subset="contribution")
+    assert not families.duplicated(["study_id", "roi_id", "group"]).any()
+    assert set(families["group"]) == set(table["group"])
+    said = pd.read_csv(run_folder / "probabilities.csv").set_index(["study_id", "roi_id"])
+    total = per_region["average"].first() + per_region["contribution"].sum()
+    probability = said["probability"].reindex(total.index)
+    assert np.allclose(1 / (1 + np.exp(-total)), probability, atol=1e-9)
     sizes = table.assign(size=table["delta"].abs())
     ranked = sizes.sort_values(["study_id", "roi_id", "rank"]).groupby(["study_id", "roi_id"])
     assert ranked["size"].apply(lambda s: s.is_monotonic_decreasing).all()
@@ -143,11 +154,13 @@ def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
     root = part_of(cohort, tmp_path / "cohort", ["sub-0001", patient])
     shutil.rmtree(root / patient / "perf")
     alone = predict_cohort([str(model)], root, tmp_path / "alone", HERE)
-    assert [(f.participant_id, f.stage) for f in alone.failures] == [(patient, "score")]
-    assert "dce" in alone.failures[0].reason
+    assert {(f.participant_id, f.stage) for f in alone.failures} == {(patient, "score")}
+    assert "needs dce features and this study has none" in alone.failures[0].reason
     table = pd.read_csv(tmp_path / "alone" / "probabilities.csv").set_index("participant_id")
     assert table.loc[patient, "probability"].isna().all()
     assert table.drop(patient)["probability"].notna().all()
+    named = [f.roi_id for f in alone.failures]  # a line for each region
+    assert named == table.loc[patient, "roi_id"].astype(str).tolist()
 
     other = tmp_path / "two.yaml"
     text = quick_pipeline.read_text().replace("validate: {", "validate: {scheme: none, ")
@@ -165,8 +178,8 @@ def test_a_study_without_dce_is_refused_or_taken_by_a_second_model(
         name: name for name in ("quick-model", "without-dce")
     }
     page = (tmp_path / "both" / "report" / f"{patient}.html").read_text()
-    assert "scored by without-dce" in page
-    assert "scored by quick-model" not in page
+    assert "Model without-dce" in page
+    assert "Model quick-model" not in page
 
 
 def test_a_probability_map_covers_the_gland(
@@ -261,7 +274,7 @@ def test_scheme_none_trains_without_a_validation(
 def test_an_output_folder_is_never_taken_from_something_else(
     cohort: Path, run_folder: Path, model: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(CadError, match="is a cohort"):
+    with pytest.raises(CadError, match="is not a result of `cad predict`"):
         predict_cohort([str(model)], cohort, _copy(cohort, tmp_path), HERE)
     with pytest.raises(CadError, match="result of `cad run`"):
         predict_cohort([str(model)], cohort, run_folder, HERE)
@@ -311,12 +324,17 @@ def test_benign_is_not_stated_outside_the_training_distribution(
     outside = table["warnings"].astype(str).str.contains("unlike the training cohort")
     assert (outside & (table["probability"] < 0.45)).any()
     assert not table["warnings"].astype(str).str.contains(";").any()  # which parts warnings
-    assert not (outside & (table["decision"] == "benign")).any()
+    assert not (outside & (table["decision"] != "refer")).any()
     # What is counted is what was said.
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
-    said = table["decision"].value_counts()
-    assert {k: v["n"] for k, v in metrics["decisions"].items() if v["n"]} == said.to_dict()
-    assert metrics["reject"]["point"]["reject_rate"] == pytest.approx(said["refer"] / len(table))
+    for name, column in DECISION_COLUMNS.items():
+        found, said = metrics["decisions"][name], table[column].value_counts()
+        assert {k: v["n"] for k, v in found["decisions"].items() if v["n"]} == said.to_dict()
+        share = said.get("benign", 0) / len(table)
+        assert found["decisions"]["benign"]["share"] == pytest.approx(share)
+    before = table[table["decision_before_histology"] == "benign"]
+    value = metrics["decisions"]["before_histology"]["npv"]["value"] if len(before) else None
+    assert value == (pytest.approx(1 - before["truth"].mean()) if len(before) else None)
     numbers = summary.as_dict()["metrics"]
     assert numbers["histology"]["auc"]["value"] != numbers["consensus"]["auc"]["value"]
     json.dumps(numbers, allow_nan=False)
@@ -346,3 +364,33 @@ def test_a_reading_of_a_new_case_is_joined_to_the_tool(
     ):
         with pytest.raises(CadError, match=words):
             predict_cohort([str(model)], cohort, tmp_path / "x", options, readings=[wrong])
+
+
+def test_a_prediction_is_measured_by_the_numbers_that_its_pages_state(
+    cohort: Path, model: Path, tmp_path: Path
+) -> None:
+    """Patients, readers with the tool and conformal sets: the model's, none fitted on the run."""
+    predict_cohort([str(model)], cohort, tmp_path / "out", HERE)
+    table = pd.read_csv(tmp_path / "out" / "probabilities.csv")
+    metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    men = pd.read_csv(tmp_path / "out" / "patients.csv")
+    brier = np.mean((men["truth"] - men["probability"]) ** 2)
+    level = metrics["patient_level"]
+    assert level.get("model") is None
+    assert level["n"] == 0 if np.isnan(brier) else level["brier"]["value"] == pytest.approx(brier)
+    stored = json.loads((model / "metadata.json").read_text())["combinations"]["readers"]
+    assert set(metrics["assisted"]["readers"]) == set(stored)
+    for reader, part in metrics["assisted"]["readers"].items():
+        score = table["reader_values"].str.extract(rf"{reader}=([\d.]+)")[0].astype(float)
+        q, weights = table["probability"].clip(1e-15, 1 - 1e-15), stored[reader]
+        logit = weights["intercept"] + weights["score"] * score
+        order = logit + weights["tool"] * np.log(q / (1 - q))
+        known = score.notna()
+        assert part["n"] == known.sum()
+        expected = auc(table.loc[known, "truth"], order[known])
+        assert part["with_tool"]["value"] == pytest.approx(expected)
+    level = next(part for part in metrics["conformal"]["levels"] if part["error"] == 0.1)
+    assert level["both"] == pytest.approx(table["plausible"].eq("benign or malignant").mean())
+    assert level["empty"] == pytest.approx(table["plausible"].eq("neither").mean())
+    # What the training promised is no result of this run.
+    assert metrics["operating_point"] is None

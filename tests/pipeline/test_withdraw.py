@@ -17,7 +17,7 @@ from cad.folders import owned
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
-from cad.stages.withdraw import withdraw
+from cad.records.withdrawal import withdraw
 
 GONE, OPTIONS = "sub-0003", HERE
 

@@ -125,3 +125,20 @@ def opened(browser: Any) -> Iterator[Callable[[Path], Opened]]:
     yield open_page
     for item in made:
         item.context.close()
+
+
+@pytest.fixture
+def axe() -> Callable[[Any], list[tuple[str, str, str]]]:
+    """What axe finds on a page in light and dark, of any impact, small targets among it."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    rules = {"rules": {"target-size": {"enabled": True}}}
+
+    def findings(page: Any) -> list[tuple[str, str, str]]:
+        found = []
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found += Axe().run(page, options=rules).response["violations"]
+        return [(v["id"], v["nodes"][0]["html"], v["nodes"][0]["failureSummary"]) for v in found]
+
+    return findings

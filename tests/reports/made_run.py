@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import Given, summarise
 from cad.files import json_safe
-from cad.stages.outcome import take_out_of_fold
+from cad.model.outcome import with_given
+from cad.stages.judge import decided, patient_decisions
 
 THRESHOLDS = (0.1, 0.6)
 SCRIPT = "<script>window.stolen=1</script>\"'&"
@@ -52,9 +53,11 @@ def make_run(folder: Path, patients: tuple[Patient, ...] = PATIENTS, seed: int =
     frame = pd.DataFrame(rows)
     hostile = frame.index[0]
     frame.loc[hostile, "warnings"] = f"outside the training distribution: 3.1, limit 2.2; {SCRIPT}"
-    first, metrics = take_out_of_fold(frame.head(400), _metrics(frame.head(400), rng), 400)
-    frame = pd.concat([first, frame.iloc[400:]], ignore_index=True)
-    frame.drop(columns=["truth", "readers"]).to_csv(folder / "probabilities.csv", index=False)
+    given, metrics = _metrics(frame.head(400), rng)
+    frame = pd.concat([with_given(frame.head(400), given), frame.iloc[400:]], ignore_index=True)
+    frame = decided(frame, *(np.full(len(frame), limit) for limit in THRESHOLDS))
+    frame["patient_decision"] = patient_decisions(frame, [])
+    frame.drop(columns="readers").to_csv(folder / "probabilities.csv", index=False)
     _failures(folder)
     _explanations(folder, frame, rng)
     _json(folder / "metrics.json", metrics)
@@ -83,11 +86,6 @@ def _rows(patient: Patient, rng: np.random.Generator) -> Iterator[dict[str, Any]
                 "label": k,
                 "zone": ZONES[k % 3],
                 "probability": probability,
-                "decision": "malignant"
-                if probability > 0.6
-                else "benign"
-                if probability < 0.1
-                else "refer",
                 "decision_value": latent,
                 "p": mean,
                 "eta": max(float(((scores - 1) / 4).std(ddof=1)), 0.125),
@@ -96,13 +94,16 @@ def _rows(patient: Patient, rng: np.random.Generator) -> Iterator[dict[str, Any]
                 "histology": "malignant" if malignant else "benign",
                 "isup": 2 if malignant else np.nan,
                 "scores": "; ".join(f"r{i + 1}={s:g}" for i, s in enumerate(scores)),
+                "reader_values": "; ".join(
+                    f"r{i + 1}={(s - 1) / 4:g}" for i, s in enumerate(scores)
+                ),
                 "warnings": "",
                 "truth": float(malignant),
                 "readers": scores,
             }
 
 
-def _metrics(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
+def _metrics(frame: pd.DataFrame, rng: np.random.Generator) -> tuple[Given, dict[str, Any]]:
     readers = pd.DataFrame(
         [
             (r.participant_id, r.roi_id, f"r{i + 1}", (s - 1) / 4)
@@ -113,7 +114,9 @@ def _metrics(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = evaluate(frame, reader_scores=readers, bootstraps=40)
+        summary = summarise(frame, reader_scores=readers, bootstraps=40)
+    assert summary.rows is not None
+    made = summary.as_dict()
     null = {
         "aucs": rng.normal(0.5, 0.07, 200).tolist(),
         "failed": 0,
@@ -124,7 +127,7 @@ def _metrics(frame: pd.DataFrame, rng: np.random.Generator) -> dict[str, Any]:
         "evidence": "evidence that images tell malignant from benign (p = 0.005)",
     }
     made["null"] = {"observed": 0.9, "n": 200, "between": null, "within": null}
-    return json_safe(made)
+    return summary.rows, json_safe(made)
 
 
 def _record(patients: int, regions: int) -> dict[str, Any]:
@@ -189,6 +192,9 @@ def _explanations(folder: Path, frame: pd.DataFrame, rng: np.random.Generator) -
             "unit": unit,
             "delta": float(rng.normal(0.4 * np.sign(r.decision_value), 0.3)) / rank,
             "percentile": float(rng.uniform(1, 99)),
+            "group": name.rpartition("_")[0],
+            "contribution": float(rng.normal(0.4 * np.sign(r.decision_value), 0.3)) / rank,
+            "average": -1.0,
         }
         for r in frame.itertuples()
         for rank, (name, value, unit) in enumerate(FEATURES, start=1)

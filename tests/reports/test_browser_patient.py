@@ -55,6 +55,7 @@ def test_scroller_panels_show_the_same_place(
     finished_run: Path, opened: Callable[[Path], Any]
 ) -> None:
     page = opened(finished_run / "report" / "sub-P001.html").ready()
+    page.locator(".viewer").scroll_into_view_if_needed()
     box = page.locator(".viewer canvas").first.bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
     text = page.inner_text(".readout")
@@ -100,21 +101,22 @@ def test_a_missing_modality_is_named_on_its_panel(
     page = opened(finished_run / "report" / "sub-P002.html").ready()
     assert "DCE enhancement is missing" in page.inner_text(".panels")
     assert "DCE is missing from this study" in page.inner_text(".problems")
-    assert page.inner_text("[data-answer=missing] dd").startswith("DCE, 1 result that failed")
+    assert "missing: DCE" in page.inner_text(".about")
+    assert "1 result failed" in page.inner_text(".reliable")
     assert page.locator(".viewer canvas").count() == 2
 
 
 QUESTIONS = {
-    "worst": "which region is worst",
-    "size": "how large",
-    "where": "where",
-    "sure": "is it sure",
-    "disagree": "who disagrees",
-    "like": "is the data like the training data",
-    "missing": "what was missing",
-    "image": "which image number",
-    "next": "what next",
-    "trained": "who trained it",
+    "who": "h1",
+    "which region is worst": ".lesion h3",
+    "where, how large, on which image": ".lesion .where-it-is",
+    "how probable": ".lesion .tool",
+    "do readers agree": ".lesion .readers",
+    "what next, and why": ".lesion .action",
+    "the man": ".man .first",
+    "how reliable": ".man .reliable",
+    "what is missing": "header .about",
+    "for research only": ".banners",
 }
 
 
@@ -133,23 +135,45 @@ def test_ten_questions_are_answered_above_the_fold_and_on_one_sheet(
     finished_run: Path, opened: Callable[[Path], Any], tmp_path: Path, name: str
 ) -> None:
     page = opened(finished_run / "report" / f"{name}.html").ready()
-    answers = {}
-    for key, question in QUESTIONS.items():
-        found = page.locator(f"[data-answer={key}]")
+    text, sheets = _printed(page, tmp_path / "p.pdf")
+    assert sheets == 1
+    for question, place in QUESTIONS.items():
+        found = page.locator(place).first
         assert found.is_visible(), question
         box = found.bounding_box()
         assert box["y"] + box["height"] <= 900, question
-        answers[key] = found.locator("dd").inner_text()
-        assert len(answers[key]) > 2, question
+        answer = found.inner_text()
+        assert len(answer) > 2, question
+        assert answer.split()[-1] in text, question
     assert page.evaluate("scrollY") == 0
-    assert "series 4 image" in answers["image"]
-    assert "left mid PZpl" in answers["where"]
-    text, sheets = _printed(page, tmp_path / "p.pdf")
-    assert sheets == 1
-    for key, title in (("disagree", "How far apart"), ("next", "Next"), ("trained", "Trained by")):
-        assert title in text, key
-    for answer in answers.values():
-        assert answer.split()[-1] in text
+    assert "series 4 image" in page.inner_text(".lesion .where-it-is >> nth=0")
+    # Every lesion of the head is on the map, and has its pictures above the fold and on paper.
+    lesions = page.locator(".lesion")
+    assert page.locator(".head .sectors .at").count() == lesions.count()
+    for k in range(lesions.count()):
+        box = lesions.nth(k).bounding_box()
+        assert box["y"] + box["height"] <= 900
+        assert lesions.nth(k).locator("figure.key").count() >= 1
+
+
+def test_links_lead_the_viewer_and_m_says_when_there_is_no_map(
+    finished_run: Path, opened: Callable[[Path], Any]
+) -> None:
+    page = opened(finished_run / "report" / "sub-P001.html").ready()
+    first = page.get_attribute(".lesion h3 a >> nth=0", "data-roi")
+    marked = "window.cadViewers[0].marked.id"
+    assert page.evaluate(marked) == first
+    shown = page.inner_text(".where")
+    link = page.locator(f"td a:not([data-roi='{first}'])").last
+    link.click()
+    assert page.evaluate(marked) == link.get_attribute("data-roi")
+    assert page.evaluate("document.activeElement.id") == "viewer-0"
+    page.click(f"td a[data-roi='{first}']")
+    assert page.inner_text(".where") == shown
+    page.keyboard.press("m")  # the link gave the viewer the keys
+    there = page.evaluate("Boolean(window.cadViewers[0].layers.probability)")
+    assert ("no probability map" in page.locator(".notice").inner_text()) != there
+    assert page.is_checked(".map")
 
 
 def test_ten_regions_fit_on_one_sheet_and_forty_on_a_page(
@@ -172,7 +196,7 @@ def test_ten_regions_fit_on_one_sheet_and_forty_on_a_page(
         assert f"L{k} " in text
     many = opened(run / "report" / f"{name}.html").ready()
     assert many.evaluate("document.documentElement.scrollWidth") == 1440
-    assert many.locator("[data-answer=next]").bounding_box()["y"] < 900
+    assert many.locator(".lesion .action").first.bounding_box()["y"] < 900
     assert many.locator(".goto button").count() > 5
 
 
@@ -203,29 +227,29 @@ def test_a_page_nobody_scored_is_blind_until_a_score_is_given(
     own = table["participant_id"] == "sub-P002"
     seen = opened(run / "report" / "sub-P002.html")
     page = seen.ready()
-    probabilities = [f"{p:.2f}".removeprefix("0") for p in table.loc[own, "probability"]]
+    probabilities = [f"{100 * p:.0f}%" for p in table.loc[own, "probability"]]
 
     def visible() -> str:
         return page.inner_text("body")
 
-    for word in (*probabilities, "Malignant", "Benign", "Histology", "P .", "Against it"):
+    for word in (*probabilities, "Malignant", "Benign", "Histology", "Speaks against it"):
         assert word not in visible(), word
-    assert page.locator("[data-answer=worst]").is_hidden()
+    assert page.locator(".man .first").is_hidden()
     regions = page.eval_on_selector_all("table.regions tbody th", "c => c.map(e => e.textContent)")
     assert regions == sorted(regions)  # their order says nothing
     assert "P" not in page.get_attribute(".goto button", "title").removeprefix("Go to region")
     blind, _ = _printed(page, tmp_path / "blind.pdf")
     assert probabilities[0] not in blind
     page.click("#blind [type=submit]")
-    assert page.locator("[data-answer=worst]").is_hidden()  # every region needs its score
+    assert page.locator(".man .first").is_hidden()  # every region needs its score
     for k in range(len(probabilities)):
         page.check(f"fieldset:nth-of-type({k + 1}) input[value='4']")
     page.click("#blind [type=submit]")
-    assert page.locator("[data-answer=worst]").is_visible()
-    assert "region L1: 4 of 5" in page.inner_text("#own-said")
+    assert page.locator(".man .first").is_visible()
+    assert "region L1 4 of 5" in page.inner_text("#own-said")
     assert all(p in visible() for p in probabilities)
     page.reload()
-    assert page.locator("[data-answer=worst]").is_visible()  # this browser remembers
+    assert page.locator(".man .first").is_visible()  # this browser remembers
     assert seen.said == []
     # The index hides the same patient, and sorts by nothing that is hidden.
     listed = opened(index).page
@@ -245,7 +269,7 @@ def test_a_browser_that_keeps_nothing_still_shows_the_page(
     )
     seen.page.reload()
     seen.page.click("#waive")
-    assert seen.page.locator("[data-answer=worst]").is_visible()
+    assert seen.page.locator(".man .first").is_visible()
     assert seen.said == []
 
 

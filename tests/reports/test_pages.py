@@ -16,13 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cad.columns import columns_of
 from cad.errors import CadError
 from cad.evaluation.summary import evaluate
-from cad.evaluation.tables import interval_text
 from cad.reports import write_report
 from cad.reports.plots import measured, probability_text
-from cad.run_folder.results import read_results
-from cad.run_folder.verdict import verdict
+from cad.reports.reasons import reason_sum
+from cad.run_folder.results import Reason, read_results
+from cad.settings import FeatureSettings
+from cad.terms.text import interval_text
 
 
 class References(HTMLParser):
@@ -66,7 +68,7 @@ def _rows(run: Path) -> list[dict[str, str]]:
 
 def test_every_region_is_on_its_patients_page_with_its_decision(finished_run: Path) -> None:
     regions = read_results(finished_run).regions
-    stated = {(region.study, region.roi): verdict(region).stated for region in regions}
+    stated = {(region.study, region.roi): region.decision for region in regions}
     assert {"malignant", "refer", "benign"} <= set(stated.values())
     shown = {n: References(_page(finished_run, n)).text for n in ("sub-P001", "sub-P004")}
     for row in _rows(finished_run):
@@ -131,27 +133,25 @@ def test_a_page_names_the_model_that_scored_this_patient(
         run / "probabilities.csv", index=False
     )
     write_report(run)
-    said = {n: References(_page(run, f"sub-P00{n}")).text.split("At a glance")[0] for n in (1, 2)}
-    assert "scored by three (trained on 49 patients, 350 regions) · 4 regions" in said[1]
-    assert "scored by two (trained on 31 patients, 350 regions) · 3 regions" in said[2]
+    said = {n: References(_page(run, f"sub-P00{n}")).text.split("Slices")[0] for n in (1, 2)}
+    assert "Model three, trained on 49 patients." in said[1]
+    assert "Model two, trained on 31 patients." in said[2]
     both = References(_page(run, "sub-P003")).text
-    assert "scored by three" in both
-    assert "scored by two" in both
-    assert both.count("Model two") == both.count("Model three") == 2
+    assert "Model three, trained on 49 patients; two, trained on 31 patients." in both
     assert References(_page(run, "index")).text.count("models three, two") == 2
     # A run of before, whose record has the first model's training only.
     del record["model"]["models"]
     (run / "run.json").write_text(json.dumps(record))
     write_report(run)
-    assert "scored by two · 3 regions" in References(_page(run, "sub-P002")).text
+    assert "Model two." in References(_page(run, "sub-P002")).text
 
 
 def test_pages_use_words_that_need_no_glossary(finished_run: Path) -> None:
     without = References(_page(finished_run, "sub-P002")).text
     assert "This study has no dynamic series." in without
     text = References(_page(finished_run, "sub-P001")).text
-    assert "benign below .10 malignant above .60" in text
-    assert "Not ruled out (90 %)" in text
+    assert "benign below 10% malignant above 60%" in text
+    assert "Not ruled out (90%)" in text
     assert "2026-01-05 03:00:00 UTC" in text
     index = References(_page(finished_run, "index")).text
     assert "referring a malignant region 0.4, a benign one 0.4" in index
@@ -178,12 +178,14 @@ def test_a_low_probability_that_is_referred_says_why(finished_run: Path, tmp_pat
     shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
     table = pd.read_csv(run / "probabilities.csv")
     own = table["participant_id"] == "sub-P005"
-    table.loc[own, ["probability", "decision"]] = [0.05, "refer"]
+    why = "the region is unlike the training cohort"
+    columns = ["probability", "decision", "decision_model", "decision_reason"]
+    table.loc[own, columns] = [0.05, "refer", "benign", why]
     table.to_csv(run / "probabilities.csv", index=False)
     write_report(run)
     text = References(_page(run, "sub-P005")).text
-    assert text.count("but unlike the regions that the model learned from") == 1
-    assert "between the site's thresholds" not in text
+    assert f"Refer to a joint reading: {why}" in text
+    assert "lies between the site's limits" not in text
 
 
 def test_warnings_and_missing_parts_are_said(finished_run: Path) -> None:
@@ -298,9 +300,9 @@ def test_measurements_carry_three_digits_and_their_unit(
 
 
 def test_numbers_are_never_more_certain_than_they_are() -> None:
-    assert probability_text(0.999) == ">.99"
-    assert probability_text(0.0001) == "<.01"
-    assert probability_text(0.5) == ".50"
+    assert probability_text(0.999) == ">99%"
+    assert probability_text(0.0001) == "<1%"
+    assert probability_text(0.5) == "50%"
     assert probability_text(None) == "–"
     assert interval_text({"value": 0.9, "lower": 0.8, "upper": 1.0}) == "0.900 [0.800, 1.000]"
     assert interval_text({"value": -0.5, "lower": None, "upper": None}, 2) == "-0.50"
@@ -310,7 +312,7 @@ def test_numbers_are_never_more_certain_than_they_are() -> None:
 @given(st.floats(0, 1))
 def test_probability_text_keeps_the_thresholds_side(value: float) -> None:
     text = probability_text(value)
-    assert text[0] in "<>." or text == "1.00"
+    assert text in ("<1%", ">99%") or abs(float(text[:-1]) - 100 * value) <= 0.5
 
 
 def test_a_hostile_patient_name_stays_in_the_report_folder(
@@ -341,3 +343,22 @@ def test_a_page_that_cannot_be_written_ends_the_others(
     with pytest.raises(OSError, match="No space left"):
         write_report(run)
     assert 1 <= len(tried) < 20
+
+
+@pytest.mark.parametrize(
+    ("feature", "group", "percentile", "title"),
+    [
+        ("adc_intensity_median", "ADC", 5.0, "low ADC"),
+        ("adc_intensity_iqr", "ADC", 95.0, "high interquartile range of ADC"),
+        ("adc_intensity_median", "ADC", 50.0, "ADC"),
+        ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
+    ],
+)
+def test_only_a_level_is_low_or_high(
+    feature: str, group: str, percentile: float, title: str
+) -> None:
+    reason = Reason(feature, 1.0, "1e-6 mm2/s", 0.1, percentile, group, 0.3, -1.0)
+    shown = reason_sum([reason], columns_of(FeatureSettings()))
+    assert shown is not None
+    assert shown.bars[0].title == title
+    assert shown.total == pytest.approx(-0.7)

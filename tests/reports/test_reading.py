@@ -19,9 +19,9 @@ from reading_cases import COLUMNS, READERS, export, make_cohort
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
-from cad.evaluation.mrmc import obuchowski_rockette
-from cad.stages.reader_exports import collect_reading, merged
-from cad.stages.reader_study import ReadingSettings, write_reading
+from cad.evaluation.readers.mrmc import obuchowski_rockette
+from cad.reader_study.exports import collect_reading, merged
+from cad.reader_study.study import ReadingSettings, write_reading
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,9 @@ def run_of(cohort: Path, folder: Path) -> Path:
     """A run folder that holds a probability of every region."""
     rois = pd.read_csv(cohort / "rois.tsv", sep="\t", dtype=str)
     table = rois[["participant_id", "roi_id", "label"]].assign(
-        study_id=rois["participant_id"], probability=np.linspace(0.05, 0.95, len(rois))
+        study_id=rois["participant_id"],
+        probability=np.linspace(0.05, 0.95, len(rois)),
+        decision_model="refer",
     )
     folder.mkdir()
     table.to_csv(folder / "probabilities.csv", index=False)
@@ -151,7 +153,7 @@ def test_readings_with_the_tool_are_compared_and_are_no_scores(
         ]
     )
     found = obuchowski_rockette(
-        (rois["histology"] == "malignant").to_numpy(float), ratings, rois["participant_id"]
+        (rois["isup"] >= 2).to_numpy(float), ratings, rois["participant_id"]
     )
     assert f"difference {found.difference:.3f} [{found.lower:.3f}, {found.upper:.3f}]" in said
 
@@ -193,22 +195,56 @@ def test_an_export_gone_wrong_is_refused_and_changes_nothing(
     assert not (folder / "readings.tsv").exists()
 
 
-def test_two_readers_with_one_id_are_refused_by_both_names(cohort: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "study"
-    write_reading(cohort, folder, ReadingSettings(("r1",)))
+def test_collecting_one_reader_after_another_keeps_both(cohort: Path, tmp_path: Path) -> None:
+    root, folder = tmp_path / "c", tmp_path / "study"
+    shutil.copytree(cohort, root)
+    write_reading(root, folder, ReadingSettings(("r1", "r2")))
+    one, two = export(folder, "r1"), export(folder, "r2")
+    together = collect_reading(root, folder, [one, two])
+    tables = [root / "scores.tsv", folder / "readings.tsv"]
+    wanted = [path.read_bytes() for path in tables]
+    assert together[:2] == [
+        f"reader {r}, session 1: 8 of 8 regions, complete" for r in ("r1", "r2")
+    ]
+    for path in (one, two, one):  # again, alone
+        assert collect_reading(root, folder, [path]) == together
+        assert [path.read_bytes() for path in tables] == wanted
+    # A reader who exports in the middle, and again at the end, gives eight readings.
+    (folder / "readings.tsv").unlink()
+    (root / "scores.tsv").write_bytes((cohort / "scores.tsv").read_bytes())
+    content = json.loads(one.read_bytes().split(b"\n")[0])["readings"]
+    middle = [{**r, "milliseconds": 400, "note": ""} for r in content[:3]]
+    said = collect_reading(root, folder, [export(folder, "r1", readings=middle)])
+    assert said[0] == "reader r1, session 1: 3 of 8 regions, 5 missing"
+    collect_reading(root, folder, [export(folder, "r1"), two])
+    assert tables[1].read_bytes() == wanted[1]
+    lines = tables[0].read_bytes().splitlines()  # those of the middle stay on top
+    assert sorted(lines) == sorted(wanted[0].splitlines())
+
+
+def test_what_contradicts_is_named_and_both_are_kept(cohort: Path, tmp_path: Path) -> None:
+    root, folder = tmp_path / "c", tmp_path / "study"
+    shutil.copytree(cohort, root)
+    write_reading(root, folder, ReadingSettings(("r1",)))
     one = export(folder, "r1").rename(folder / "anna.jsonl")
     content = json.loads(one.read_bytes().split(b"\n")[0])["readings"]
-    other = export(folder, "r1", readings=content[:3])
-    with pytest.raises(CadError, match=r"two different exports of reader r1.*anna\.jsonl"):
-        collect_reading(cohort, folder, [one, other])
+    first = {**content[0], "score": 1 + content[0]["score"] % 5}
+    other = export(folder, "r1", readings=[first, *content[1:]])
+    said = collect_reading(root, folder, [one, other])
+    (named,) = [line for line in said if line.startswith("contradictory")]
+    assert f"scores {content[0]['score']} and {first['score']}" in named
+    assert len(pd.read_csv(folder / "readings.tsv", sep="\t")) == 9
+    assert len(read_cohort(root).scores) == 7  # nobody knows which of both it is
+    assert said[0] == "reader r1, session 1: 8 of 8 regions, complete"
 
 
 def test_another_score_in_the_table_is_not_overwritten() -> None:
     text = "participant_id\troi_id\treader_id\tscale\tscore\nsub-1\ta\tr1\tlikert5\t2.0\n"
     new = pd.DataFrame([("sub-1", "a", "r1", "likert5", 2.0)], columns=COLUMNS)
-    assert merged(text, new, Path("scores.tsv")) == text
-    with pytest.raises(CadError, match=r"has likert5 2\.0 there, the export says likert5 4"):
-        merged(text, new.assign(score=4.0), Path("scores.tsv"))
+    assert merged(text, new, Path("scores.tsv")) == (text, [])
+    same, (kept,) = merged(text, new.assign(score=4.0), Path("scores.tsv"))
+    assert same == text
+    assert "has likert5 2.0 by reader r1 of sub-1 region a and keeps it" in kept
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 5)),
@@ -217,10 +253,10 @@ def test_merging_loses_no_line_and_is_the_same_twice(rows: list[tuple[str, str, 
     head = "participant_id\troi_id\treader_id\tscale\tscore\tremark\n"
     text = head + "sub-0\tq\tr1\tlikert5\t3.0\tkept\n"
     new = pd.DataFrame([(p, r, "r1", "likert5", float(s)) for p, r, s in rows], columns=COLUMNS)
-    once = merged(text, new, Path("s"))
+    once, _ = merged(text, new, Path("s"))
     assert once.startswith(text)
     assert len(once.splitlines()) == 2 + len(rows)
-    assert merged(once, new, Path("s")) == once
+    assert merged(once, new, Path("s")) == (once, [])
 
 
 def test_a_reader_who_is_not_listed_and_another_study_are_refused(

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 from reading_cases import make_cohort
 
-from cad.stages.reader_exports import collect_reading
-from cad.stages.reader_study import ReadingSettings, write_reading
+from cad.reader_study.exports import collect_reading
+from cad.reader_study.study import ReadingSettings, write_reading
 
 pytestmark = [
     pytest.mark.browser,
@@ -156,16 +156,35 @@ def test_a_browser_without_storage_warns_and_still_exports(
 
 
 def test_the_reading_page_is_accessible_and_names_what_it_cannot_load(
-    study: Path, opened: Callable[[Path], Any], tmp_path: Path
+    study: Path, opened: Callable[[Path], Any], axe: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened(study / "r2-session-1.html").page
     _case(page, 1)
-    found = Axe().run(page).response["violations"]
-    assert [v for v in found if v["impact"] in ("serious", "critical")] == []
+    assert axe(page) == []
     lost = tmp_path / "r2-session-1.html"
     lost.write_bytes((study / "r2-session-1.html").read_bytes())
     alone = opened(lost).page
     alone.wait_for_selector("#alarm:not([hidden])")
     assert "cannot be read" in alone.inner_text("#alarm")
+
+
+def test_a_reader_scores_by_the_keyboard_alone_and_can_turn_single_keys_off(
+    study: Path, opened: Callable[[Path], Any]
+) -> None:
+    page = opened(study / "r2-session-1.html").page
+    _case(page, 1)
+    given = "JSON.parse(window.cadExport().split('\\n')[0]).readings.map((r) => [r.roi, r.score])"
+    button = page.locator("[aria-label='Region b: 4']")
+    button.focus()
+    page.keyboard.press("Space")
+    assert page.evaluate(given) == [["b", 4]]
+    # What is made anew on every score keeps the focus.
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Region b: 4"
+    page.locator("#keys").focus()
+    page.keyboard.press("Space")
+    page.keyboard.press("2")
+    assert page.evaluate(given) == [["b", 4]]
+    mark = page.locator("[aria-label='Mark region a']")
+    mark.focus()
+    page.keyboard.press("Enter")
+    assert mark.get_attribute("aria-pressed") == "true"

@@ -15,7 +15,7 @@ from misbehaving import PATIENT, Behaviour, Truth
 from pydicom.dataset import Dataset
 from pynetdicom import AE, evt
 
-from cad.clinic.archive_dimse import FIND, GET, STORED
+from cad.dicom.archive.dimse import FIND, GET, STORED
 
 BEHAVIOURS: dict[str, Behaviour] = {}
 _PENDING = 0xFF00

@@ -19,7 +19,7 @@ from bad_dimse import (
 )
 from pydicom.dataset import Dataset
 
-from cad.clinic.archive_dimse import FIND
+from cad.dicom.archive.dimse import FIND
 
 # --- C-STORE -------------------------------------------------------------------------------------
 

@@ -14,18 +14,18 @@ from dicom_files import write_seg, write_structures
 from fuzzing_images import odd_dicom
 from import_cases import RULES, regions, write_patient
 
-from cad.clinic.explain import explain_source
-from cad.clinic.import_rules import ImportRules
-from cad.clinic.importer import import_source
-from cad.clinic.sr_reader import read_report
 from cad.cohort import read_cohort, with_readings
+from cad.dicom.into.explain import explain_source
+from cad.dicom.into.importer import import_source
+from cad.dicom.into.rules import ImportRules
+from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
 from cad.features.provenance import CohortFacts, resolve_auto
 from cad.imaging.nifti import write_volume
 from cad.labels.consensus import reader_labels
+from cad.recipes.check import check
 from cad.settings import DecisionSettings, PipelineSettings, read_settings
 from cad.share import shared
-from cad.stages.check import check
 
 
 def dicom_source(root: Path, *, dce: bool = True) -> tuple[Path, Path]:
@@ -50,8 +50,8 @@ def tiny_cohort(root: Path) -> Path:
     """A cohort of two patients that was imported, with every kind of image."""
     source, rules = root / "source", root / "rules.yaml"
     rules.write_text(RULES + "ranges: {adc_median: [1, 5000]}\n")
-    for name, patient in (("a", "P-001"), ("b", "P-002")):
-        write_patient(source / name, patient, name, dce=name == "a")
+    for seed, (name, patient) in enumerate((("a", "P-001"), ("b", "P-002"))):
+        write_patient(source / name, patient, name, dce=name == "a", seed=seed)
         write_volume(source / name / "rois.nii.gz", regions(1, 2))
     rows = [
         f"{p},{roi},{reader},likert5,{score}"

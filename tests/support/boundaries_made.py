@@ -21,11 +21,13 @@ from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
+from cad.folders import require_kind
 from cad.model.bundle import FILES, HASHES, load_bundle, verify_bundle
 from cad.model.fold_features import FoldFeatures
 from cad.reading import reading
 from cad.reports import pages, write_report
-from cad.run_folder import RunFolder
+from cad.reports.printed import printed_table
+from cad.run_folder import RUNS, RunFolder
 from cad.run_folder.records import read_metrics, read_record
 from cad.run_folder.study_file import page_measurements, read_provenance, read_rows
 from cad.run_folder.tables import (
@@ -39,7 +41,6 @@ from cad.settings import PipelineSettings
 from cad.share import shared
 from cad.stages.extract import Extracted
 from cad.stages.predict import operating_point, score_rows, shared_settings
-from cad.stages.printed import printed_table
 
 
 def bundles(root: Path) -> Boundary:
@@ -71,7 +72,7 @@ def bundles(root: Path) -> Boundary:
         operating_point(bundle, chosen.decision)
         aim = chosen.decision.model_copy(update={"aim_npv": 0.9})
         operating_point(bundle, aim)
-        score_rows([bundle], extracted)
+        score_rows([bundle], extracted, source.folder)
         verify_bundle(folder)
 
     damages = (NPZ, JSON, NPZ, PARQUET, BYTES)
@@ -121,7 +122,7 @@ def run_folder(root: Path) -> Boundary:
             lambda: read_record(folder),
             lambda: read_rows([study]),
             lambda: read_provenance([study]),
-            lambda: folder.check_kind("run"),
+            lambda: require_kind(run, RUNS["run"]),
         ):
             try:
                 step()

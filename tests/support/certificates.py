@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 # The two addresses are those of tests/support/machines.py.
 NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1,IP:10.9.0.1,IP:10.9.0.2"
 
@@ -15,6 +13,8 @@ def openssl(*arguments: object) -> None:
     try:
         subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
     except FileNotFoundError:
+        import pytest  # here: scripts/node_demo.py runs where there is none
+
         pytest.skip("OPENSSL ABSENT: apt-get install openssl")
 
 

@@ -30,6 +30,11 @@ COLLECT = ("reading", "cohort", "-o", "study", "--collect", "study/r1-session-1.
 IMPORT = ("import", "source", "cohort", "--rules", "rules.yaml")
 
 
+def flush() -> Callable[[int], None]:
+    """Return what flushes: nothing, for a kill loses nothing that was written."""
+    return lambda handle: None
+
+
 def cad(*words: str) -> int:
     """Run a command line in this process; return its exit code."""
     import typer.main
@@ -39,7 +44,7 @@ def cad(*words: str) -> int:
     from cad.execution import ahead, pool, resume
     from cad.reports import pages
 
-    os.fsync = lambda handle: None  # no power cut is tried here
+    os.fsync = flush()
     pages.draw_figures = draw_once
     typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
@@ -130,7 +135,7 @@ class FolderArchive:
     """An archive whose patients lie in a folder; instances are written as a network door does."""
 
     def find(self, patient_id: str) -> list[Any]:
-        from cad.clinic.archive import FoundSeries
+        from cad.dicom.archive.interface import FoundSeries
 
         return [
             FoundSeries(patient_id, "1.2.3", f"1.2.3.{i}", "MR", len(list(folder.iterdir())))
@@ -145,7 +150,7 @@ class FolderArchive:
 
 
 def from_archive() -> int:
-    from cad.clinic import pacs_import
+    from cad.dicom.into import from_archive as pacs_import
 
     pacs_import.connect = lambda *_: FolderArchive()
     return cad(*IMPORT[:1], "host:104", "cohort", "--patient", "P-001", *IMPORT[3:])
@@ -188,6 +193,49 @@ def withdrawn() -> int:
     """
     words = ("--cohort", "cohort", "--runs", "model.validation")
     return 0 if cad("cohort", "remove", "sub-0002", *words) == 1 else 2
+
+
+def node(*folders: str) -> int:
+    """Take what lies in some folders as a node does: started, received, and ended in order."""
+    from live_node import make_settings
+
+    from cad.node.inbox import Inbox
+    from cad.node.service import _sound_queue
+
+    os.fsync = flush()
+    settings = make_settings(Path("home"))
+    queue = _sound_queue(settings.home / "queue.sqlite")
+    inbox = Inbox(settings, queue)
+    inbox.take_stock()
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("*.dcm")):
+            with inbox.copied(path) as copied:
+                inbox.keep(copied, "SCANNER")
+    inbox.close()
+    queue.close()
+    return 0
+
+
+def to_be_sent() -> None:
+    Path("home").mkdir()
+    Path("home/node.key").write_text("ab" * 16)
+    source("source/a", "study1")
+    _patient(Path("source/b"), "P-002", "other")
+
+
+def computed_there() -> None:
+    """A cohort and a node that has studies of the one who leaves and of another."""
+    to_be_sent()
+    rules()
+    if cad(*IMPORT) or node("source"):
+        raise RuntimeError("nothing was imported, or nothing came")
+    Path("home/audit.jsonl").touch()
+
+
+def left_the_node() -> int:
+    """The patient may have left before the kill; then nothing is there to find (exit code 1)."""
+    words = ("P-001", "--cohort", "cohort", "--node", "home")
+    return 0 if cad("cohort", "remove", *words) in (0, 1) else 2
 
 
 def cases(shared: Path) -> dict[str, Case]:
@@ -254,6 +302,13 @@ def cases(shared: Path) -> dict[str, Case]:
         Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
         Case("reading --collect", lambda: cad(*COLLECT), exported),
         Case("cohort remove", withdrawn, partial(take, "cohort", "model.validation")),
+        Case("serve", partial(node, "source"), to_be_sent),
+        Case("cohort remove --node", left_the_node, computed_there),
+        Case(
+            "report --fhir",
+            lambda: cad("report", "run", "--fhir", "--cohort", "imported"),
+            partial(take, "run", "imported"),
+        ),
         Case(
             "report --dicom",
             lambda: cad("report", "run", "--dicom", "--cohort", "imported"),

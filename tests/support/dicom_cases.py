@@ -46,6 +46,7 @@ def write_run(run: Path, participant: str, probabilities: dict[str, float], **me
             "zone": "PZ",
             "probability": list(probabilities.values()),
             "decision": words,
+            "decision_model": words,
         }
     ).to_csv(run / "probabilities.csv", index=False)
     rois = [{"roi_id": roi, **dict(meta.get(roi) or {})} for roi in probabilities]  # type: ignore[call-overload]

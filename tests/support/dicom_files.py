@@ -16,7 +16,6 @@ from typing import Any
 import highdicom
 import numpy as np
 import pydicom
-import pytest
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.sr.codedict import codes
 from pydicom.uid import (
@@ -47,6 +46,8 @@ def needs(*tools: str) -> None:
     """Skip, loudly, where a DICOM tool is not installed."""
     absent = [tool for tool in tools if not shutil.which(tool)]
     if absent:
+        import pytest  # here: scripts/node_demo.py runs where there is none
+
         pytest.skip(f"DICOM TOOLS ABSENT: {', '.join(absent)} (Debian: dicom3tools, dcmtk)")
 
 
@@ -248,5 +249,7 @@ def dcmtk(tool: str) -> str:
     others = [folder for folder in os.environ["PATH"].split(os.pathsep) if Path(folder) != ours]
     found = shutil.which(tool, path=os.pathsep.join(others))
     if found is None:
+        import pytest  # here: scripts/node_demo.py runs where there is none
+
         pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
     return found

@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 
@@ -36,6 +38,8 @@ def tree(root: Path) -> Tree:
     """Return name, mode and content of everything in a folder; what tells the time is taken out."""
     found: Tree = {}
     for path in sorted(root.rglob("*")):
+        if path.name.endswith((".sqlite-wal", ".sqlite-shm")):  # the database's own
+            continue
         name, mode = str(path.relative_to(root)), path.lstat().st_mode
         if path.is_symlink():
             content = os.readlink(path).encode()
@@ -54,6 +58,11 @@ def _timeless(path: Path) -> bytes:
         # Whether this run measured a study or found it differs, as in run.json.
         kept = {n["study"]: [n["status"] == "failed", n["key"], n["failures"]] for n in lines}
         return json.dumps(kept, sort_keys=True).encode()
+    if path.name == "audit.jsonl":  # a line may be there twice after a kill, never missing
+        lines = [json.loads(line)["entry"] for line in content.splitlines()]
+        return json.dumps(sorted({json.dumps(line, sort_keys=True) for line in lines})).encode()
+    if path.suffix == ".sqlite":
+        return _queue(path)
     if path.name == "run.json":
         record = json.loads(content)
         for key in ("created", "timings"):
@@ -65,6 +74,16 @@ def _timeless(path: Path) -> bytes:
     if path.suffix == ".dcm":
         return _objects(content)
     return content
+
+
+def _queue(path: Path) -> bytes:
+    """Return which studies and instances a node's queue has."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        studies = database.execute("SELECT key, state, sender FROM study ORDER BY 1").fetchall()
+        kept = database.execute(
+            "SELECT key, study, kind, digest FROM instance ORDER BY 1"
+        ).fetchall()
+    return repr((studies, kept)).encode()
 
 
 def _objects(content: bytes) -> bytes:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from dicom_files import write_series
 
-from cad.clinic.importer import ImportSummary
+from cad.dicom.into.importer import ImportSummary
 from cad.errors import CadError
 from cad.imaging.nifti import write_volume
 from cad.imaging.volume import Volume
@@ -52,12 +52,15 @@ def phase_values(index: int) -> np.ndarray:
     return (100 * (1 + index) + noise).astype(np.uint16)
 
 
-def write_patient(folder: Path, patient="P-001", study="study1", *, dce=True) -> Path:
-    """T2, ADC, two flip angles, three phases, and a localiser that no rule names."""
+def write_patient(folder: Path, patient="P-001", study="study1", *, dce=True, seed=0) -> Path:
+    """T2, ADC, two flip angles, three phases, and a localiser that no rule names.
+
+    Patients of one cohort need seeds of their own: equal voxels are one man under two ids.
+    """
     ids = {"patient": patient, "study": study}
-    write_series(folder / "t2", voxels(1), number=1, **ids)
+    write_series(folder / "t2", voxels(1 + 100 * seed), number=1, **ids)
     write_series(
-        folder / "adc", adc_values(), number=2, description="adc",
+        folder / "adc", adc_values(2 + 100 * seed), number=2, description="adc",
         ImageType=["DERIVED", "PRIMARY", "ADC"], **ids,
     )  # fmt: skip
     write_series(folder / "loc", voxels(9, (1, 9, 9)), number=9, description="localizer", **ids)

@@ -15,7 +15,7 @@ from cad.cohort.tables import write_tables
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume
-from cad.stages.reader_study import drawn_on
+from cad.reader_study.study import drawn_on
 from cad.stages.study import read_study_of
 
 READERS = ("r1", "r2", "r3")
@@ -34,7 +34,8 @@ def make_cohort(root: Path, patients: int) -> Path:
         study = Study(name, name, t2w=image, roi_map=image.with_array(labels),
                       rois=[Roi("a", 1), Roi("b", 2)])  # fmt: skip
         write_study(root / name, study)
-    rois = [(name, roi, k, "n/a", ("malignant", "benign")[(i + k) % 2], "n/a")
+    found = (("malignant", "3"), ("benign", "n/a"))
+    rois = [(name, roi, k, "n/a", *found[(i + k) % 2])
             for i, name in enumerate(ids) for k, roi in enumerate("ab", start=1)]  # fmt: skip
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
     write_tables(

@@ -23,9 +23,9 @@ import numpy as np
 import pydicom
 from dicom_files import write_seg
 
-from cad.clinic.archive import connect
-from cad.clinic.pacs_import import import_patient
-from cad.clinic.sr_reader import read_report
+from cad.dicom.archive.client import connect
+from cad.dicom.into.from_archive import import_patient
+from cad.dicom.out.sr_reader import read_report
 from cad.imaging.nifti import read_volume
 from cad.share import shared
 

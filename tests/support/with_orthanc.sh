@@ -20,7 +20,7 @@ for tool in Orthanc unshare ip; do
     fi
 done
 if [ "${CAD_IN_NAMESPACE:-}" != yes ]; then
-    CAD_IN_NAMESPACE=yes exec unshare --map-root-user --net "$0" "$@"
+    CAD_IN_NAMESPACE=yes exec unshare --map-root-user --net --mount "$0" "$@"
 fi
 
 export PATH="$PATH:/usr/sbin:/sbin"

@@ -1,0 +1,88 @@
+"""A table of features and scores on the command line, also where a system lacks fcntl."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import cad
+from cad.cli import app
+from cad.errors import CadError
+
+WITHOUT = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("fcntl", "resource"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+sys.argv = ["cad", *sys.argv[1:]]
+from cad.cli import main
+main()
+"""
+ASKED = ["--patient", "patient", "--scores", "r1,r2", "--ignore", "note"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Return a file as somebody would have it: texts, a gap, histology of some."""
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=60)
+    frame = pd.DataFrame({"patient": np.arange(60) // 3, "note": "seen twice"})
+    for name in ("r1", "r2"):
+        frame[name] = np.clip(np.round(3 + 1.3 * latent + rng.normal(0, 0.6, 60)), 1, 5)
+    frame["isup"] = np.where(np.arange(60) % 2, np.clip(np.round(latent + 1), 0, 5), np.nan)
+    frame["adc"], frame["t2"] = latent + rng.normal(0, 0.5, 60), rng.normal(size=60)
+    frame.loc[3, "adc"] = np.nan
+    path = tmp_path / "regions.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_validated_trained_and_predicted_without_fcntl(table: Path, tmp_path: Path) -> None:
+    def run(*words: str) -> dict[str, object]:
+        command = [sys.executable, "-c", WITHOUT, "table", *words, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    learner = ["--learner", "logistic on soft labels"]
+    histology = ["--histology", "isup", "--isup-min", "2"]
+    made = run("validate", str(table), *ASKED, *histology, *learner, "--folds", "3")
+    assert "20 patients" in made["notes"][0]
+    assert {"learner", "constant", "readers' mean"} <= {r["learner"] for r in made["comparison"]}
+    run("train", str(table), *ASKED, *histology, *learner, "-o", str(tmp_path / "model"))
+    run("predict", str(table), "--model", str(tmp_path / "model"), "-o", str(tmp_path / "out.csv"))
+    scored = pd.read_csv(tmp_path / "out.csv")
+    expected = cad.load_model(tmp_path / "model").probability(scored[["adc", "t2"]])
+    np.testing.assert_allclose(scored["probability"], expected)
+    assert scored["probability"].corr(scored["r1"]) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--patient", "patient", "--scores", "r1,r2"], "no numbers: note"),
+        (["--patient", "name", "--scores", "r1"], "no column 'name'"),
+        ([*ASKED, "--learner", "oracle"], "no learner 'oracle'"),
+        ([*ASKED, "--histology", "isup"], "isup_min"),
+    ],
+)
+def test_what_is_wrong_is_named(table: Path, words: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["table", "validate", str(table), *words])
+    assert isinstance(done.exception, CadError)
+    assert message in str(done.exception)
+
+
+def test_a_table_without_a_column_of_the_model_is_refused(table: Path, tmp_path: Path) -> None:
+    run, model = CliRunner(), str(tmp_path / "model")
+    run.invoke(app, ["table", "train", str(table), *ASKED, "--ignore", "note,isup", "-o", model])
+    pd.read_csv(table).drop(columns="t2").to_csv(tmp_path / "less.csv", index=False)
+    words = ["table", "predict", str(tmp_path / "less.csv"), "--model", model, "-o", model + ".csv"]
+    assert "no column 't2'" in str(run.invoke(app, words).exception)

@@ -1,0 +1,36 @@
+"""Notes on data that break what intervals promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cad.evaluation.statements.promise import broken_promises, effective_patients
+
+
+def test_effective_patients_by_hand() -> None:
+    assert effective_patients(list("aabbccdd")) == pytest.approx(4)
+    assert effective_patients(["a"] * 6 + ["b", "c"]) == pytest.approx(64 / 38)
+
+
+@pytest.mark.parametrize(
+    ("patients", "p", "grades", "words"),
+    [
+        (["a"] * 4 + list("bbccdd"), [0.0, 1.0] * 5, None, "patient a holds 40%"),
+        ([f"p{i // 4}" for i in range(100)], [1.0] + [0.0] * 99, None, "1.0% of the regions"),
+        (list("abcdef"), [0.0, 1.0] * 3, None, "one region a patient"),
+        (list("aabbccdd"), [0.25, 0.75] * 4, [[0.25], [0.75]] * 4, "one reader"),
+        (list("aabbccdd"), [0, 0.5] * 4, [[0, 0], [0, 1]] * 4, "two answers"),
+    ],
+)
+def test_each_is_said_and_nothing_else(
+    patients: list[str], p: list[float], grades: list[list[float]] | None, words: str
+) -> None:
+    notes = broken_promises(patients, p, np.full(len(p), np.nan), grades)
+    assert len(notes) == 2
+    assert words in notes[1]
+
+
+def test_sound_data_have_one_note() -> None:
+    p, scores = [0.0, 0.5, 1.0, 1.0] * 4, [[0.0, 0.25], [1.0, 0.5]] * 8
+    assert len(broken_promises(list("aaaabbbbccccdddd"), p, np.full(16, np.nan), scores)) == 1

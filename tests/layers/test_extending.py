@@ -1,0 +1,121 @@
+"""The changes of docs/extending.md on a copy of the package: each takes the files it states."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CHANGES = {
+    # A measure.
+    "terms/measures.py": [
+        (
+            '        MeasureWords("accuracy"',
+            '        MeasureWords("answer", "Answer", "higher"),\n        MeasureWords("accuracy"',
+        )
+    ],
+    "evaluation/measures/table.py": [
+        (
+            '    "auc": (',
+            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n    "auc": (',
+        )
+    ],
+    # A feature with its kernel, and one without.
+    "terms/features.py": [
+        (
+            '    "variance": Statistic("population',
+            '    "midrange": Statistic("mean of the extremes", "", 1),\n'
+            '    "forgotten": Statistic("no kernel has it"),\n'
+            '    "variance": Statistic("population',
+        )
+    ],
+    "features/intensity.py": [
+        (
+            "    out.mean = mean\n",
+            "    out.mean = mean\n    out.midrange = (ordered[0] + ordered[n - 1]) / 2\n",
+        )
+    ],
+    # A learner that keeps an object of scikit-learn.
+    "learners/__init__.py": [("_MODULES = {", '_MODULES = {\n    "Wrapping": "wrapping",')],
+    # An output.
+    "run_folder/folder.py": [
+        ('    "record": ', '    "digest": "cad.stages.emit",\n    "record": '),
+        (
+            "    @property\n    def validation",
+            "    @property\n    def digest(self) -> Path:\n"
+            '        return self.root / "digest.txt"\n\n'
+            "    @property\n    def validation",
+        ),
+    ],
+}
+WRAPPING = """
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression
+
+class Wrapping(BaseEstimator):
+    def fit(self, X, y):
+        self.model_ = LogisticRegression().fit(X, y)
+        return self
+
+    def predict_proba(self, X):
+        return self.model_.predict_proba(X)
+"""
+SCRIPT = """
+import json
+from pathlib import Path
+import numpy as np
+from cad.columns import columns_of
+from cad.errors import CadError
+from cad.evaluation.measures.table import MEASURES
+from cad.features.intensity import statistics
+from cad.model.estimator import make_estimator, require_storable
+from cad.run_folder import RunFolder
+from cad.run_folder.folder import of_every_run
+from cad.settings import FeatureSettings, PipelineSettings
+from cad.terms.measures import MEASURES as WORDS
+
+row = statistics(np.array([1.0, 2.0, 6.0, 7.0]), np.array([0, 4]))[0]
+settings = PipelineSettings.model_validate({"name": "t", "learner": {"name": "Wrapping"}})
+try:
+    refused = require_storable(make_estimator(settings), settings.learner)
+except CadError as error:
+    refused = error.problem
+print(json.dumps({
+    "measures": [list(WORDS)[:3], list(MEASURES)[:3]],
+    "values": [float(row[n]) for n in ("mean", "midrange", "variance", "median")],
+    "forgotten": bool(np.isnan(row["forgotten"])),
+    "unit": columns_of(FeatureSettings())["adc_intensity_midrange"].unit,
+    "outputs": [path.name for path in of_every_run(RunFolder(Path("run")))],
+    "refused": refused,
+}))
+"""
+
+
+def test_the_steps_are_enough(tmp_path: Path) -> None:
+    package = tmp_path / "cad"
+    shutil.copytree(ROOT / "cad", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, changes in CHANGES.items():
+        text = (package / name).read_text(encoding="utf-8")
+        for old, new in changes:
+            assert old in text, (name, old)
+            text = text.replace(old, new, 1)
+        (package / name).write_text(text, encoding="utf-8")
+    (package / "learners" / "wrapping.py").write_text(WRAPPING, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["measures"] == [["auc", "answer", "accuracy"]] * 2
+    assert found["values"] == [4.0, 4.0, 6.5, 4.0]
+    assert found["forgotten"]
+    assert found["unit"] == "1e-6 mm2/s"
+    assert "digest.txt" in found["outputs"]
+    assert "LogisticRegression, which a bundle cannot store" in found["refused"]

@@ -1,0 +1,386 @@
+"""An item fails, never the node: what is wrong with one file or study costs that one alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pydicom
+import pytest
+from dicom_files import edit, write_series
+from live_node import make_settings
+
+from cad.errors import CadError, MachineError, refused
+from cad.node import queue as states
+from cad.node.inbox import DuplicateInstance, Inbox
+from cad.node.queue import DamagedQueue, Queue, QueueError
+from cad.node.service import Node, _sound_queue
+from cad.node.settings import WatchSettings
+from cad.node.watch import Watcher
+
+SHAPE = (3, 16, 16)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Path]:
+    return write_series(tmp_path / "in", np.ones(SHAPE, np.uint16), patient="MRN-55821")
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[object]:
+    """Nodes on one home, each after the one before has ended."""
+    made: list[Node] = []
+
+    def end() -> None:
+        for node in made:
+            node.receiver.stop()
+            node.page.stop()
+            node.inbox.close()
+            node.queue.close()
+        made.clear()
+
+    def begin(**changes: object) -> Node:
+        end()
+        made.append(Node(make_settings(tmp_path / "home", **changes), retry_failed=False))
+        return made[-1]
+
+    yield begin
+    end()
+
+
+def keep(inbox: Inbox, path: Path) -> int:
+    with inbox.copied(path) as copy:
+        return inbox.keep(copy, "SCANNER")
+
+
+def full(inbox: Inbox) -> None:
+    part = inbox.settings.receiver.model_copy(update={"reserve_gigabytes": 1e9})
+    inbox.settings = inbox.settings.model_copy(update={"receiver": part})
+
+
+def only(queue: Queue) -> states.Entry:
+    (entry,) = queue.latest(states.STATES)
+    return entry
+
+
+def look_twice(watcher: Watcher) -> bool:
+    watcher.look()
+    time.sleep(0.05)
+    return watcher.look()
+
+
+def test_a_watched_folder_of_odd_files_costs_no_other_file(inbox, images, tmp_path, capsys):
+    """Named in Latin-1, gone between listing and reading, a pipe, links that lead nowhere."""
+    folder = tmp_path / "in"
+    Path(os.fsdecode(os.fsencode(folder) + b"/Pr\xfcfling.dcm")).write_bytes(images[0].read_bytes())
+    os.mkfifo(folder / "pipe")
+    (folder / "dead").symlink_to(folder / "nowhere")
+    (folder / "loop").symlink_to(folder / "loop")
+    watcher = Watcher(WatchSettings(folder=folder, quiet_seconds=0.01), inbox)
+    take = watcher._take
+
+    def vanish(path: Path, key: str) -> bool:
+        if path == images[1]:
+            path.unlink()
+        return take(path, key)
+
+    watcher._take = vanish  # type: ignore[method-assign]
+    assert look_twice(watcher)
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 2
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["code"] for line in lines if line["event"] == "file waits"] == ["ENOENT"]
+
+
+def test_a_watched_file_waits_for_a_full_disk_and_is_said_once(inbox, images, tmp_path, capsys):
+    settings, watch = inbox.settings, WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01)
+    watcher = Watcher(watch, inbox)
+    full(inbox)
+    assert not look_twice(watcher)
+    assert not watcher.look()
+    assert capsys.readouterr().out.count("ENOSPC") == len(images)
+    inbox.settings = settings
+    assert watcher.look()
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+
+
+def fill(queue: Queue) -> None:
+    for number in range(999):
+        queue.see(f"{number}" * 20, 1, 1)
+
+
+def test_a_full_disk_under_the_queue_is_no_fault_of_a_file(inbox, images, tmp_path):
+    """SQLite's own refusal; the instance is not kept, and is new the next time."""
+    inbox.queue._db.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(QueueError, match="full"):
+        fill(inbox.queue)
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+    look_twice(watcher)
+    inbox.queue._db.execute("PRAGMA max_page_count = 100000")
+    watcher.look()
+    assert inbox.queue.count_of(only(inbox.queue).key, "MR") == 3
+
+
+def test_a_study_without_its_folder_waits_and_the_node_goes_on(make_node, images):
+    """`count` asks for the patient of a file that is gone."""
+    node = make_node(studies={"count": True, "quiet_seconds": 0.1})
+    keep(node.inbox, images[0])
+    shutil.rmtree(node.inbox.incoming(only(node.queue).key))
+    time.sleep(0.2)
+    assert node.complete_one()
+    entry = only(node.queue)
+    assert (entry.state, entry.attempts) == (states.RECEIVING, 1)
+    assert "no instance of the study is on the disk" in entry.reason
+    node = make_node()  # what is not there is forgotten, and sent again it is new
+    assert node.queue.latest(states.STATES) == []
+    assert keep(node.inbox, images[0]) > 0
+
+
+WHO = "MRN-55821"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError(WHO), CadError(f"not {WHO}"), OSError(5, WHO), refused(OSError(28, WHO))],
+)
+def test_whatever_computing_raises_is_that_studys(make_node, images, error):
+    node = make_node(studies={"quiet_seconds": 0.1}, archive={"retry_seconds": 60})
+    keep(node.inbox, images[0])
+    time.sleep(0.2)
+    assert node.complete_one()
+
+    def broken(*_: object) -> None:
+        raise error
+
+    assert node._computing(broken)()  # type: ignore[arg-type]
+    entry = only(node.queue)
+    waits = isinstance(error, OSError | MachineError)
+    assert entry.state == (states.QUEUED if waits else states.FAILED)
+    assert "MRN" not in entry.reason + entry.hint
+    reason = (node.inbox.work(entry.key) / "reason.txt").read_text()
+    assert "MRN" in reason
+
+
+def test_a_late_series_waits_for_the_computing_of_the_study_and_is_computed_once_more(
+    make_node, images
+):
+    """With two workers the second finds nothing to do until the first has ended."""
+    node = make_node(studies={"jobs": 2, "quiet_seconds": 0.05})
+    keep(node.inbox, images[0])
+    time.sleep(0.1)
+    node.complete_one()
+    runs = []
+
+    def second(*_: object) -> SimpleNamespace:
+        runs.append("second")
+        return SimpleNamespace(objects=0, seconds=0.1)
+
+    def first(*_: object) -> SimpleNamespace:
+        keep(node.inbox, images[1])
+        time.sleep(0.1)
+        assert not node.complete_one()  # one step of a study at a time
+        node.queue._db.execute("UPDATE study SET state = ?", (states.QUEUED,))
+        assert not node._computing(second)()
+        runs.append("first")
+        return SimpleNamespace(objects=0, seconds=0.1)
+
+    assert node._computing(first)()
+    assert node._computing(second)()
+    assert runs == ["first", "second"]
+    assert only(node.queue).state == states.AWAITING
+
+
+def test_a_study_that_a_fault_dropped_is_taken_up_again(inbox, images):
+    keep(inbox, images[0])
+    queue, later = inbox.queue, time.time() + 60
+    with queue.claimed(states.RECEIVING, states.RECEIVING, later) as entry:
+        queue.settle(entry, states.QUEUED, later)
+    claim = states.QUEUED, states.COMPUTING, later
+    with queue.claimed(*claim) as entry, queue.claimed(*claim) as other:
+        assert other is None
+    with queue.claimed(states.QUEUED, states.COMPUTING, later) as again:
+        assert (again.key, again.attempts) == (entry.key, 2)
+
+
+def test_what_arrives_before_the_sweep_is_not_swept(inbox, images):
+    keep(inbox, images[0])
+    with inbox.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        inbox.queue.settle(entry, states.DONE, time.time() - 100)
+    before = time.time() - 50
+    assert inbox.queue.outdated(before) == [entry.key]
+    keep(inbox, images[1])
+    assert not inbox.sweep(entry.key, before)
+    assert len(list(inbox.incoming(entry.key).iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    "syntax", ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"]
+)
+def test_an_instance_in_another_transfer_syntax_is_the_same(inbox, images, tmp_path, syntax):
+    """And with other file meta information, as an upgrade of the library writes it."""
+    keep(inbox, images[0])
+    before = only(inbox.queue)
+    edit(images[0])
+    dataset = pydicom.dcmread(images[0])
+    dataset.file_meta.ImplementationVersionName = "LATER"
+    dataset.save_as(tmp_path / "meta.dcm")
+    other = tmp_path / "other.dcm"
+    dataset.file_meta.TransferSyntaxUID = syntax
+    if syntax == "1.2.840.10008.1.2.2":
+        dataset["PixelData"].value = np.frombuffer(dataset.PixelData, "<u2").astype(">u2").tobytes()
+    pydicom.dcmwrite(other, dataset, implicit_vr=syntax == "1.2.840.10008.1.2",
+                     little_endian=syntax != "1.2.840.10008.1.2.2")  # fmt: skip
+    assert (keep(inbox, tmp_path / "meta.dcm"), keep(inbox, other)) == (0, 0)
+    assert only(inbox.queue) == before
+    edit(other, ImageComments="changed")
+    with pytest.raises(DuplicateInstance):
+        keep(inbox, other)
+
+
+def test_a_deflated_bomb_is_opened_apart(inbox, images, tmp_path):
+    """1.5 MB that would become 1.5 GB: refused, and nothing of it is left."""
+    dataset = pydicom.dcmread(images[0])
+    dataset.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.1.99"
+    dataset.PixelData = bytes(1500 * 2**20)
+    pydicom.dcmwrite(tmp_path / "bomb.dcm", dataset, implicit_vr=False, little_endian=True)
+    del dataset
+    part = inbox.settings.studies.model_copy(update={"memory_limit": 1.0})
+    inbox = Inbox(inbox.settings.model_copy(update={"studies": part}), inbox.queue)
+    try:
+        with pytest.raises(CadError):
+            keep(inbox, tmp_path / "bomb.dcm")
+    finally:
+        inbox.close()
+    assert list(inbox.spool.iterdir()) == []
+
+
+def years(queue: Queue, count: float) -> None:
+    shift = count * 365 * 86400
+    queue._db.execute(
+        "UPDATE study SET due = due + ?1, changed = changed + ?1, opened = opened + ?1", (shift,)
+    )
+
+
+def test_a_clock_that_was_years_ahead_keeps_no_study_waiting(make_node, images):
+    node = make_node(studies={"quiet_seconds": 0.1})
+    keep(node.inbox, images[0])
+    years(node.queue, 3)
+    assert not node.complete_one()
+    node = make_node(studies={"quiet_seconds": 0.1})  # at the start
+    assert node.complete_one()
+    node.queue._db.execute("UPDATE study SET state = ?", (states.RECEIVING,))
+    years(node.queue, 3)
+    node._clock -= 3600  # when the clock was set
+    node.sweep()
+    assert node.complete_one()
+    assert only(node.queue).changed <= time.time()
+
+
+def damages(path: Path) -> dict[str, Callable[[], object]]:
+    """Ways in which a queue may come back from a disk, each a function of nothing."""
+    size, noise = path.stat().st_size, np.random.default_rng(3)
+
+    def bytes_at(start: int, count: int) -> Callable[[], object]:
+        def change() -> None:
+            content = bytearray(path.read_bytes())
+            content[start : start + count] = noise.bytes(len(content[start : start + count]))
+            path.write_bytes(content)
+
+        return change
+
+    def table(statement: str) -> Callable[[], object]:
+        def change() -> None:
+            with closing(sqlite3.connect(path)) as database:
+                database.executescript(statement)
+
+        return change
+
+    found: dict[str, Callable[[], object]] = {
+        "lost": path.unlink,
+        "empty": lambda: path.write_bytes(b""),
+        "another file": lambda: path.write_bytes(b"PK\3\4" * 999),
+        "zeros": lambda: path.write_bytes(bytes(size)),
+        "no tables": table("DROP TABLE study; DROP TABLE instance;"),
+        "a column less": table("ALTER TABLE study DROP COLUMN hint;"),
+        "no rows": table("DELETE FROM study; DELETE FROM instance;"),
+        "no instances": table("DELETE FROM instance;"),
+        "no studies": table("DELETE FROM study;"),
+        "cut to a page": lambda: os.truncate(path, 4096),
+        "cut in a page": lambda: os.truncate(path, size - 2000),
+        "header": bytes_at(0, 16),
+    }
+    for k, start in enumerate(np.linspace(24, size - 200, 14).astype(int)):
+        found[f"noise {k}"] = bytes_at(int(start), 150)
+    return found
+
+
+def test_a_damaged_queue_forgets_nothing_that_was_acknowledged(inbox, settings, images):
+    """26 damages: made anew of what lies here, or refused in words; a start ends with all of it."""
+    for one in images:
+        keep(inbox, one)
+    key, path, home = only(inbox.queue).key, inbox.queue.path, inbox.home
+    inbox.queue.close()
+    with closing(sqlite3.connect(path)) as database:  # all in one file
+        database.execute("PRAGMA journal_mode = DELETE")
+    sound = path.read_bytes()
+    names = list(damages(path))
+    assert len(names) == 26
+    refused: list[str] = []
+    for name in names:
+        for old in home.glob("queue.*"):
+            old.unlink()
+        path.write_bytes(sound)
+        damages(path)[name]()
+        try:
+            queue = _sound_queue(path)
+        except CadError as error:  # the number of its format was hit
+            refused.append(error.hint)
+            continue
+        again = Inbox(settings, queue)
+        again.take_stock()
+        entry = only(queue)
+        assert (entry.key, entry.state) == (key, states.RECEIVING), name
+        assert queue.instances()[key] == {one.stem for one in again.incoming(key).glob("*.dcm")}
+        assert queue.count_of(key, "MR") == 3, name
+        assert [keep(again, one) for one in images] == [0, 0, 0], name
+        again.close()
+        queue.close()
+    assert [hint[:26] for hint in refused] in ([], ["install the version of cad"])
+
+
+def test_a_queue_that_is_damaged_meanwhile_is_said_so(inbox, images):
+    keep(inbox, images[0])
+    inbox.queue._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    inbox.queue._db.execute("DROP TABLE asked")
+    with pytest.raises(DamagedQueue):
+        inbox.queue.promised("1")
+
+
+def test_studies_without_the_nodes_secret_are_refused(inbox, images, settings):
+    keep(inbox, images[0])
+    (inbox.home / "node.key").unlink()
+    with pytest.raises(CadError, match="under the names of a secret that is gone"):
+        Inbox(settings, inbox.queue)
+
+
+@pytest.mark.parametrize("change", ["gone", "cut", "another"])
+def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change):
+    node = make_node()
+    path = node.trail.path
+    node.trail.note("one")
+    lines = path.read_bytes().splitlines(keepends=True)
+    if change == "gone":
+        path.unlink()
+    elif change == "cut":
+        path.write_bytes(b"".join(lines[:-1]))
+    else:
+        path.write_bytes(b"")
+    with pytest.raises(CadError, match="the audit trail is not what was written"):
+        make_node()
