@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 
 from benchmarks.evidence import Rois, imputed_psvm, simulated
 from cad.errors import CadError
-from cad.evaluation import metrics
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import clustered_auc
-from cad.evaluation.tables import to_markdown
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.intervals import clustered_auc
 from cad.labels.consensus import malignant, reader_labels
 from cad.settings import LabelSettings
+from cad.terms.text import to_markdown
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,15 @@ def ablation(cohort: Path | None = None, run: Path | None = None) -> pd.DataFram
     if cohort is None or run is None:
         return ablation_of(simulated(0))
     from cad.cohort import read_cohort
-    from cad.features.provenance import is_feature
+    from cad.columns import columns_stated
+    from cad.reading import read_json
 
     tables = read_cohort(cohort)
     features = pd.read_parquet(run / "features.parquet")
     keys = ["participant_id", "roi_id"]
     rois = features[keys].merge(tables.rois, on=keys, how="left")
-    X = features[list(filter(is_feature, features.columns))].to_numpy(dtype=float)
+    columns = columns_stated(read_json(run / "run.json")["settings"])
+    X = features[[name for name in features if name in columns]].to_numpy(dtype=float)
     return _ablation(X, rois, tables.scores.merge(rois[keys], on=keys), 2)
 
 

@@ -13,10 +13,15 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from cad.evaluation import metrics, weighted
-from cad.evaluation.conformal import leave_patient_out_p_values
-from cad.evaluation.intervals import auc_covariance, clustered_auc, delong_auc, patient_resamples
-from cad.evaluation.tables import to_markdown
+from cad.evaluation.decisions.conformal import leave_patient_out_p_values
+from cad.evaluation.measures import metrics, weighted
+from cad.evaluation.measures.intervals import (
+    auc_covariance,
+    clustered_auc,
+    delong_auc,
+    patient_resamples,
+)
+from cad.terms.text import to_markdown
 
 
 def correlated_scores(

@@ -28,15 +28,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.evaluation import metrics
-from cad.evaluation.crossval import out_of_fold
-from cad.evaluation.intervals import (
+from cad.evaluation.folds.crossval import out_of_fold
+from cad.evaluation.folds.nested import PatientGridSearch
+from cad.evaluation.folds.null import SCHEMES, permutation_null
+from cad.evaluation.folds.selection import TTestSelector
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.intervals import (
     bootstrap,
 )
-from cad.evaluation.mrmc import against_readers, obuchowski_rockette
-from cad.evaluation.nested import PatientGridSearch
-from cad.evaluation.null import SCHEMES, permutation_null
-from cad.evaluation.selection import TTestSelector
+from cad.evaluation.readers.mrmc import against_readers, obuchowski_rockette
 
 SIGMA = 2.0**5  # [N14] V: clinical kernel width and cost
 GAMMA, C_PAPER = 1 / (2 * SIGMA**2), 2.0**13

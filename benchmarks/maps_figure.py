@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from cad.clinic.importer import import_source
+from cad.dicom.into.importer import import_source
 from cad.features.haralick_map import haralick_map
 from cad.features.images import crop
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps

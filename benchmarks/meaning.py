@@ -20,9 +20,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cad.clinic.importer import import_source
 from cad.cohort import read_cohort
-from cad.features.provenance import CohortFacts, differences, is_feature, resolve_auto, summary
+from cad.columns import columns_of
+from cad.dicom.into.importer import import_source
+from cad.features.provenance import CohortFacts, differences, resolve_auto, summary
 from cad.features.table import extract
 from cad.features.typicality import Judgement, Typicality
 from cad.imaging.study import Roi, Study
@@ -36,6 +37,7 @@ Row = tuple[str, str, str, bool]
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
 USUAL = PipelineSettings(name="benchmark")
+COLUMNS = columns_of(USUAL.features)
 SIZED = PipelineSettings.model_validate(
     {"name": "sized", "features": {"families": [*USUAL.features.families, "size"]}}
 )
@@ -50,7 +52,7 @@ def rows(patients: int = 40) -> list[Row]:
         studies = read_studies(train)
         settings = resolve_auto(facts(train), USUAL)
         table = measured(studies, resolve_auto(facts(train), SIZED))
-        fitted = Typicality.fit(_features(table), table["participant_id"].to_numpy())
+        fitted = Typicality.fit(_features(table), table["participant_id"].to_numpy(), COLUMNS)
         found = size_rows(table, train)
         found += slice_rows(studies, train)
         found += mark_rows(studies[:6], settings, table, fitted)
@@ -64,7 +66,7 @@ def size_rows(table: pd.DataFrame, cohort: Path) -> list[Row]:
     found = {
         name: abs(spearmanr(table[name], volume, nan_policy="omit").statistic)
         for name in table.columns
-        if is_feature(name) and not name.startswith("size_") and table[name].nunique() > 1
+        if name in COLUMNS and table[name].nunique() > 1
     }
     worst = max(found, key=lambda name: found[name])
     truth = read_cohort(cohort).rois[["participant_id", "roi_id", "histology"]]
@@ -92,7 +94,7 @@ def slice_rows(studies: list[Study], cohort: Path) -> list[Row]:
     scores = read_cohort(cohort).scores.groupby(["participant_id", "roi_id"])["score"].mean()
     keys = pd.MultiIndex.from_frame(drawn[["participant_id", "roi_id"]])
     p = ((scores.reindex(keys) - 1) / 4).to_numpy()
-    names = [name for name in drawn if is_feature(name)]
+    names = [name for name in drawn if name in COLUMNS]
     X, Z = drawn[names].to_numpy(float), both.reindex(columns=names).to_numpy(float)
     who, known = drawn["participant_id"].to_numpy(), np.isfinite(p)
     before, after = np.full(len(p), np.nan), np.full(len(p), np.nan)
@@ -230,7 +232,7 @@ def facts(cohort: Path) -> CohortFacts:
 
 
 def _features(table: pd.DataFrame) -> pd.DataFrame:
-    return table[[c for c in table if is_feature(c) and not c.startswith("size_")]]
+    return table[[c for c in table if c in COLUMNS]]
 
 
 def spacing_rows(patients: int = 10) -> list[Row]:
@@ -248,7 +250,7 @@ def spacing_rows(patients: int = 10) -> list[Row]:
             for protocol in (fine, coarse)
         ]
         both = tables[0].merge(tables[1], on=["participant_id", "roi_id"], suffixes=("", "_other"))
-        names = [c for c in tables[0] if is_feature(c)]
+        names = [c for c in tables[0] if c in COLUMNS]
         shift = {
             c: abs((both[c] - both[f"{c}_other"]).mean()) / both[c].std()
             for c in names

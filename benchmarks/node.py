@@ -2,9 +2,9 @@
 
 Orthanc is the archive. Four associations send simulated studies (T2, ADC, the regions as a SEG, 27
 instances each) while the node computes and returns; at random moments it is killed (SIGKILL) and
-started again. At every kill and at the end, each acknowledged instance must be on the disk; at the
-end each study must have come back once, no object may have been sent twice, and queue, log, metrics
-page and audit trail may name nobody.
+started again, or its disk is full for a while (``--full``). At every kill and at the end, each
+acknowledged instance must be on the disk; at the end each study must have come back once, no object
+may have been sent twice, and queue, log, metrics page and audit trail may name nobody.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ from live_node import (  # noqa: E402 - its folder joins the path above
 )
 from secret_scan import hits  # noqa: E402 - its folder joins the path above
 
-from cad.clinic.audit import verify  # noqa: E402
+from cad.records.audit import verify  # noqa: E402
 
 ASSOCIATIONS = 4
+FULL_SECONDS, DISK = 6.0, "size=2g"
 DECLARED = ("incoming", "studies")  # where identities may be
 
 
@@ -61,7 +62,7 @@ class Run:
         introduce(self.node)
         self.acknowledged: set[str] = set()
         self.seconds: list[float] = []
-        self.sent, self.lost = 0, 0
+        self.sent, self.lost, self.filled = 0, 0, 0
         self._lock = threading.Lock()
 
     def send_study(self, number: int) -> None:
@@ -90,34 +91,55 @@ class Run:
         self.lost += len(promised - on_disk(self.node.home))
         self.node.start()
 
+    def fill(self) -> None:
+        """Fill the node's disk to the last byte, and take that away after a while."""
+        filler = self.node.home / "filler"
+        try:
+            with filler.open("wb", buffering=0) as stream:
+                while stream.write(bytes(2**20)):
+                    pass
+        except OSError:
+            self.filled += 1
+        time.sleep(FULL_SECONDS)
+        filler.unlink()
+
 
 def on_disk(home: Path) -> set[str]:
     """Return the instances that are whole on the disk."""
-    return {str(pydicom.dcmread(path).SOPInstanceUID) for path in home.glob("incoming/*/[!.]*.dcm")}
+    return {str(pydicom.dcmread(path).SOPInstanceUID) for path in home.glob("incoming/[!.]*/*.dcm")}
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     """Run it and return every number; those under ``wrong`` must be 0."""
     studies, kills = given.studies, given.kills
     run = Run(folder, studies, given.jobs, given.commitment)
+    if given.full:
+        run.node.home.mkdir(mode=0o700)
+        mount = ["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", str(run.node.home)]
+        subprocess.run(mount, check=True)
     chance = random.Random(given.seed)  # noqa: S311 - no secret
     run.node.start()
     start = time.monotonic()
     work = [lambda number=number: run.send_study(number) for number in range(studies)]
     sending = threading.Thread(target=each_of, args=(ASSOCIATIONS, work))
     sending.start()
-    for moment in sorted(chance.uniform(0, 2 * studies - 1) for _ in range(kills)):
+    moments = sorted(chance.uniform(0, 2 * studies - 1) for _ in range(kills + given.full))
+    full = set(chance.sample(range(len(moments)), given.full))
+    for number, moment in enumerate(moments):
         while run.progress() < moment:
             time.sleep(0.05)
         time.sleep(chance.uniform(0, 2))
-        run.kill()
+        run.fill() if number in full else run.kill()
     sending.join()
     received = time.monotonic() - start
     run.node.wait(lambda: run.node.counts()["done"] == studies, 300 + 60 * studies)
     whole = time.monotonic() - start
     said = [run.node.get(page) for page in ("/", "/metrics", "/health")]
     code = run.node.stop()
-    return report(run, received, whole, kills, said, code)
+    found = report(run, received, whole, kills, said, code)
+    if given.full:
+        subprocess.run(["umount", "-l", str(run.node.home)], check=True)
+    return found
 
 
 def report(
@@ -140,6 +162,7 @@ def report(
         "studies": run.studies,
         "instances": len(run.acknowledged),
         "kills": kills,
+        "full disks": run.filled,
         "seconds until all were received": round(received, 1),
         "seconds until all were returned": round(whole, 1),
         "studies a minute": round(60 * run.studies / whole, 1),
@@ -177,6 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--full", type=int, default=0, help="so often the node's disk is full")
     parser.add_argument(
         "--jobs", type=int, default=2, help="studies that the node computes at once"
     )

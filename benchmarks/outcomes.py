@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,23 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy import special
 
-from cad.evaluation import metrics
-from cad.evaluation.assisted import Assisted, assist
-from cad.evaluation.ceiling import readers_ceiling
-from cad.evaluation.logistic import fit_logistic
-from cad.evaluation.operating import choose_operating_point
-from cad.evaluation.patient_level import patient_level, patient_table
-from cad.evaluation.reader_results import mean_of_known
-from cad.evaluation.reject import decide
+from cad.evaluation.decisions.operating import choose_operating_point, choose_thresholds
+from cad.evaluation.decisions.patient_level import (
+    fit_men,
+    measure_men,
+    out_of_fold_men,
+    region_columns,
+    truth_of_men,
+)
+from cad.evaluation.decisions.reject import decide
+from cad.evaluation.measures import metrics
+from cad.evaluation.readers.assisted import Assisted, assist
+from cad.evaluation.readers.ceiling import readers_ceiling
+from cad.evaluation.readers.results import mean_of_known
+from cad.logistic import fit_logistic
 from cad.phantom.readings import draw_readings
 from cad.settings import DecisionSettings
+from cad.stages.men import SURE
 
 FEATURES = ("t2", "adc", "ktrans", "ve", "t1", "pz", "afs")
 SIGNIFICANT_ISUP = 2
@@ -118,28 +126,60 @@ def help_of_the_tool(cohorts: int = 20, nulls: int = 100, patients: int = 49) ->
 
 
 def patients_calibrated(cohorts: int = 20, patients: int = 49) -> dict[str, Any]:
-    """Calibrate patients' probabilities, pooled over cohorts and cohort by cohort."""
+    """Calibrate men's probabilities, pooled over cohorts and cohort by cohort."""
     drawn = _parallel(cohort, cohorts, patients)
-    found = [patient_level(d.truth, d.q, d.patients, bootstraps=0) for d in drawn]
-    tables = [patient_table(d.truth, d.q, d.patients) for d in drawn]
-    y = np.concatenate([table.truth for table in tables])
-    product = [
-        [1 - np.prod(1 - d.q[d.patients == name]) for name in table.patients]
-        for d, table in zip(drawn, tables, strict=True)
+    truths = [truth_of_men(d.truth, d.patients) for d in drawn]
+    made = [out_of_fold_men(known_men(d), y) for d, y in zip(drawn, truths, strict=True)]
+    kept = [
+        part
+        for y, (p, rank) in zip(truths, made, strict=True)
+        if (part := measure_men(y, p, rank, bootstraps=0)) is not None
     ]
-    kept = [part for part in found if part is not None]
     slopes = np.array([part.calibration_slope.value for part in kept])
+    pooled = np.concatenate(truths), np.concatenate([p for p, _ in made])
     return {
         "cohorts": cohorts,
-        "slope, pooled (asked: .8 to 1.25)": metrics.calibration_slope(
-            y, np.concatenate([part.probability for part in kept])
-        ),
-        "slope of 1 - prod(1 - q), pooled": metrics.calibration_slope(y, np.concatenate(product)),
+        "slope, pooled (asked: .8 to 1.25)": metrics.calibration_slope(*pooled),
         "slope by cohort, quartiles": np.nanquantile(slopes, [0.25, 0.5, 0.75]).round(2).tolist(),
         "mean AUROC": float(np.mean([part.auc.value for part in kept])),
         "mean average precision": float(np.mean([part.average_precision.value for part in kept])),
-        "share of patients with cancer": float(y.mean()),
+        **men_decided(),
     }
+
+
+def known_men(d: Scored) -> pd.DataFrame:
+    """Return what is known of a simulated cohort's men: regions and readers."""
+    table = region_columns(d.q, d.patients)
+    readers = pd.Series(d.p).groupby(d.patients).max().clip(SURE, 1 - SURE)
+    return table.assign(category=special.logit(readers.reindex(table.index)))
+
+
+def men_decided(cohorts: int = 20, patients: int = 49, aim: float = 0.95) -> dict[str, Any]:
+    """Decide on the men of the next cohort by a model and thresholds of the one before.
+
+    Seeds from 9500. Thresholds by the costs, and by the aim of a negative predictive value.
+    """
+    drawn = _parallel(cohort, cohorts + 1, patients, first=9500)
+    settings = {"costs": DecisionSettings(), "aim": DecisionSettings(aim_npv=aim)}
+    rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in settings}
+    for before, after in pairwise(drawn):
+        y, known = truth_of_men(before.truth, before.patients), known_men(before)
+        model, (p, _) = fit_men(known, y), out_of_fold_men(known, y)
+        q, t = model.probability(known_men(after)), truth_of_men(after.truth, after.patients)
+        for name, decision in settings.items():
+            limits = choose_thresholds(y, p, decision)
+            code = decide(q, *limits)
+            rows[name].append(
+                (len(code), *(int(((code == word) & (t == right)).sum())
+                              for word, right in ((0, 0), (0, 1), (1, 1), (1, 0))))
+            )  # fmt: skip
+    out = {}
+    for name, counts in rows.items():
+        n, tn, fn, tp, fp = np.sum(counts, axis=0)
+        share, benign = (tn + fn + tp + fp) / n, (tn + fn) / n
+        text = f"{share:.0%} decided, benign {benign:.0%}, NPV {tn}/{tn + fn}, PPV {tp}/{tp + fp}"
+        out[f"next cohort, thresholds by {name}"] = text
+    return out
 
 
 def aims(cohorts: int = 20, patients: int = 49) -> dict[str, Any]:
@@ -198,8 +238,10 @@ def _with_useless_tool(seed: int, patients: int) -> Assisted:
     return assist(d.truth, d.scores, d.q, d.patients, d.names)
 
 
-def _parallel(function: Callable[[int, int], Any], cohorts: int, patients: int) -> list[Any]:
-    work = (delayed(function)(500 + k, patients) for k in range(cohorts))
+def _parallel(
+    function: Callable[[int, int], Any], cohorts: int, patients: int, first: int = 500
+) -> list[Any]:
+    work = (delayed(function)(first + k, patients) for k in range(cohorts))
     found: list[Any] = Parallel(n_jobs=2)(work)
     return found
 

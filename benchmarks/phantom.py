@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cad.clinic.importer import import_source
+from cad.dicom.into.importer import import_source
 from cad.imaging.geometry import resample_mask
 from cad.imaging.nifti import read_volume
 from cad.imaging.study import Roi, Study

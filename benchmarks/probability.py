@@ -28,13 +28,12 @@ import pandas as pd
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
-from cad.evaluation import metrics
-from cad.evaluation.crossval import OutOfFold, out_of_fold
-from cad.evaluation.rivals import compare_with_rivals
+from cad.evaluation.folds.crossval import OutOfFold, out_of_fold
+from cad.evaluation.folds.paired import compare_with_rivals
+from cad.evaluation.measures import metrics
 from cad.evaluation.summary import summarise
-from cad.evaluation.tables import to_markdown
 from cad.experiments.mesejo2016 import read_lesions
-from cad.features.provenance import is_feature
+from cad.features.provenance import PROVENANCE
 from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.labels.graded import GradedReaders
 from cad.labels.latent import dawid_skene, glad
@@ -44,8 +43,10 @@ from cad.learners.rivals import rival_learners
 from cad.model.estimator import front_steps
 from cad.phantom import simulate
 from cad.phantom.readings import draw_readings
+from cad.run_folder.tables import KEYS
 from cad.settings import LabelSettings, PipelineSettings, read_settings
 from cad.share import find
+from cad.terms.text import to_markdown
 
 PATIENTS, SEED = 49, 5000
 REGION = ["participant_id", "roi_id"]
@@ -121,7 +122,8 @@ def read_rows(folder: Path, isup_min: int = 2) -> tuple[np.ndarray, pd.DataFrame
     labels = labels.assign(truth=malignant(rois, isup_min))
     rows = features[REGION].merge(labels, on=REGION, how="left")
     use = rows["p"].notna().to_numpy()
-    X = features[list(filter(is_feature, features.columns))].to_numpy(float)[use]
+    others = {*KEYS, *PROVENANCE}
+    X = features[[name for name in features if name not in others]].to_numpy(float)[use]
     return X, rows[use].reset_index(drop=True), reader_probabilities(scores, rois, settings)
 
 

@@ -6,13 +6,12 @@ from pydicom.uid import UID
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
-from cad.clinic.archive import IDENTITY, MODALITIES
-from cad.clinic.archive_dimse import COMMITMENT, FIND, GET, MOVE, STORED
-from cad.clinic.archive_settings import ArchiveLimits
-from cad.clinic.dimse_fetch import FETCHED
-from cad.clinic.objects import CHARACTER_SET, MANUFACTURER
-from cad.clinic.regions import OWN_MODEL_NAME
-from cad.clinic.supersede import SERIES
+from cad.dicom.archive.dimse import COMMITMENT, FIND, GET, MOVE, STORED
+from cad.dicom.archive.dimse_fetch import FETCHED
+from cad.dicom.archive.interface import IDENTITY, MODALITIES
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.out.objects import CHARACTER_SET
+from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
 from cad.node.receiver import VERIFICATION
 
 HEAD = """# DICOM conformance

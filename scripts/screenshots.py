@@ -17,7 +17,7 @@ def main(run: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="dark")
         page.goto((run / "report" / "index.html").resolve().as_uri())
         first = page.get_attribute("#patients tbody a", "href")
         page.screenshot(path=out / "index.png")

@@ -6,6 +6,8 @@ from typing import get_args
 
 from pydantic import BaseModel
 
+from cad.learners import LEARNERS
+from cad.learners.solvers.choice import SOLVERS
 from cad.node.settings import NodeSettings
 from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 
@@ -32,6 +34,17 @@ def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
     return rows
 
 
+def learners_table() -> list[str]:
+    """Return a row for each learner: its parameters and their defaults, without those of labels."""
+    rows = []
+    for name, learner in sorted(LEARNERS.items()):
+        params = learner().get_params(deep=False)
+        if "eta0" in params:
+            params.pop("eta", None)  # it comes from the labels
+        rows.append(f"| `{name}` | {', '.join(f'`{k}={v!r}`' for k, v in params.items())} |")
+    return rows
+
+
 def settings_page() -> str:
     """Return ``docs/settings.md``: every settings key, generated from the types."""
     head = "| key | values | default | meaning |\n|---|---|---|---|"
@@ -46,6 +59,16 @@ def settings_page() -> str:
             "",
             head,
             *settings_table(PipelineSettings),
+            "",
+            "## A learner (`learner.name`, `learner.params`, `learner.grid`)",
+            "",
+            "Parameters with their defaults; [learners](learners.md) says what they mean. `solver` "
+            f"is one of {', '.join(f'`{name}`' for name in SOLVERS)} (`cvxopt` is the reference, "
+            "of the extra `reference`); of SVMROC and SSLROC `auto`, `interior-point` or `cvxopt`. "
+            "A P-SVM's `eta` comes from the labels.",
+            "",
+            "| learner | parameters |\n|---|---|",
+            *learners_table(),
             "",
             "## A filter (`features.filters`, [filters](filters.md))",
             "",

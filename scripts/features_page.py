@@ -1,0 +1,170 @@
+"""Print docs/features.md: every column of the feature table, folded by what it is a number of."""
+
+from __future__ import annotations
+
+from cad.columns import Column, columns_of
+from cad.settings import FeatureSettings
+from cad.terms.features import (
+    GRADIENTS,
+    HARALICK,
+    HISTOGRAM,
+    IMAGES,
+    MAPS,
+    RATIOS,
+    STATISTICS,
+    Statistic,
+)
+from cad.terms.modality import short_name
+
+EVERYTHING = FeatureSettings.model_validate(
+    {
+        "modalities": ["t2w", "adc", "hbv", "dce"],
+        "families": [
+            "intensity", "histogram", "gradient", "haralick",
+            "semiquantitative", "kinetic", "size", "position",
+        ],
+        "counting": True,
+        "exclude": [],
+        "radiomics": ["shape", "glrlm", "glszm", "gldm", "ngtdm", "total_energy", "mcc"],
+        "perfusion": {"models": ["tofts", "extended_tofts", "brix", "patlak"]},
+    }
+)  # fmt: skip
+"""Settings that make every column but those of filters, which are named after their settings."""
+
+HEAD = """# Features
+
+Generated from `cad/columns.py`: `uv run python scripts/features_page.py > docs/features.md`.
+
+A region is measured in the own grid of every image. A column's name is image, part, statistic, such
+as `t2w_intensity_median`, `adc_haralick_contrast`, `dce_tofts_ktrans_p90`, `size_volume`. Parts
+belong to families (`features.families`).
+
+Statistics of kinetic parameters leave out voxels that did not fit, and are missing where less than
+half of a region fits. R2, residual and the share that did not fit are of all voxels. A constant
+region has a defined value for every feature.
+
+Numbers marked with * grow or shrink with the number of voxels, and so tell size under another name.
+They are measured only with `features.counting`. Families `size` and `position` are off unless
+named, and maps in units of the scanner's gain (`features.exclude`).
+
+The unit `standardised` is the standard deviation of the gland (z-score), the intensity of a
+reference tissue, or Nyul's scale, as the pipeline says. Tags are those of the Image Biomarker
+Standardisation Initiative (IBSI).
+"""
+
+
+def features_page() -> str:
+    """Return ``docs/features.md``."""
+    columns = list(columns_of(EVERYTHING).values())
+    sections = [
+        HEAD,
+        "## Images\n",
+        table("| image | values | unit | parts |", map(image_row, IMAGES)),
+        "The image `dce` has the maps below. Of the family `gradient`:\n",
+        table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
+        "## Statistics\n",
+        "Of intensities, gradients, responses of filters and maps. The intensity of T2, whose "
+        f"values have no natural zero, has no {' and '.join(f'`{r}`' for r in RATIOS)}.\n",
+        table("| statistic | definition | unit | IBSI |", statistic_rows(columns)),
+        "## Histogram\n",
+        "Of grey levels, pure numbers (family and part `histogram`).\n",
+        table("| statistic | definition | IBSI |", level_rows(columns, "histogram", HISTOGRAM)),
+        "## Co-occurrence\n",
+        "Family and part `haralick`, pure numbers. Matrices are symmetric, i and j are levels, N is"
+        " the number of levels, mu the mean level.\n",
+        table("| statistic | definition | IBSI |", level_rows(columns, "haralick", HARALICK)),
+        "## Maps of the dynamic series\n",
+        table("| part | definition | unit | source | statistics |", map_rows(columns)),
+        "## Size and position\n",
+        table("| column | definition | unit | IBSI |", region_rows(columns)),
+        "## Filters\n",
+        "Responses to filters (`features.filters`, [filters](filters.md)) are parts with all "
+        "statistics: `t2w_log3mm_mean`, `adc_mean5mm_3d_p90`, "
+        "`t2w_wavelet_db3_lh_1_turned_variance`.\n",
+        "## pyradiomics\n",
+        "Classes that `features.radiomics` names; pyradiomics' documentation defines them.\n",
+        table("| part | statistics | unit |", radiomics_rows(columns)),
+    ]
+    return "\n".join(sections)
+
+
+def table(head: str, rows: list[str] | map[str]) -> str:
+    """Return a Markdown table."""
+    return "\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows, ""])
+
+
+def image_row(image: str) -> str:
+    """Return an image's row."""
+    part = IMAGES[image]
+    parts = ", ".join(f"`{name}`" for name in ("intensity", "histogram", *GRADIENTS, "haralick"))
+    return f"| `{image}` | {part.definition} ({short_name(image)}) | {part.unit} | {parts} |"
+
+
+def gradient_row(name: str) -> str:
+    """Return a gradient's row."""
+    part = GRADIENTS[name]
+    return f"| `{name}` | {part.definition} | the image's{part.unit} | {part.source} |"
+
+
+def statistic_rows(columns: list[Column]) -> list[str]:
+    """Return a row for each statistic, from those of ADC."""
+    adc = {c.statistic: c for c in columns if (c.image, c.part) == ("adc", "intensity")}
+    power = {"1": "1", IMAGES["adc"].unit: "the part's"}
+    return [
+        f"| `{name}`{_star(adc[name])} | {STATISTICS[name].definition} | "
+        f"{power.get(adc[name].unit, 'its square')} | {adc[name].ibsi} |"
+        for name in STATISTICS
+    ]
+
+
+def level_rows(columns: list[Column], part: str, words: dict[str, Statistic]) -> list[str]:
+    """Return a row for each number of levels or pairs of levels, from those of ADC."""
+    made = {c.statistic: c for c in columns if (c.image, c.part) == ("adc", part)}
+    return [
+        f"| `{name}`{_star(made[name])} | {said.definition.replace('|', '&#124;')} | {said.ibsi} |"
+        for name, said in words.items()
+    ]
+
+
+def map_rows(columns: list[Column]) -> list[str]:
+    """Return a row for each perfusion map."""
+    parts: dict[str, list[Column]] = {}
+    for column in columns:
+        if column.image == "dce":
+            parts.setdefault(column.part, []).append(column)
+    rows = []
+    for (part, made), of in zip(parts.items(), MAPS.values(), strict=True):
+        kept = [c.statistic for c in made]
+        missing = [f"`{s}`" for s in STATISTICS if s not in kept]
+        which = f"`{kept[0]}`" if len(kept) == 1 else f"all but {', '.join(missing)}"
+        which = which if missing else "all"
+        rows.append(f"| `{part}` | {of.definition} | {of.unit} | {of.source} | {which} |")
+    return rows
+
+
+def region_rows(columns: list[Column]) -> list[str]:
+    """Return a row for each number of the region as it was drawn."""
+    return [
+        f"| `{c.name}` | {c.definition} | {c.unit} | {c.ibsi} |" for c in columns if not c.image
+    ]
+
+
+def radiomics_rows(columns: list[Column]) -> list[str]:
+    """Return a row for each class of pyradiomics."""
+    parts: dict[str, list[Column]] = {}
+    for column in columns:
+        if column.family == "radiomics" and column.image == "adc":
+            parts.setdefault(column.part, []).append(column)
+    return [
+        f"| `{part}` | {', '.join(f'`{c.statistic}`' for c in made)} | "
+        f"{', '.join(dict.fromkeys(c.unit for c in made))} |"
+        for part, made in parts.items()
+    ]
+
+
+def _star(column: Column) -> str:
+    return "*" if column.counts_voxels else ""
+
+
+if __name__ == "__main__":
+    print(features_page(), end="")
