@@ -1,9 +1,10 @@
 """Speed and memory of the features, as ratios measured in one run on the same data.
 
 ``python -m benchmarks.features`` prints the table and exits with 1 when a row does not hold;
-``python -m benchmarks.features meaning`` prints what a feature means instead (six minutes). Single
-thread; wall time, the best of several runs (others may share the cores). A study is timed by its
-processor time in turns with the reading of its files. ``PROFILE=1`` adds where it goes.
+``python -m benchmarks.features meaning`` prints what a feature means instead (six minutes),
+``stability`` which features another drawing keeps (docs/robustness.md). Single thread; wall time,
+the best of several runs (others may share the cores). A study is timed by its processor time in
+turns with the reading of its files. ``PROFILE=1`` adds where it goes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from benchmarks.meaning import rows as meaning_rows
+from benchmarks.meaning import stability_table
 from cad.cohort import read_cohort
 from cad.features.haralick import haralick_features
 from cad.features.haralick_map import haralick_windows
@@ -257,6 +259,9 @@ def main() -> None:
 
     radiomics.setVerbosity(logging.CRITICAL)
     warnings.simplefilter("ignore")
+    if sys.argv[1:] == ["stability"]:
+        print(stability_table())
+        return
     table = meaning_rows() if sys.argv[1:] == ["meaning"] else rows()
     width = max(len(what) for what, *_ in table)
     for what, value, asked, holds in table:

@@ -24,6 +24,7 @@ from cad.cohort import read_cohort
 from cad.columns import columns_of
 from cad.dicom.into.importer import import_source
 from cad.features.provenance import CohortFacts, differences, resolve_auto, summary
+from cad.features.robustness import MIN_LOWER_BOUND, perturbed_features, stability
 from cad.features.table import extract
 from cad.features.typicality import Judgement, Typicality
 from cad.imaging.study import Roi, Study
@@ -32,6 +33,7 @@ from cad.learners import ProbabilisticSVC
 from cad.phantom.protocols import SAMPLE, Grid
 from cad.phantom.simulator import make_patient, write_cohort
 from cad.settings import PipelineSettings
+from cad.terms.text import to_markdown
 
 Row = tuple[str, str, str, bool]
 ROOT = Path(__file__).parents[1]
@@ -196,6 +198,36 @@ def measured(studies: list[Study], settings: PipelineSettings) -> pd.DataFrame:
     """Return the features and the provenance of studies in one table."""
     parts = [extract(study, settings) for study in studies]
     return pd.concat([pd.concat([p.rows, p.provenance], axis=1) for p in parts], ignore_index=True)
+
+
+def stability_table() -> str:
+    """Return how many features another drawing keeps, by image and family, in both cohorts."""
+    found = []
+    for studies in (read_studies(ROOT / "sample_data"), real_studies()):
+        copies = pd.concat([perturbed_features(study, USUAL) for study in studies])
+        table = stability(copies).set_index("feature").reindex(COLUMNS)
+        # What no study of a cohort measures, or what does not vary, is not stable.
+        found.append(table.assign(family=[column.title for column in COLUMNS.values()]))
+    both = [table["low"] >= MIN_LOWER_BOUND for table in found]
+    rows = []
+    for title in dict.fromkeys(found[0]["family"]):
+        row: dict[str, object] = {
+            "family": title,
+            "features": int((found[0]["family"] == title).sum()),
+        }
+        for name, table, kept in zip(("simulated", "real"), found, both, strict=True):
+            own = table["family"] == title
+            row[f"stable, {name}"] = int(kept[own].sum())
+            row[f"median ICC, {name}"] = float(table.loc[own, "icc"].median())
+            row[f"median lower bound, {name}"] = float(table.loc[own, "low"].median())
+        rows.append(row)
+    regions = [int(table["n_regions"].max()) for table in found]
+    icc = found[0]["icc"].groupby([column.statistic for column in COLUMNS.values()]).median()
+    return (
+        f"{to_markdown(pd.DataFrame(rows))}\n{len(COLUMNS)} features; stable "
+        f"{int(both[0].sum())} (simulated, {regions[0]} regions), {int(both[1].sum())} (real, "
+        f"{regions[1]}), {int((both[0] & both[1]).sum())} in both\n{icc.round(2).to_dict()}"
+    )
 
 
 def in_one_slice(study: Study) -> Study:

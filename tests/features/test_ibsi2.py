@@ -1,7 +1,7 @@
 """IBSI 2 as published: consensus response maps (phase 1) and statistics of the lung CT (phase 2).
 
-Filters 4 (Laws), 5's decimated kin, 8 and 9 (non-separable wavelets, Riesz) and Gabor are not made
-here (docs/filters.md): their maps and values are counted as absent, not as passed.
+Laws' kernels, Gabor's, non-separable wavelets and Riesz transforms are not made here
+(docs/filters.md): their maps and values are absent, not passed.
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cad.columns import columns_of
+from cad.settings import FeatureSettings
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "generated" not in page.parts]
@@ -84,3 +87,22 @@ def test_a_broken_link_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("[a](page.md#x) [b](gone.md) [c](https://example.org) ![d](images/gone.png)")
     assert broken(page) == ["gone.md", "images/gone.png"]
+
+
+def test_counts_are_those_of_today() -> None:
+    """Features by default, and the sample cohort; a count of the past says so ("of then")."""
+    sample = {
+        name: len((ROOT / "sample_data" / f"{name}.tsv").read_text().splitlines()) - 1
+        for name in ("rois", "participants")
+    }
+    counts = {
+        r"\b(\d{3}) (?:default )?features(?! of then)": len(columns_of(FeatureSettings())),
+        r"\*\*all\*\* \| \*\*(\d+)\*\*": len(columns_of(FeatureSettings())),
+        r"(?<!earlier )sample\scohort,\s(\d+) regions": sample["rois"],
+        r"(?:such a cohort \(|`cad demo` has )(\d+) patients": sample["participants"],
+    }
+    text = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    for pattern, count in counts.items():
+        stated = {name: re.findall(pattern, words) for name, words in text.items()}
+        assert any(stated.values()), pattern
+        assert {n: s for n, s in stated.items() if set(s) - {str(count)}} == {}
