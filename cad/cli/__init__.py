@@ -72,6 +72,14 @@ def main() -> None:
             traceback.print_exc()
         say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
+    except SystemExit as end:
+        if end.code == 130:  # Ctrl-C, as Typer reports it
+            say(
+                "cad: stopped. What was finished is kept and nothing is half written; the same "
+                "command goes on from there.",
+                err=True,
+            )
+        raise
     finally:
         leave_at_once()
 
@@ -326,7 +334,10 @@ def report(
         if dicom or fhir or send is not None:
             from cad.recipes.delivery import deliver
 
-            delivery = deliver(out, cohort, send, aet, archive_limits(limits), audit, fhir)
+            objects = dicom or send is not None
+            delivery = deliver(
+                out, cohort, send, aet, archive_limits(limits), audit, fhir=fhir, objects=objects
+            )
             say("\n".join(delivery.lines))
             if delivery.failures:
                 raise typer.Exit(1)

@@ -33,7 +33,7 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
         nonlocal failed, last
         failed += outcome.status == "failed"
         count, per_second, now = rate.after_one_more()
-        if outcome.status == "failed":
+        if outcome.status == "failed" and outcome.failures:
             reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
             print(reason, file=sys.stderr)
         if now - last >= _PLAIN_SECONDS or count == pending:

@@ -110,12 +110,18 @@ def check_study_of(
             lacks = [
                 CadError(note, patient=ref.participant_id) for note in _lacks(measured, settings)
             ]
-            return [*measured.failures, *lacks], [*study.missing_notes, *study.notes]
+            return [*measured.failures, *lacks], _missing(study)
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
         return [*problems, refused(error).at(patient=ref.participant_id, file=ref.folder)], []
-    return [*problems, *check_study(study)], [*study.missing_notes, *study.notes]
+    return [*problems, *check_study(study)], _missing(study)
+
+
+def _missing(study: Study) -> list[str]:
+    """Return what a study lacks without being wrong."""
+    without = "no gland mask: T2 is scaled by a box about the regions, no region gets a place"
+    return [*study.missing_notes, *study.notes, *([] if study.gland else [without])]
 
 
 def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def deliver(
     limits: ArchiveLimits | None = None,
     audit: Path | None = None,
     fhir: bool = False,
+    objects: bool = True,
 ) -> Delivery:
     """Write SR, SEG and map of every study of a run and, where asked, store them in an archive.
 
@@ -49,7 +51,9 @@ def deliver(
     audit : Path, optional
         Audit trail that gets a line for every study that was sent, also when that failed.
     fhir : bool
-        Also write a FHIR bundle beside every report; none is sent.
+        Also write a FHIR bundle of every report; none is sent.
+    objects : bool
+        Whether the DICOM objects are written; without them bundles alone are.
 
     Raises
     ------
@@ -58,13 +62,17 @@ def deliver(
     """
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
-    folder = run / "dicom"
-    pairs, maps = write_sr_and_seg(run, cohort, folder), write_maps(run, cohort, folder)
-    made = DicomOutput(pairs.files + maps.files, pairs.failures + maps.failures)
-    lines = [f"wrote {len(made.files)} DICOM objects to {folder}"]
-    if fhir:
-        bundles = write_fhir(run, [path for path in made.files if path.name.endswith("_SR.dcm")])
-        lines.append(f"wrote {len(bundles)} FHIR bundles to {run / 'fhir'}")
+    with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
+        folder = run / "dicom" if objects else Path(scratch)
+        made = write_sr_and_seg(run, cohort, folder)
+        lines = []
+        if objects:
+            maps = write_maps(run, cohort, folder)
+            made = DicomOutput(made.files + maps.files, made.failures + maps.failures)
+            lines = [f"wrote {len(made.files)} DICOM objects to {folder}"]
+        if fhir:
+            reports = [path for path in made.files if path.name.endswith("_SR.dcm")]
+            lines.append(f"wrote {len(write_fhir(run, reports))} FHIR bundles to {run / 'fhir'}")
     if send is not None and made.files:
         try:
             remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))

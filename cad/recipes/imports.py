@@ -15,7 +15,6 @@ from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.execution.progress import progress
 from cad.execution.task import StudyOutcome
-from cad.run_folder.tables import Failure
 
 
 def import_cohort(
@@ -55,9 +54,9 @@ def import_cohort(
         with progress(count, 0, options) as tell:
 
             def told(study: str, problem: str) -> None:
-                failures = [Failure(study, study, "", "import", problem)] if problem else []
+                # The reason is printed once, with the summary.
                 status = "failed" if problem else "computed"
-                tell(StudyOutcome(study or "a study", status, "", failures, 0.0))
+                tell(StudyOutcome(study or "a study", status, "", [], 0.0))
 
             yield told
 

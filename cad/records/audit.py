@@ -123,10 +123,17 @@ def verify(path: Path, last: str = "") -> Verified:
     Raises
     ------
     CadError
-        For what is no file, or too large.
+        For what is no file, too large, or no trail.
     """
     with reading(path, "not a readable trail"):
-        *lines, tail = read_bytes(path, _MAX_FILE).split(b"\n")
+        content = read_bytes(path, _MAX_FILE)
+    *lines, tail = content.split(b"\n")
+    if content and b'"sha256":"' not in content and not _is_torn(content):
+        raise CadError(
+            "no line here is one of an audit trail",
+            file=path,
+            hint="name the file that --audit wrote, or the node's audit.jsonl",
+        )
     problems: list[str] = []
     place: dict[str, int] = {}
     number, previous = 0, START

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cad import __version__
-from cad.cli import app
+from cad.cli import app, main
 from cad.cli.shared import asked, execution
 from cad.cohort import read_cohort
 from cad.reports.printed import closing_lines, printed_table
@@ -279,3 +279,17 @@ def test_one_patient_has_no_auc() -> None:
     found = {"consensus": part, "patient_level": level, "readers": {"r1": {"auc": None}}}
     lines = printed_table(found)
     assert [name for name, _ in lines] == ["against readers"]
+
+
+def test_a_stopped_command_says_that_it_goes_on(monkeypatch, capsys):
+    """Ctrl-C is a keyboard interrupt anywhere; the exit code is the shell's own for it."""
+
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cad.pipeline.warm_up", stopped)
+    monkeypatch.setattr("sys.argv", ["cad", "warm"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert "What was finished is kept" in capsys.readouterr().err

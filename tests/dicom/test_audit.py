@@ -199,3 +199,11 @@ def test_a_prediction_is_written_without_identity(tmp_path: Path):
     said = CliRunner().invoke(app, ["audit", "verify", str(path), "--last", last])
     assert said.exit_code == 1
     assert "cut off at the end" in said.output
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"\x89PNG\r\n\x1a\n", b"{}\n", b"\n"])
+def test_a_file_that_is_no_trail_is_not_called_a_changed_one(tmp_path, content):
+    path = tmp_path / "probabilities.csv"
+    path.write_bytes(content)
+    with pytest.raises(CadError, match=r"no line here is one of an audit trail.*--audit"):
+        verify(path)

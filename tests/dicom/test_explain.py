@@ -69,3 +69,16 @@ def test_the_zoo_is_explained_without_a_problem(shared_data: Path):
     assert found.problems == []
     assert [p for study in found.studies for p in study.problems] == []
     assert all(one.images and not one.problem for s in found.studies for one in s.series)
+
+
+def test_the_phases_of_one_dynamic_series_are_one_line(tmp_path: Path):
+    """A dynamic series may come as a series a phase: seventy lines say no more than one."""
+    for phase in range(6):
+        write_series(tmp_path / "in" / f"{phase}", voxels(phase, (2, 8, 8)), number=10 + phase,
+                     description=f"twist_TT={phase}.5s")  # fmt: skip
+    write_series(tmp_path / "in" / "other", voxels(9, (3, 8, 8)), number=16, description="twist_7")
+    text = explain_source(tmp_path / "in").as_text()
+    assert "  series 10 to 15, 6 alike, 'twist_TT=0.5s'" in text
+    assert "  series 16 'twist_7'" in text
+    assert text.count("image: ") == 2
+    assert text.rstrip().endswith(explain_source(tmp_path / "in").starter.rstrip())

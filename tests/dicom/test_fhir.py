@@ -96,3 +96,14 @@ def test_what_fhir_does_not_allow_is_refused(run: Path, tmp_path: Path):
         path.write_text(whole.replace(old, new, 1))
         with pytest.raises(CadError, match="no FHIR bundle"):
             read_fhir(path)
+
+
+def test_bundles_alone_leave_the_dicom_objects_as_they_are(run: Path, tmp_path: Path):
+    (run / "dicom").mkdir()
+    (run / "dicom" / "kept").write_text("as it was")
+    lines = deliver(run, tmp_path / "cohort", None, "ANY", fhir=True, objects=False).lines
+    assert lines == [f"wrote 1 FHIR bundles to {run / 'fhir'}"]
+    assert [p.name for p in (run / "dicom").iterdir()] == ["kept"]
+    alone = next((run / "fhir").iterdir()).read_bytes()
+    deliver(run, tmp_path / "cohort", None, "ANY", fhir=True)
+    assert next((run / "fhir").iterdir()).read_bytes() == alone

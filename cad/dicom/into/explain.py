@@ -6,11 +6,12 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
-from cad.dicom.into.starter import starter_rules
+from cad.dicom.into.starter import NUMBER, starter_rules
 from cad.errors import CadError, refused
 from cad.imaging.annotations import read_object
 from cad.imaging.frames import Frame, printable
@@ -67,8 +68,8 @@ class Explanation:
         lines: list[str] = []
         for study in self.studies:
             lines.append(f"study {study.number}")
-            for one in study.series:
-                lines += _series_lines(one)
+            for _, alike in groupby(study.series, key=_kind):
+                lines += _series_lines(list(alike))
             lines += [f"  object: {text}" for text in study.objects]
             lines += [f"  file: {text}" for text in study.files]
             lines += [f"  problem: {text}" for text in study.problems]
@@ -206,9 +207,18 @@ def _object(path: Path, rules: ImportRules | None) -> str:
     return f"{kind} {path.name}: {', '.join(texts) or 'nothing drawn'}"
 
 
-def _series_lines(one: SeriesSeen) -> list[str]:
+def _kind(one: SeriesSeen) -> tuple[object, ...]:
+    """Return what the phases of one dynamic series share: all but numbers in their text."""
+    texts = (NUMBER.sub("#", text) for text in (one.description, *one.near_misses))
+    return (*texts, one.image_type, one.images, one.taken_by, one.problem, one.units)
+
+
+def _series_lines(alike: list[SeriesSeen]) -> list[str]:
+    """Return the lines of one series, or of several that are phases of one."""
+    one, count = alike[0], len(alike)
     taken = ", ".join(one.taken_by) or "not taken"
-    lines = [f"  series {one.number} {one.description!r} [{one.image_type}]: {taken}"]
+    which = f"{one.number}" if count == 1 else f"{one.number} to {alike[-1].number}, {count} alike,"
+    lines = [f"  series {which} {one.description!r} [{one.image_type}]: {taken}"]
     groups = (
         ("image", one.images),
         ("clock", one.clocks),

@@ -20,7 +20,7 @@ _OTHER_PLANE = re.compile(r"sag|cor|loc", re.IGNORECASE)
 _ADC = re.compile(r"adc|apparent", re.IGNORECASE)
 _DYNAMIC = re.compile(r"dyn|dce|twist|perf|lava|thrive|disco", re.IGNORECASE)
 # Numbers in a description tell phases of one series apart, not kinds of series.
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _MANY = 5
 _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
@@ -37,7 +37,7 @@ def starter_rules(studies: Iterable[SourceStudy]) -> str:
         for frame in study.slices:
             series[frame.series_uid].append(frame)
         for frames in series.values():
-            kinds[_NUMBER.sub("#", frames[0].description)].append(frames)
+            kinds[NUMBER.sub("#", frames[0].description)].append(frames)
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
     for name, test in _TESTS.items():
@@ -112,7 +112,7 @@ def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
 def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
     if _is_diffusion(kind, series) or _is_adc(kind, series):
         return False
-    many = len(series) >= _MANY and bool(_NUMBER.search(series[0][0].description))
+    many = len(series) >= _MANY and bool(NUMBER.search(series[0][0].description))
     return many or _stacks(series[0]) >= _MANY or bool(_DYNAMIC.search(kind) and len(series) > 1)
 
 

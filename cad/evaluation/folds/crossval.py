@@ -206,7 +206,10 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
         When every fold failed.
     """
     if all(fold.error for fold in folds):
-        raise CadError(f"every fold failed; fold {folds[0].name}: {folds[0].error}")
+        raise CadError(
+            f"every fold failed, {len(folds)} in all; without {folds[0].name}: {folds[0].error}",
+            hint="give more patients; `validate.scheme: none` trains without validation",
+        )
     probability, decision = np.full(n, np.nan), np.full(n, np.nan)
     for fold in folds:
         probability[fold.rows] = fold.probability
