@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cad.columns import Column
 from cad.reports.plots import measured
 from cad.run_folder.results import Reason
-from cad.terms.features import LEVELS
+from cad.terms.features import LEVELS, SPREADS
 
 MOST = 6
 """Families with a bar of their own; the others are summed."""
@@ -115,7 +115,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     name = group[:1].lower() + group[1:] if plain else group
     # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
     if word and column is not None and column.statistic not in LEVELS:
-        name = f"{column.label} of {name}"
+        word = "" if column.statistic not in SPREADS else "even" if word == low else "uneven"
     return ReasonBar(
         title=f"{word} {name}".strip(),
         words=column.words if column else "",

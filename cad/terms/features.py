@@ -104,6 +104,8 @@ STATISTICS: dict[str, Statistic] = {
 }
 LEVELS = ("mean", "median", "minimum", "p10", "p25", "p75", "p90", "maximum", "rms")
 """Statistics that move with an image's scale and offset as a whole."""
+SPREADS = ("variance", "iqr", "range", "mad", "rmad", "medad", "cov", "qcod")
+"""Statistics of how far the voxels of a region differ."""
 RATIOS = ("cov", "qcod")
 """Ratios to the mean say nothing where 0 is no natural zero: z-scores, slopes, time differences."""
 
