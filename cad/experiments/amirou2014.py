@@ -147,7 +147,7 @@ def _study(
     rows = pd.DataFrame([row for part in Parallel(n_jobs=options.jobs)(work) for row in part])
     symmetric = rows[rows["theta"] == 1.0]
     curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
-    costly = rows[(rows["theta"] == THETA) | rows["rule"].eq("no rejection")]
+    costly = rows[rows["theta"] == THETA]
     costly = costly.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     setup = (
         f"{data}. {problem.n_train} random rows to train, {min(problem.n_test, len(problem.y))} "

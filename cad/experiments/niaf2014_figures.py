@@ -81,8 +81,9 @@ def proportion(options: Options) -> Result:
         {"Measures": table, "Order of the methods": _orders(table, "share")},
         {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
         [
-            "With no probabilistic label all are the same SVM: no scale can be learned (refused), "
-            "and the fixed one is not fitted to the labels, which costs it KL there."
+            "With no probabilistic label all are the same SVM, so that an order of the AUC is a "
+            "tie: no scale can be learned, and the fixed one, which then stands in both rows, is "
+            "not fitted to the labels, which costs KL there."
         ],
     )
 

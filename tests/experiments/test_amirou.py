@@ -84,6 +84,9 @@ def test_synthetic_ratio_is_steeper_for_the_cost_based_rule(tmp_path, monkeypatc
     based = curve[curve["rule"] == "cost-based"].set_index("r")["reject rate"]
     assert based.is_monotonic_decreasing
     assert len(result.figures) == 3
+    costly, best = (table.set_index("rule") for table in list(result.tables.values())[2:])
+    for name in costly:
+        assert costly.at["no rejection", name] == best.at["no rejection", name]
 
 
 def test_forced_decisions_and_rejects_account_for_every_error() -> None:

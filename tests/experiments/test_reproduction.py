@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from reproduction_page import MOST_ROWS, claims, write_page
 
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS
-from cad.experiments.reproduction import MOST_ROWS, claims, write_page
 
 
 def test_a_claim_that_fails_says_so_in_both_readings(tmp_path) -> None:
@@ -24,11 +24,19 @@ def test_a_claim_that_fails_says_so_in_both_readings(tmp_path) -> None:
         table.loc[1, "ΔE/ΔR, r = .4 to .5"] = float("nan")  # from the second on
     rows = [c for c in claims(tmp_path) if "error-reject" in c["claim"]]
     steeper = [c for c in rows if "magnitude" not in c["claim"]]
-    assert [c["holds"] for c in steeper] == ["**no**", "yes", "**no**", "", "**no**", ""]
+    assert [c["holds"] for c in steeper] == [
+        "**no**",
+        "yes",
+        "**no**",
+        "not defined",
+        "**no**",
+        "not defined",
+    ]
     assert steeper[0]["measured"] == "-0.20 / -0.40"
     assert steeper[3]["measured"] == "-0.50 / not defined"
     magnitudes = [c for c in rows if "magnitude" in c["claim"]]
-    assert [c["holds"] for c in magnitudes] == ["**no**", "**no**", "**no**", "", "**no**", ""]
+    undefined = ["**no**", "not defined"]
+    assert [c["holds"] for c in magnitudes] == ["**no**", "**no**", *undefined, *undefined]
     assert magnitudes[0]["measured"] == "largest distance 0.64"
 
 
@@ -42,7 +50,14 @@ def test_rankers_get_a_verdict(tmp_path) -> None:
     p = pd.DataFrame({"method": names, **{n: ["0.001*"] * 4 for n in names}})
     p.to_csv(tmp_path / "wang2014-uci-4.csv", index=False)
     p.assign(SVM="0.300").to_csv(tmp_path / "wang2014-uci-7.csv", index=False)
-    found = [c for c in claims(tmp_path) if "is better than" in c["claim"]]
+    wins = pd.DataFrame({"method": names, **{n: ["20-4-10", "0-34-0"] * 2 for n in names}})
+    for table in (3, 6):
+        wins.to_csv(tmp_path / f"wang2014-uci-{table}.csv", index=False)
+    rows = claims(tmp_path)
+    won = next(c for c in rows if "Table 3" in c["claim"])
+    assert (won["holds"], won["measured"].count(" of 2")) == ("**no**", 2)
+    assert "SSLROC1 against 2 of 2, narrowest 20-4-10 (SVM); SSLROC2 against 0" in won["measured"]
+    found = [c for c in rows if "is better than" in c["claim"]]
     assert [c["holds"] for c in found] == ["yes", "**no**"]
     assert "SSLROC1 against 1 of 2 (SVMROC)" in found[1]["measured"]
 
@@ -63,7 +78,7 @@ def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
 def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:
     from cad.experiments.results import Result
 
-    name, docs = next(iter(EXPERIMENTS)), tmp_path / "docs"
+    name, docs = "mesejo2016-readers", tmp_path / "docs"
     table = pd.DataFrame({"x": range(MOST_ROWS)})
     longer = pd.DataFrame({"x": range(MOST_ROWS + 1)})
     Result("A title", "Text", {"Short": table, "Long": longer}).write(tmp_path / "results", name)
@@ -76,3 +91,27 @@ def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:
 def test_empty_folder_is_refused(tmp_path) -> None:
     with pytest.raises(CadError, match="no result"):
         write_page(tmp_path, tmp_path)
+
+
+def test_reject_rates_that_cross_get_a_verdict(tmp_path) -> None:
+    rates = {"cost-based": (0.9, 0.3, 0.1), "symmetric": (0.5, 0.3, 0.2)}
+    table = pd.DataFrame({"r": [0.12, 0.24, 0.4], **rates}).melt(
+        "r", var_name="rule", value_name="reject rate"
+    )
+    for name, other in (("synthetic", table), ("ecg", table.replace(0.9, 0.4))):
+        other.to_csv(tmp_path / f"amirou2014-{name}-2.csv", index=False)
+    rows = [c for c in claims(tmp_path) if "reject rates" in c["claim"]]
+    assert [c["holds"] for c in rows] == ["yes", "**no**"]
+    assert rows[1]["measured"] == "more at 0 of 1 r below, +0 there, less at 1 of 1 above"
+
+
+def test_every_row_of_the_page_has_what_was_asked_what_was_seen_and_a_verdict(repository) -> None:
+    page = (repository / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    table = page.split("## What was claimed and what came out\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in table.strip().splitlines()[2:]]
+    assert len(rows) > 100
+    verdicts = {"yes", "**no**", "order only", "not defined"}
+    assert [
+        row for row in rows if row[3].strip() not in verdicts or not all(map(str.strip, row))
+    ] == []
+    assert "Not run." not in page

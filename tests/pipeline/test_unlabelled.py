@@ -18,7 +18,7 @@ from cad.evaluation.folds.nested import PatientGridSearch
 from cad.evaluation.folds.unlabelled import SemiSupervisedPipeline
 from cad.execution.options import HERE
 from cad.learners import SSLROC, SVMROC, ProbabilisticSVC, SSRankBoost, SVMLin
-from cad.model.bundle import Bundle, load_bundle, verify_bundle
+from cad.model.bundle import load_bundle, verify_bundle
 from cad.pipeline import predict_cohort, run_pipeline, train_model
 
 SEMI = {"SSLROC": {}, "SVMLin": {}, "SSRankBoost": {"n_rounds": 5}}
@@ -93,7 +93,9 @@ def test_a_search_measures_labelled_rows_only(rows) -> None:
 
 
 @pytest.mark.parametrize("name", SEMI)
-def test_a_pipeline_says_how_many_it_learned_of(name: str, light_cohort: Path, tmp_path) -> None:
+def test_a_pipeline_says_how_many_it_learned_of(
+    name: str, light_cohort: Path, tmp_path, main_here
+) -> None:
     cohort = Path(shutil.copytree(light_cohort, tmp_path / "cohort"))
     scores = pd.read_csv(cohort / "scores.tsv", sep="\t", dtype=str)
     unread = scores["participant_id"].isin(["sub-0001", "sub-0002"])
@@ -113,10 +115,10 @@ def test_a_pipeline_says_how_many_it_learned_of(name: str, light_cohort: Path, t
     assert bundle.metadata["training"]["unlabelled_rows"] == unknown
     assert "without a label" in (tmp_path / "model" / "README.md").read_text()
     assert verify_bundle(tmp_path / "model") < 1e-9
-    _check_transductive(bundle, tmp_path, light_cohort)
+    _check_transductive(tmp_path, light_cohort, main_here)
 
 
-def _check_transductive(bundle: Bundle, tmp_path: Path, cohort: Path) -> None:
+def _check_transductive(tmp_path: Path, cohort: Path, main_here) -> None:
     """Each patient's regions join alone: other new patients change no probability."""
     both, one = tmp_path / "both", tmp_path / "one"
     predict_cohort([str(tmp_path / "model")], cohort, both, HERE, transductive=True)
@@ -129,7 +131,9 @@ def _check_transductive(bundle: Bundle, tmp_path: Path, cohort: Path) -> None:
         head, *lines = path.read_text().splitlines(keepends=True)
         if head.startswith("participant_id"):
             path.write_text(head + "".join(line for line in lines if line.startswith("sub-0003")))
-    predict_cohort([str(tmp_path / "model")], alone, one, HERE, transductive=True)
+    model, words = tmp_path / "model", ("--transductive", "--jobs", 1)
+    said = main_here("predict", "--model", model, "--cohort", alone, "-o", one, *words)
+    assert said.returncode == 0, said.stderr
     table, single = (pd.read_csv(out / "probabilities.csv") for out in (both, one))
     of_third = table[table["participant_id"] == "sub-0003"]
     np.testing.assert_allclose(of_third["probability"], single["probability"], atol=1e-9)
