@@ -121,8 +121,9 @@ def clinical(options: Options) -> Result:
     return Result(
         "The clinical comparison: [N14] Tables III to VI and [N13]",
         f"{'Simulated cohort' if simulated else 'Cohort'}: {rows[0]['patients']} patients, "
-        f"{rows[0]['regions']} regions; images and features of pipelines/psvm.yaml for every "
-        "method; hyper-parameters chosen on inner folds of patients for everybody, or the paper's "
+        f"{len(regions.y)} regions, {rows[0]['regions']} of them scored by the expert; images and "
+        "features of pipelines/psvm.yaml for every method; hyper-parameters chosen on inner folds "
+        "of patients for everybody, or the paper's "
         f"(with its boundary rule, η the spread as it is) for everybody; {left_out} left out in "
         "turn; brackets are 95 % intervals with patients as clusters. Tables III and V test "
         "against the scores that were learned from, IV and VI against histology. Expert: declared "
