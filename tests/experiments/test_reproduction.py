@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from reproduction_page import MOST_ROWS, claims, write_page
+from reproduction_page import MOST_ROWS, _abstract, claims, write_page
 
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS
@@ -103,6 +103,21 @@ def test_reject_rates_that_cross_get_a_verdict(tmp_path) -> None:
     rows = [c for c in claims(tmp_path) if "reject rates" in c["claim"]]
     assert [c["holds"] for c in rows] == ["yes", "**no**"]
     assert rows[1]["measured"] == "more at 0 of 1 r below, +0 there, less at 1 of 1 above"
+
+
+def test_the_abstracts_table_gets_verdicts_in_both_blocks(repository) -> None:
+    measured, published = (
+        pd.read_csv(repository / "docs" / "reproduction" / f"niaf2014-clinical-{i}.csv")
+        for i in (1, 4)
+    )
+    rows = _abstract(measured, published.set_index(["table", "method"]))
+    assert len(rows) == 2 * (2 * 4 + 1) + 4
+    cross_entropy = [row for row in rows if "MCE" in row["claim"]]
+    assert ["not tested" in row["measured"] for row in cross_entropy] == [True] * 4 + [False]
+    # Worse than the SVM by any test is no; better with nothing tested is an order.
+    worse = measured.assign(MCE=measured["MCE"].where(measured["method"] != "P-SVM", "9 [8, 10]"))
+    rows = _abstract(worse, published.set_index(["table", "method"]))
+    assert {row["holds"] for row in rows if "MCE" in row["claim"]} == {"**no**"}
 
 
 def test_every_row_of_the_page_has_what_was_asked_what_was_seen_and_a_verdict(repository) -> None:
