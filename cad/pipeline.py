@@ -25,6 +25,7 @@ from cad.recipes.check import check
 from cad.recipes.compare import compare, compare_validated
 from cad.recipes.outline_spread import spread_outlines
 from cad.recipes.probability_map import drop_maps, map_probability
+from cad.recipes.recalibrate import recalibrate
 from cad.recipes.suggest import nothing_to_read, suggest_readings
 from cad.run_folder import COMPARISON, RUNS, RunFolder
 from cad.run_folder.tables import Failure
@@ -46,6 +47,7 @@ __all__ = [
     "compare_models",
     "compare_pipelines",
     "predict_cohort",
+    "recalibrate_model",
     "run_pipeline",
     "suggest_next",
     "train_model",
@@ -125,6 +127,28 @@ def train_model(
         emitted = emit(loaded, measured, validated)
         train(loaded, aggregated, validated, out)
         return replace(emitted, model=out)
+
+
+def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
+    """Fit a model's probabilities to a cohort with histology, and write it as another model.
+
+    The run that it rests on goes to ``<out>.before``.
+
+    Returns
+    -------
+    dict
+        As :func:`cad.recipes.recalibrate.recalibrate`.
+
+    Raises
+    ------
+    CadError
+        For fewer than 30 men with histology, or one class; the new model is then not written.
+    """
+    require_kind(out, MODEL)
+    bundle, before = load_bundle(find("models", model)), out.with_name(out.name + ".before")
+    with _alone(before, "predict", options):
+        loaded = _loaded(bundle, root, before, options)
+        return recalibrate(bundle, loaded, _score(bundle, loaded)[-1], out)
 
 
 def predict_cohort(

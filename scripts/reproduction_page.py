@@ -1,6 +1,6 @@
-"""The page ``reproduction.md`` from folders of results.
+"""The pages ``reproduction.md`` and ``real-data.md`` from folders of results.
 
-``python scripts/reproduction_page.py RESULTS_DIR docs`` writes it with its figures, from what ``cad
+``python scripts/reproduction_page.py RESULTS_DIR docs`` writes them with figures, from what ``cad
 experiment NAME -o RESULTS_DIR`` left; an experiment without results is named as such.
 """
 
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.experiments import EXPERIMENTS
+from cad.experiments import EXPERIMENTS, REAL
 from cad.experiments.methods import BASELINES, METHODS, SCALES
 from cad.experiments.niaf2014_clinical import ON_TRUTH, SOFT
 from cad.experiments.wang_tables import NOTABLE
@@ -45,6 +46,12 @@ Mesejo et al. 2016, which none of the four papers had, are real.
 
 ## What was claimed and what came out
 """
+_REAL = """# Real data
+
+What is learned and measured on real men and real readers, from
+`cad experiment NAME --data FOLDER -o OUT`. The data are public and not in the package:
+[public-data.md](public-data.md) says where they come from and what their licences allow.
+"""
 Claim = dict[str, str]
 EQUAL_AT = 0.24
 """[A14]'s rejection cost at which both rules have one threshold."""
@@ -54,7 +61,7 @@ _TABLE = re.compile(r"\*\*(.+?)\*\* \(\[[^\]]+\.csv\]\(([^)]+\.csv)\)\)\n\n((?:\
 
 
 def write_page(results: Path, docs: Path) -> Path:
-    """Write ``reproduction.md`` and the figures' folder ``reproduction/`` under ``docs``.
+    """Write ``reproduction.md`` or ``real-data.md``, with figures, by whose results there are.
 
     Parameters
     ----------
@@ -68,20 +75,25 @@ def write_page(results: Path, docs: Path) -> Path:
     CadError
         When the folder holds no result.
     """
-    pages = {name: results / f"{name}.md" for name in EXPERIMENTS}
-    if not any(page.is_file() for page in pages.values()):
+    if not any((results / f"{name}.md").is_file() for name in EXPERIMENTS):
         raise CadError(
             "no results here", file=results, hint="run `cad experiment NAME -o FOLDER` first"
         )
-    parts = [_HEAD, to_markdown(pd.DataFrame(claims(results)))]
-    for name, page in pages.items():
-        if page.is_file():
-            parts += [_section(name, page, docs)]
-        else:
-            parts += [f"## `{name}`", "", "Not run.", ""]
-    path = docs / "reproduction.md"
-    write_atomic(path, ("\n".join(parts).rstrip() + "\n").encode())
-    return path
+    papers = [name for name in EXPERIMENTS if name not in REAL]
+    written = []
+    for page, names in (("reproduction.md", papers), ("real-data.md", REAL)):
+        if any((results / f"{name}.md").is_file() for name in names):
+            head = [_REAL] if names is REAL else [_HEAD, to_markdown(pd.DataFrame(claims(results)))]
+            written.append(docs / page)
+            write_atomic(written[-1], _text(head, names, results, docs))
+    return written[0]
+
+
+def _text(parts: list[str], names: Sequence[str], results: Path, docs: Path) -> bytes:
+    for name in names:
+        page = results / f"{name}.md"
+        parts += [_section(name, page, docs)] if page.is_file() else [f"## `{name}`\n\nNot run.\n"]
+    return ("\n".join(parts).rstrip() + "\n").encode()
 
 
 def _section(name: str, page: Path, docs: Path) -> str:

@@ -253,6 +253,24 @@ def train(
     finish(summary, as_json)
 
 
+@app.command(rich_help_panel=LEARN)
+def recalibrate(
+    model: Annotated[str, typer.Option("--model", help="Model folder or name.")],
+    cohort: Cohort,
+    out: Out,
+    jobs: Jobs = 1,
+    time_limit: TimeLimit = 600.0,
+    memory_limit: MemoryLimit = 8.0,
+    as_json: Json = False,
+) -> None:
+    """Fit a model's probabilities to a site's own men with histology; 30 or more."""
+    from cad.pipeline import recalibrate_model
+
+    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    said = recalibrate_model(model, cohort, out, options)
+    show(said, as_json, lambda site: "\n".join([*site["text"], f"wrote {out}"]))
+
+
 @app.command(rich_help_panel=DATA)
 def predict(
     model: Annotated[

@@ -1,4 +1,4 @@
-"""The papers' tables and figures, each from one command: ``cad experiment NAME -o OUT``.
+"""The papers' tables and figures, and real data: each from ``cad experiment NAME -o OUT``.
 
 ``EXPERIMENTS`` maps a name to ``module:function``; a function takes :class:`Options` and returns a
 :class:`cad.experiments.results.Result`.
@@ -24,12 +24,17 @@ EXPERIMENTS = {
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
     "niaf2014-clinical": "cad.experiments.niaf2014_clinical:clinical",
     "mesejo2016-readers": "cad.experiments.mesejo2016:readers",
+    "picai-readers": "cad.experiments.picai:readers",
+    "fae-prostate": "cad.experiments.fae:men",
+    "viper-readers": "cad.experiments.viper:readers",
     "wang2014-uci": "cad.experiments.wang2014:uci",
     "wang2014-roi": "cad.experiments.wang2014_roi:roi",
     "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",
     "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
     "amirou2014-covertype": "cad.experiments.amirou2014:covertype",
 }
+REAL = ("picai-readers", "fae-prostate", "viper-readers")
+"""Those of real people; the rest are the papers'."""
 
 EXPERIMENT = Kind("result of an experiment", lambda folder: False)
 

@@ -173,6 +173,7 @@ def card(meta: JsonObject) -> str:
         "",
         _marked(meta["typicality"]),
         "",
+        *_recalibrated(meta.get("recalibration")),
         "## Versions",
         "",
         f"cad {meta['cad_version']}, {_counts(meta['versions'])}",
@@ -221,6 +222,17 @@ def _marked(typicality: JsonObject | None) -> str:
         "that flag 2 % of regions, and 2 % of studies by their regions' mean, of held-out training "
         "patients."
     )
+
+
+def _recalibrated(site: JsonObject | None) -> list[str]:
+    """Return the section on a site's own men, of a model that was fitted to them."""
+    if site is None:
+        return []
+    said = f"Fitted to {'SIMULATED ' if site['simulated'] else ''}men of: {site['sites']}."
+    if site["of_training"]:
+        said += f" {site['of_training']} carry an id of the training: were they in it, all of this"
+        said += " is too good."
+    return ["## Recalibration", "", said, "", *site["text"], ""]
 
 
 def _carries(rows: bool) -> str:

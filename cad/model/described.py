@@ -40,7 +40,7 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         return None
     fitted = [getattr(estimator, "best_estimator_", estimator) for estimator in estimators]
     steps = [part.steps if isinstance(part, Pipeline) else [("", part)] for part in fitted]
-    learners = [part[-1][1] for part in steps]
+    learners = [getattr(part[-1][1], "learner", part[-1][1]) for part in steps]  # recalibrated
     first, search = learners[0], estimators[0]
     found: JsonObject = {
         "learner": type(first).__name__,

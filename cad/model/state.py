@@ -19,6 +19,7 @@ _KNOWN = {
     "QuantileTransformer": "sklearn.preprocessing",
     "RankScaler": "cad.learners.scaling",
     "SemiSupervisedPipeline": "cad.evaluation.folds.unlabelled",
+    "Recalibrated": "cad.model.recalibrated",
     "RidgeProbability": "cad.learners.rivals",
     "SimpleImputer": "sklearn.impute",
     "SoftBoosting": "cad.learners.rivals",

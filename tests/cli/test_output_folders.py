@@ -32,6 +32,7 @@ ARGUMENTS = {
     "train": ("psvm", "--cohort", "COHORT", "-o", "OUT"),
     "predict": PREDICT,
     "suggest": PREDICT,
+    "recalibrate": PREDICT,
     "report": ("OUT",),
     "compare": ("psvm", "psvm-biparametric", "--cohort", "COHORT", "-o", "OUT"),
     "model compare": ("phantom-psvm", "phantom-psvm-biparametric", *PREDICT[2:]),

@@ -52,7 +52,7 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     (path,) = (run / "fhir").iterdir()
     report = read_report(next((run / "dicom").glob("*_SR.dcm")))
     first, *entries = [one["resource"] for one in json.loads(path.read_text())["entry"]]
-    regions, device = entries[:-1], entries[-1]
+    *regions, man, device = entries
     assert first["resourceType"] == "DiagnosticReport"
     assert {one["status"] for one in (first, *regions)} == {"preliminary"}
     assert [(c["system"], c["code"]) for c in first["code"]["coding"]] == [
@@ -60,7 +60,9 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     ]  # fmt: skip
     assert first["imagingStudy"][0]["identifier"]["value"] == f"urn:oid:{report.study_uid}"
     assert "research use only" in first["conclusion"]
-    assert [f"urn:uuid:{one['id']}" for one in regions] == [r["reference"] for r in first["result"]]
+    assert [f"urn:uuid:{one['id']}" for one in (*regions, man)] == [
+        r["reference"] for r in first["result"]
+    ]
     assert device["deviceName"][0]["name"] == report.rois[0].algorithm
     for one, roi in zip(regions, report.rois, strict=True):
         assert one["identifier"][0]["value"] == f"urn:oid:{roi.tracking_uid}"
@@ -77,6 +79,19 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     assert (between["low"]["value"], between["high"]["value"]) == (45.0, 100.0)
     assert "readers" not in str(regions[1]["component"])
     assert "MRN-7" not in path.read_text()
+
+
+def test_the_man_stands_in_report_and_bundle(run: Path, tmp_path: Path):
+    deliver(run, tmp_path / "cohort", None, "ANY", fhir=True)
+    (path,) = (run / "fhir").iterdir()
+    report = read_report(next((run / "dicom").glob("*_SR.dcm")))
+    assert report.man == (37.5, "30807003")
+    assert len(report.rois) == 2
+    entries = [one["resource"] for one in json.loads(path.read_text())["entry"]]
+    (man,) = [one for one in entries if "valueQuantity" in one]
+    assert man["valueQuantity"]["value"] == 37.5
+    assert man["component"][0]["valueCodeableConcept"]["coding"][0]["display"] == "Benign"
+    assert f"urn:uuid:{man['id']}" in {one["reference"] for one in entries[0]["result"]}
 
 
 def test_bundles_are_the_same_every_time_and_read_back(run: Path, tmp_path: Path):

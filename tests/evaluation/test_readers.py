@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -18,7 +19,7 @@ from cad.evaluation.readers.agreement import (
     krippendorff_alpha,
     weighted_kappa,
 )
-from cad.evaluation.readers.mrmc import against_readers, obuchowski_rockette
+from cad.evaluation.readers.mrmc import against_readers, obuchowski_rockette, u_statistic
 
 NA = np.nan
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", example D: 4 observers.
@@ -151,3 +152,38 @@ def test_what_cannot_be_compared_is_refused() -> None:
         against_readers(np.zeros(60), ratings[0, 0], ratings[0], groups)
     with pytest.raises(CadError, match="only one patient has malignant"):
         against_readers((groups == 0).astype(float), ratings[0, 0], ratings[0], groups)
+
+
+def test_the_u_statistic_is_its_definition_in_plain_loops() -> None:
+    rng = np.random.default_rng(5)
+    y = np.array([1, 1, 1, 0, 0, 0, 0], float)
+    table = rng.integers(0, 5, (2, 3, 7)) + y
+    table[rng.random(table.shape) < 0.2] = NA
+    got = u_statistic(y, table)
+    kernels: list[dict[tuple[int, int, int], float]] = []
+    for part in table:
+        cells = {}
+        for r, i, j in product(range(3), np.flatnonzero(y == 1), np.flatnonzero(y == 0)):
+            gap = part[r, i] - part[r, j]
+            if np.isfinite(gap):
+                cells[r, int(i), int(j)] = float(gap > 0) + 0.5 * float(gap == 0)
+        kernels.append(cells)
+    assert got.aucs == pytest.approx([np.mean(list(cells.values())) for cells in kernels])
+    variance = 0.0
+    for a, b in product(range(2), repeat=2):
+        of: dict[tuple[bool, ...], list[float]] = {}
+        for (k, v), (m, w) in product(kernels[a].items(), kernels[b].items()):
+            of.setdefault(tuple(x == z for x, z in zip(k, m, strict=True)), []).append(v * w)
+        every = sum(map(sum, of.values())) / (len(kernels[a]) * len(kernels[b]))
+        variance += (1 if a == b else -1) * (every - np.mean(of[False, False, False]))
+    assert got.error == pytest.approx(np.sqrt(max(variance, 0.0)))
+
+
+def test_the_u_statistic_swaps_sign_with_the_treatments() -> None:
+    rng = np.random.default_rng(6)
+    y = np.repeat([1.0, 0.0], 10)
+    table = rng.normal(size=(2, 4, 20)) + y
+    first, second = u_statistic(y, table), u_statistic(y, table[::-1])
+    assert (second.difference, second.error) == pytest.approx((-first.difference, first.error))
+    with pytest.raises(CadError, match="no reader read"):
+        u_statistic(y, np.full((2, 4, 20), NA))

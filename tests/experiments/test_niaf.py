@@ -212,4 +212,4 @@ def test_the_clinical_tables_on_a_small_cohort(tmp_path) -> None:
 def test_unknown_names_get_the_nearest(tmp_path) -> None:
     with pytest.raises(CadError, match="did you mean 'wang2014-uci'"):
         run_experiment("wang2014-ucl", Options(tmp_path))
-    assert len(EXPERIMENTS) == 14
+    assert len(EXPERIMENTS) == 17

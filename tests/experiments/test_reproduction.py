@@ -7,7 +7,7 @@ import pytest
 from reproduction_page import MOST_ROWS, _abstract, claims, write_page
 
 from cad.errors import CadError
-from cad.experiments import EXPERIMENTS
+from cad.experiments import EXPERIMENTS, REAL
 
 
 def test_a_claim_that_fails_says_so_in_both_readings(tmp_path) -> None:
@@ -72,7 +72,8 @@ def test_page_copies_figures_and_names_what_was_not_run(tmp_path) -> None:
     assert "## A title" in text
     assert f"](reproduction/{name}-1.png)" in text
     assert (docs / "reproduction" / f"{name}-1.png").read_bytes() == b"png"
-    assert text.count("Not run.") == len(EXPERIMENTS) - 1
+    assert text.count("Not run.") == len(EXPERIMENTS) - len(REAL) - 1
+    assert not (docs / "real-data.md").exists()
 
 
 def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:

@@ -39,6 +39,7 @@ STARTS = {
     "report": ["run"],
     "compare": ["pipeline.yaml", "pipeline.yaml", "--cohort", "cohort", "-o", "out"],
     "suggest": ["--model", "model", "--cohort", "cohort", "-o", "out"],
+    "recalibrate": ["--model", "model", "--cohort", "cohort", "-o", "out"],
     "import": ["source", "out", "--rules", "rules.yaml"],
     "experiment": ["niaf2013-toy", "-o", "pipeline.yaml"],
     "model verify": ["model"],
@@ -52,7 +53,8 @@ STARTS = {
 }
 # Lines that are accepted compute here; the others end at once.
 COMPUTING = (
-    "demo", "run", "train", "predict", "suggest", "model compare", "table validate", "table train",
+    "demo", "run", "train", "predict", "suggest", "recalibrate", "model compare", "table validate",
+    "table train",
 )  # fmt: skip
 MANY, FEWER = 60, 8
 NOTHING_TO_SET = {"warm"}

@@ -47,6 +47,8 @@ def write_run(run: Path, participant: str, probabilities: dict[str, float], **me
             "probability": list(probabilities.values()),
             "decision": words,
             "decision_model": words,
+            "patient_probability": 0.375,
+            "patient_decision": "benign",
         }
     ).to_csv(run / "probabilities.csv", index=False)
     rois = [{"roi_id": roi, **dict(meta.get(roi) or {})} for roi in probabilities]  # type: ignore[call-overload]

@@ -117,6 +117,7 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     device = _device(report.rois[0], record)
     subject = {"identifier": {"value": report.patient_id}}
     results = [_observation(roi, rows, report, record, device["id"]) for roi in report.rois]
+    results += [_of_man(report, sr_uid, record, device["id"])] if report.man else []
     summary = {
         "resourceType": "DiagnosticReport",
         "id": _id("report", sr_uid),
@@ -176,6 +177,24 @@ def _observation(
     }
 
 
+def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
+    """Return what the report says of the man."""
+    value, decision = report.man or (0.0, "")
+    said = [{"code": _own("decision"), "valueCodeableConcept": _decision(decision)}]
+    return {
+        "resourceType": "Observation",
+        "id": _id("man", sr_uid),
+        "status": "preliminary",
+        "category": [_concept((f"{_HL7}/observation-category", "imaging", "Imaging"))],
+        "code": _own("man"),
+        "subject": {"identifier": {"value": report.patient_id}},
+        "issued": record["created"],
+        "valueQuantity": _quantity(value, "%"),
+        "device": {"reference": f"urn:uuid:{device}"},
+        **({"component": said} if decision else {}),
+    }
+
+
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
     """Return the interval in which the readers' own probability lies, where they gave one."""
     if roi_id not in rows.index or not {"p", "eta"} <= set(rows.columns):
@@ -206,6 +225,7 @@ def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
 def _own(key: str) -> JsonObject:
     said = {
         "decision": "Decision by the site's costs of errors",
+        "man": "Probability of any prostate cancer of ISUP grade 2 or more",
         "readers": "Probability of malignancy that the readers stated, with their disagreement",
     }
     return _concept((_OWN, key, said.get(key)))

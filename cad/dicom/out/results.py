@@ -140,10 +140,14 @@ def study_objects(
 
 def _prove(path: Path, rows: pd.DataFrame) -> None:
     """Read a report back, hold it against its template and its numbers against the run's."""
-    said = {roi.roi_id: roi.values[PROBABILITY][0] for roi in read_report(path).rois}
+    report = read_report(path)
+    said = {roi.roi_id: roi.values[PROBABILITY][0] for roi in report.rois}
     scored = rows[rows["probability"].notna()]
     wanted = {str(r.roi_id): 100 * float(r.probability) for r in scored.itertuples()}
-    if said != wanted:
+    man = (
+        float(scored["patient_probability"].iloc[0]) if "patient_probability" in scored else np.nan
+    )
+    if said != wanted or (report.man or (None,))[0] != (100 * man if np.isfinite(man) else None):
         raise CadError(
             "the report does not say what the run says", file=path, hint="do not send it"
         )
@@ -160,7 +164,8 @@ def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
     """Return what the objects say, as a hash that their UIDs are made from."""
-    said = scored[["roi_id", "probability", "decision"]].to_csv(index=False)
+    names = ["roi_id", "probability", "decision", "patient_probability", "patient_decision"]
+    said = scored[[name for name in names if name in scored]].to_csv(index=False)
     who = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
     drawn = np.packbits(np.stack(masks)).tobytes()
     return hashlib.sha256((said + who).encode() + drawn).hexdigest()

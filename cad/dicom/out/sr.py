@@ -1,8 +1,9 @@
 """The structured report of one study (TID 1500): what was found of every region, and where.
 
-Every region has two measurement groups (TID 1411) of one tracking UID. The first refers to its
-segment and holds probability, measurements and decision. The second has its outline on every image
-(SCOORD), because most viewers draw a report's regions only from coordinates.
+The man has a group (TID 1501) where a model of men gave him a probability. Every region has two
+measurement groups (TID 1411) of one tracking UID. The first refers to its segment and holds
+probability, measurements and decision. The second has its outline on every image (SCOORD), because
+most viewers draw a report's regions only from coordinates.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pydicom.sr.coding import Code
 from cad.dicom.out.objects import CHARACTER_SET, StudyResults, algorithm, uid
 from cad.dicom.out.outlines import Outline, outlines
 from cad.dicom.out.source_images import SourceImages
+from cad.dicom.out.sr_reader import MAN
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.files import JsonObject
 
@@ -34,6 +36,7 @@ ZONES = {
     "TZ": codes.SCT.TransitionZoneOfTheProstate,
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
+SIGNIFICANT_CANCER = Code("significant", SCHEME, "Any prostate cancer of ISUP grade 2 or more")
 _SR_NUMBER, _SR_DESCRIPTION, _ = SERIES["SR"]
 _DIGITS = 6
 Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
@@ -51,12 +54,13 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     rows = list(results.scored.itertuples())
     measured = [_measured(results, row, seg, k) for k, row in enumerate(rows, start=1)]
     drawn = [_drawn(results, row, mask) for row, mask in zip(rows, results.masks, strict=True)]
+    man = _man(results, rows[0])
     report = highdicom.sr.Comprehensive3DSR(
         [*results.source.headers, seg],
         highdicom.sr.MeasurementReport(
             highdicom.sr.ObservationContext(observer_device_context=device),
             codes.SCT.MultiparametricMRIOfProstate,
-            imaging_measurements=[*measured, *drawn],
+            imaging_measurements=[*measured, *drawn, *man],
             title=codes.DCM.ImagingMeasurementReport,
         ),
         series_instance_uid=uid(results.identity, "SR series"),
@@ -98,6 +102,28 @@ def _measured(
         qualitative_evaluations=_decision(row.decision),
         **_finding(results, row),
     )
+
+
+def _man(
+    results: StudyResults, row: Any
+) -> list[highdicom.sr.MeasurementsAndQualitativeEvaluations]:
+    """Make the group (TID 1501) of the man: any significant cancer, and the decision on him."""
+    probability = getattr(row, "patient_probability", math.nan)
+    if not math.isfinite(probability):
+        return []
+    return [
+        highdicom.sr.MeasurementsAndQualitativeEvaluations(
+            tracking_identifier=highdicom.sr.TrackingIdentifier(
+                uid=uid(results.study.study_id, MAN), identifier=MAN
+            ),
+            finding_type=SIGNIFICANT_CANCER,
+            finding_sites=[highdicom.sr.FindingSite(codes.SCT.Prostate)],
+            measurements=[
+                _number(codes.DCM.ProbabilityOfCancer, 100 * probability, codes.UCUM.Percent)
+            ],
+            qualitative_evaluations=_decision(row.patient_decision),
+        )
+    ]
 
 
 def _drawn(results: StudyResults, row: Any, mask: np.ndarray) -> Group:

@@ -21,7 +21,9 @@ MEASUREMENTS, GROUP = "126010", "125007"
 TRACKING_ID, TRACKING_UID, FINDING, SITE = "112039", "112040", "121071", "363698007"
 SEGMENT, SOURCE_SERIES, SOURCE_IMAGE = "121191", "121232", "121233"
 REGION, SOURCE = "111030", "260753009"
-PROBABILITY = "111047"
+PROBABILITY, DECISION = "111047", "decision"
+MAN = "patient"
+"""Tracking identifier of the group that is about the man."""
 ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "121401"
 
 
@@ -76,12 +78,17 @@ class RoiReport:
 
 @dataclass
 class Report:
-    """Hold a report: whose, of which study, observed by which device, and its groups."""
+    """Hold a report: whose, of which study, observed by which device, and its groups.
+
+    ``man`` is the man's probability in per cent and the code of the decision on him (empty where
+    none is stated); None where the report says nothing of him.
+    """
 
     patient_id: str
     study_uid: str
     device: str
     rois: list[RoiReport]
+    man: tuple[float, str] | None = None
 
 
 def read_report(path: Path) -> Report:
@@ -110,6 +117,8 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
+    of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
+    groups = [group for group in groups if group not in of_man]
     rois = [_roi(group) for group in groups if not _only_drawn(group)]
     by_uid = {roi.tracking_uid: roi for roi in rois}
     _rule(len(by_uid) == len(rois), "two groups with a segment have one tracking UID")
@@ -119,7 +128,24 @@ def _report(dataset: Dataset) -> Report:
             raise CadError("an image region belongs to no ROI that has a segment")
         owner.outlines += [_outline(item) for item in _children(group, REGION)]
     _evidence(dataset, rois)
-    return Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois)
+    _rule(len(of_man) < 2, "two groups are about the man")
+    man = next(map(_of_man, of_man), None)
+    return Report(str(dataset.PatientID), str(dataset.StudyInstanceUID), device, rois, man)
+
+
+def _of_man(group: Dataset) -> tuple[float, str]:
+    _rule(_one(group, TRACKING_ID, "tracking identifier").TextValue == MAN, "who is TID 1501 of?")
+    value, _ = _measured(_one(group, PROBABILITY, "probability"))
+    return value, next((_value(item) for item in _children(group, DECISION)), "")
+
+
+def _measured(item: Dataset) -> tuple[float, str]:
+    """Return a measurement's exact number and its unit."""
+    _rule(item.RelationshipType == "CONTAINS", "a measurement is not contained in its group")
+    measured = item.MeasuredValueSequence[0]
+    unit = measured.MeasurementUnitsCodeSequence[0]
+    _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
+    return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 
 def _only_drawn(group: Dataset) -> bool:
@@ -162,16 +188,9 @@ def _roi(group: Dataset) -> RoiReport:
     known = {TRACKING_ID, TRACKING_UID, FINDING, SITE}
     for item in group.ContentSequence:
         if item.ValueType == "NUM":
-            _rule(
-                item.RelationshipType == "CONTAINS", "a measurement is not contained in its group"
-            )
-            measured = item.MeasuredValueSequence[0]
-            unit = measured.MeasurementUnitsCodeSequence[0]
-            _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
             derived = next((_meaning(d) for d in _children(item, DERIVATION)), "")
             key = _code(item) + (f":{derived.lower()}" if derived else "")
-            exact = measured.get("FloatingPointValue", measured.NumericValue)
-            roi.values[key] = (float(exact), str(unit.CodeValue))
+            roi.values[key] = _measured(item)
         elif item.ValueType == "CODE" and _code(item) not in known:
             roi.evaluations[_code(item)] = _value(item)
     return roi

@@ -7,6 +7,7 @@ the answer holds for other readers and other patients like these.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,8 +31,8 @@ class MRMC:
         Means over readers.
     f, df1, df2, p : float
         Test that all treatments are equal; p is NaN where there is no variation at all.
-    difference, lower, upper : float
-        Last treatment less first, with its 95 % interval.
+    difference, error, lower, upper : float
+        Last treatment less first, its standard error and 95 % interval.
     cov1, cov2, cov3 : float
         Jackknife covariances: same reader and other treatment, same treatment and other reader,
         both other.
@@ -50,6 +51,7 @@ class MRMC:
     df2: float
     p: float
     difference: float
+    error: float
     lower: float
     upper: float
     variance: float
@@ -131,7 +133,8 @@ def obuchowski_rockette(
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
-    half = float(t_distribution.ppf(0.975, df2) * np.sqrt(2 / r * denominator))
+    error = float(np.sqrt(2 / r * denominator))
+    half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
         aucs=aucs,
         treatment_aucs=treatment,
@@ -140,6 +143,7 @@ def obuchowski_rockette(
         df2=df2,
         p=p,
         difference=difference,
+        error=error,
         lower=difference - half,
         upper=difference + half,
         variance=variance,
@@ -151,6 +155,71 @@ def obuchowski_rockette(
         n=len(y),
         omitted=omitted,
     )
+
+
+@dataclass(frozen=True)
+class UStatistic:
+    """Hold two treatments' AUCs over all readers and pairs of cases that were read.
+
+    Parameters
+    ----------
+    aucs : ndarray, shape (2,)
+        Every pair of a malignant and a benign case that one reader read counts once.
+    difference, error : float
+        Last less first, and its standard error.
+    """
+
+    aucs: np.ndarray
+    difference: float
+    error: float
+
+
+def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> UStatistic:
+    """Compare two treatments where not every reader read every case.
+
+    Unbiased moments of pairs of kernels that share a reader, a malignant or a benign case or none
+    (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for incomplete designs).
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0 or 1.
+    ratings : array, shape (2, readers, n)
+        Higher is more suspicious; NaN where not read.
+
+    Raises
+    ------
+    CadError
+        Where no reader read a pair in one of the treatments.
+    """
+    y, table = np.asarray(truth, dtype=float), np.asarray(ratings, dtype=float)
+    read, won = [], []
+    for part in table:
+        gap = part[:, y == 1][:, :, None] - part[:, y == 0][:, None, :]
+        read.append(np.isfinite(gap) * 1.0)
+        won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
+    pairs = [float(part.sum()) for part in read]
+    if min(pairs) == 0:
+        raise CadError("no reader read a malignant and a benign case in one of the treatments")
+    aucs = np.array([part.sum() / n for part, n in zip(won, pairs, strict=True)])
+    cov = np.zeros((2, 2))
+    for i, j in product(range(2), repeat=2):
+        hits, both = _shared(won[i], won[j]), _shared(read[i], read[j])
+        moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
+        cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
+    variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
+    return UStatistic(aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0))))
+
+
+def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return sums of a * b over pairs of entries, by which of the three axes agree (0 or 1)."""
+    total = np.zeros((2, 2, 2))
+    for same in product((0, 1), repeat=3):
+        rest = tuple(axis for axis in range(3) if not same[axis])
+        total[same] = np.sum(a.sum(axis=rest) * b.sum(axis=rest))
+    for axis in range(3):  # from "whatever that axis" to "different there"
+        total[(slice(None),) * axis + (0,)] -= total[(slice(None),) * axis + (1,)]
+    return total
 
 
 def against_readers(

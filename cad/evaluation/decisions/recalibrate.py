@@ -1,0 +1,107 @@
+"""Fit a model's probabilities to a site: intercept and slope with a prior (docs/methods.md 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from cad.errors import CadError
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.metrics import CLIP
+from cad.files import JsonObject
+from cad.logistic import fit_logistic
+
+LEAST = 30
+"""Men with histology below whom nothing is fitted."""
+INTERCEPT_SD, SLOPE_SD = 1.0, 0.35
+"""Of the normal prior around 0 and 1."""
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """Hold a map of log-odds: the new ones are ``intercept + slope * old``."""
+
+    intercept: float
+    slope: float
+
+    def probability(self, q: np.ndarray) -> np.ndarray:
+        """Return the probabilities at the site, shape as ``q``; NaN stays NaN."""
+        z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
+        moved: np.ndarray = expit(self.intercept + self.slope * z)
+        return moved
+
+
+def recalibration(
+    truth: np.ndarray, q: np.ndarray, men: np.ndarray, least: int = LEAST
+) -> Recalibration:
+    """Fit intercept ~ N(0, 1) and slope ~ N(1, .35) on a site's regions, or men.
+
+    Parameters
+    ----------
+    truth, q : ndarray, shape (n,)
+        1, 0 or NaN; the model's probability, NaN where it has none.
+    men : ndarray, shape (n,)
+        Whose the row is.
+    least : int
+        Men with both that are needed.
+
+    Raises
+    ------
+    CadError
+        For fewer men, one class, and probabilities that rank the wrong way there.
+    """
+    y, p, names = _known(truth, q, men)
+    count = len(np.unique(names))
+    if count < least:
+        raise CadError(
+            f"{count} men with histology and a probability, {least} are needed to recalibrate",
+            hint="wait for more histology; the model stays as it is",
+        )
+    if y.min() == y.max():
+        raise CadError(
+            f"all {len(y)} are {'malignant' if y[0] else 'benign'} by histology: nothing to "
+            "recalibrate with",
+            hint="wait for histology of the other kind; the model stays as it is",
+        )
+    a, b = fit_logistic(
+        np.column_stack([np.ones(len(p)), logit(np.clip(p, CLIP, 1 - CLIP))]), y,
+        mean=np.array([0.0, 1.0]), precision=np.array([INTERCEPT_SD, SLOPE_SD]) ** -2.0,
+    )  # fmt: skip
+    if b <= 0:
+        raise CadError(
+            f"the model ranks these {count} men the wrong way (slope {b:.2f}): it is no model here",
+            hint="check histology and outlines, or train on the site's own men",
+        )
+    return Recalibration(float(a), float(b))
+
+
+def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
+    """Return calibration before, and after by maps that were fitted without the man.
+
+    Returns
+    -------
+    dict
+        ``men`` and their rows ``n``, ``positive`` among them; ``before``, ``after``: intercept,
+        slope and Brier score.
+    """
+    y, p, names = _known(truth, q, men)
+    moved = np.empty(len(p))
+    for man in np.unique(names):
+        rest = names != man
+        fit = recalibration(y[rest], p[rest], names[rest], LEAST - 1)
+        moved[~rest] = fit.probability(p[~rest])
+    out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
+    for name, values in (("before", p), ("after", moved)):
+        fit_of = metrics.calibration(y, values)
+        brier = metrics.brier(y, values)
+        out[name] = {"intercept": fit_of.intercept, "slope": fit_of.slope, "brier": brier}
+    return out
+
+
+def _known(
+    truth: np.ndarray, q: np.ndarray, men: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    use = np.isfinite(truth) & np.isfinite(q)
+    return truth[use], q[use], np.asarray(men)[use]

@@ -1,0 +1,294 @@
+"""Readers' belief against histology on real men: ``cad experiment picai-readers``.
+
+The public PI-CAI marksheet names the PI-RADS category of every lesion beside its histology. What is
+learned from belief (the category's share of significant cancer) never sees a lesion's own tissue
+and is judged on it. Nothing of the marksheet is in the package: its licence is CC BY-NC 4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from scipy.special import expit, logit
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from cad.dicom.into.file_cohort import listed_lesions
+from cad.errors import CadError
+from cad.evaluation.decisions.patient_level import fit_men
+from cad.evaluation.decisions.recalibrate import recalibration
+from cad.evaluation.measures import metrics
+from cad.evaluation.measures.intervals import auc_covariance, clustered_auc
+from cad.experiments import Options
+from cad.experiments.results import Result
+from cad.learners import ProbabilisticSVC
+from cad.logistic import fit_logistic
+from cad.reading import read_rows
+from cad.terms.text import interval_text
+
+SIGNIFICANT, TISSUE_SHARE, FOLDS, REPEATS = 2, 0.1, 5, 20
+SITE_MEN, SITE_DRAWS, SLOPES = 50, 30, (0.8, 1.25)
+MEN = ("category", "age", "psa", "density")
+FEATURES = ("age", "psa", "volume", "density", "lesions", "rank")
+COLUMNS = (
+    "patient_id", "study_id", "patient_age", "psa", "psad", "prostate_volume",
+    "histopath_type", "lesion_PIRADS", "lesion_GS", "case_csPCa", "center",
+)  # fmt: skip
+REQUEST = (
+    "The authors call the set a convenience sample and ask not to benchmark radiologists or "
+    "algorithms on it: nothing here ranks readers."
+)
+Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+def _psvm(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    learner = ProbabilisticSVC(scale="fixed", C=0.3, gamma=0.05).fit(X, p, eta)
+    out: np.ndarray = learner.predict_proba(new)[:, 1]
+    return out
+
+
+def _logistic(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    first, second = (np.column_stack([np.ones(len(rows)), rows]) for rows in (X, new))
+    precision = np.r_[0.0, np.ones(X.shape[1])]
+    out: np.ndarray = expit(second @ fit_logistic(first, p, precision=precision))
+    return out
+
+
+def _ridge(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
+    learner = KernelRidge(kernel="rbf", gamma=0.05, alpha=1.0).fit(X, p - p.mean())
+    out: np.ndarray = np.clip(p.mean() + learner.predict(new), 0.02, 0.98)
+    return out
+
+
+LEARNERS: dict[str, Learned] = {
+    "P-SVM": _psvm,
+    "logistic on soft labels": _logistic,
+    "kernel ridge on p": _ridge,
+}
+
+
+def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the men's studies and their lesions.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds one ``*marksheet*.csv``.
+
+    Returns
+    -------
+    men : DataFrame
+        ``man, study, centre, tissue, truth, top`` (highest category), ``age`` (decades) and the
+        logarithms ``psa, volume, density``.
+    lesions : DataFrame
+        The same of each lesion's man; ``category``, ``truth`` (NaN without tissue), ``lesions``
+        and ``rank``, the lesion's place in the list.
+
+    Raises
+    ------
+    CadError
+        Without one marksheet, and for a study that lists its lesions wrongly.
+    """
+    paths = sorted(folder.glob("*marksheet*.csv"))
+    if len(paths) != 1:
+        raise CadError(f"{len(paths)} marksheets (*marksheet*.csv), one is wanted", file=folder)
+    rows = read_rows(paths[0], COLUMNS)
+    text = pd.DataFrame(rows)
+    raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
+    density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
+    logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
+    men = pd.DataFrame(
+        {
+            "man": text["patient_id"],
+            "study": text["study_id"],
+            "centre": text["center"],
+            "tissue": text["histopath_type"] != "",
+            "truth": (text["case_csPCa"] == "YES") * 1.0,
+            "age": raw["patient_age"] / 10,
+            **{name: np.log(values.where(values > 0)) for name, values in logs.items()},
+        }
+    )
+    listed = []
+    for row in rows:
+        try:
+            all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
+        except CadError as error:
+            raise error.at(file=paths[0], patient=row["patient_id"]) from None
+        with_category = [lesion for lesion in all_of if lesion.category]
+        for rank, lesion in enumerate(with_category):
+            truth = np.nan if lesion.grade is None else float(lesion.grade >= SIGNIFICANT)
+            count = len(with_category)
+            listed.append((row["study_id"], lesion.category, truth, count, rank))
+    table = pd.DataFrame(listed, columns=["study", "category", "truth", "lesions", "rank"])
+    men["top"] = men["study"].map(table.groupby("study")["category"].max())
+    return men, table.merge(men.drop(columns="truth"), on="study", validate="many_to_one")
+
+
+def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
+    """Return each category's share of truth 1, half a case added to either side."""
+    known = truth[truth.notna()].groupby(category[truth.notna()])
+    return (known.sum() + 0.5) / (known.count() + 1)
+
+
+def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return p and eta of training lesions by what a learner is told; NaN p is left out.
+
+    p of a category is its share of cancer among these lesions; eta its spread between centres,
+    .02 to .2.
+    """
+    by_centre = [shares(part["category"], part["truth"]) for _, part in train.groupby("centre")]
+    spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
+    p = train["category"].map(shares(train["category"], train["truth"])).to_numpy(float)
+    eta = train["category"].map(spread).to_numpy(float)
+    men, rng = train["man"].unique(), np.random.default_rng(seed)
+    few = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
+    truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
+    seen = train["man"].isin(few).to_numpy() & np.isfinite(truth)
+    return {
+        "belief": (p, eta),
+        "histology": (truth, none),
+        "belief and one in ten": (np.where(seen, truth, p), np.where(seen, 0.0, eta)),
+        "one in ten": (np.where(seen, truth, np.nan), none),
+    }
+
+
+def score_lesions(
+    lesions: pd.DataFrame, parts: np.ndarray, seed: int
+) -> dict[tuple[str, str], np.ndarray]:
+    """Return out-of-fold probabilities by (learner, told); ``parts`` says what is left out."""
+    out: dict[tuple[str, str], np.ndarray] = {}
+    for part in np.unique(parts):
+        test = parts == part
+        front = make_pipeline(SimpleImputer(), StandardScaler())
+        train = front.fit_transform(lesions.loc[~test, list(FEATURES)])
+        new = front.transform(lesions.loc[test, list(FEATURES)])
+        for what, (p, eta) in told(lesions[~test], seed).items():
+            use = np.isfinite(p)
+            for name, learn in LEARNERS.items():
+                place = out.setdefault((name, what), np.full(len(lesions), np.nan))
+                place[test] = learn(train[use], p[use], eta[use], new)
+    return out
+
+
+def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
+    """Return every man's probability by models of the other parts, shape (n,)."""
+    probability, truth = np.full((2, len(men)), men["truth"].to_numpy(float))
+    for part in np.unique(parts):
+        test = parts == part
+        share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
+        table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
+        model = fit_men(table[list(names)], np.where(test, np.nan, truth))
+        probability[test] = model.probability(table.loc[test, list(names)])
+    return probability
+
+
+def deal(men: pd.Series, seed: int) -> np.ndarray:
+    """Deal men into parts, shape (n,)."""
+    names = men.unique()
+    order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
+    return np.asarray(men.map(dict(zip(names, order, strict=True))))
+
+
+def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
+    """Return AUC with men as clusters, Brier score and calibration slope as text."""
+    auc = interval_text(clustered_auc(truth, q, men))
+    slope = metrics.calibration_slope(truth, q)
+    return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
+
+
+def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
+    """Leave each centre out, then recalibrate on some of its men and judge on the others."""
+    q, y = score_men(men, men["centre"].to_numpy(), MEN), men["truth"].to_numpy(float)
+    names, rows = men["man"].to_numpy(), []
+    for centre in sorted(men["centre"].unique()):
+        here = (men["centre"] == centre).to_numpy()
+        after = []
+        for draw in range(draws):
+            order = np.random.default_rng([7, draw]).permutation(np.unique(names[here]))
+            fit = np.isin(names, order[:least]) & here
+            rest = here & ~fit
+            moved = recalibration(y[fit], q[fit], names[fit]).probability(q[rest])
+            after.append(metrics.calibration_slope(y[rest], moved))
+        low, middle, high = (f"{value:.2f}" for value in np.quantile(after, [0.1, 0.5, 0.9]))
+        inside = np.mean([SLOPES[0] <= slope <= SLOPES[1] for slope in after])
+        rows.append(
+            {
+                "centre left out": centre,
+                "n": int(here.sum()),
+                **row_of(y[here], q[here], names[here]),
+                f"slope after {least} men": f"{middle} ({low} to {high})",
+                "draws from .8 to 1.25": f"{inside:.0%}",
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
+    """Judge the means over repeats on tissue, and count repeats where belief helped few."""
+    known = lesions["truth"].notna().to_numpy()
+    y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]
+    rows = []
+    for name, what in runs[0]:
+        q = np.mean([run[name, what] for run in runs], axis=0)[known]
+        whole = np.mean([run[name, "histology"] for run in runs], axis=0)[known]
+        (a, b), cov = auc_covariance(y, np.stack([q, whole]), men)
+        half = 1.96 * np.sqrt(max(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1], 0.0))
+        above = sum(
+            metrics.auc(y, run[name, what][known]) > metrics.auc(y, run[name, "one in ten"][known])
+            for run in runs
+        )
+        versus = (
+            ""
+            if what == "histology"
+            else f"{a - b:+.3f} [{a - b - half:+.3f}, {a - b + half:+.3f}]"
+        )
+        rows.append({"learner": name, "told": what, **row_of(y, q, men),
+                     "AUC less histology's": versus,
+                     "repeats above one in ten": f"{above} of {len(runs)}"})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def readers(options: Options) -> Result:
+    """Compare what learners are told, on real men: by lesion, by man, by centre."""
+    if options.data is None:
+        raise CadError("picai-readers needs --data", hint="the folder of the PI-CAI marksheet")
+    men, lesions = read_marksheet(options.data)
+    repeats = options.repeats or REPEATS
+    runs = Parallel(n_jobs=options.jobs)(
+        delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)
+    )
+    left = score_lesions(lesions, lesions["centre"].to_numpy(), 0)
+    y, names = men["truth"].to_numpy(float), men["man"].to_numpy()
+    rows = []
+    for used in (("category",), ("age", "psa", "density"), MEN):
+        q = np.mean(
+            [score_men(men, deal(men["man"], seed), used) for seed in range(repeats)], axis=0
+        )
+        for who, use in (("all", y >= 0), ("with tissue", men["tissue"].to_numpy(bool))):
+            measured = row_of(y[use], q[use], names[use])
+            rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
+    tenths = pd.DataFrame(metrics.calibration_curve(y, q))
+    within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
+    return Result(
+        "PI-CAI: readers' belief against histology on real men",
+        f"{len(men)} studies of {men['man'].nunique()} men of {men['centre'].nunique()} centres; "
+        f"{len(lesions)} lesions with PI-RADS, {int(lesions['truth'].notna().sum())} with tissue "
+        f"too. {repeats} repeats of {FOLDS} folds by man, probabilities averaged over repeats; "
+        "intervals by man. A learner sees age, PSA, gland volume, PSA density, the number of "
+        "lesions and the lesion's place in the list (the table names no zone), and is told p of "
+        "the category with η its spread between centres (.02 to .2), both from training men. By "
+        f"man, those without tissue count as negative. {REQUEST}",
+        {"By lesion, judged on tissue": by_lesion(lesions, runs),
+         "By lesion, one centre left out": by_lesion(lesions, [left]).iloc[:, :-1],
+         "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
+         "By man, everything known: tenths": tenths.round(3),
+         "By man, one centre left out, before and after recalibration": sites(men)},
+        remarks=[f"{int(within.sum())} of {len(tenths)} tenths hold the predicted share in their "
+                 "95 % interval."],
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Two modalities read by twenty readers each: the reader studies of VIPER, beside their paper.
+
+Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. Readers are split-plot: each read one or
+two of four groups of cases.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from cad.errors import CadError
+from cad.evaluation.readers.mrmc import obuchowski_rockette, u_statistic
+from cad.experiments import Options
+from cad.experiments.results import Result
+from cad.reading import reading
+
+PUBLISHED = {
+    "screeningLowP": (-0.029, 0.024),
+    "screeningMedP": (-0.005, 0.024),
+    "screeningHighP": (-0.025, 0.025),
+    "challengeMedP": (-0.024, 0.018),
+    "challengeHighP": (-0.047, 0.023),
+}
+MODALITIES = ("SFM", "FFDM")
+FILE = "viper_observations.csv.gz"
+
+
+def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return truth (n,) and scores (2, readers, n) of some readings, NaN where there is none."""
+    truth = rows.groupby("caseID")["cancerStatus455"].first()
+    wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
+    own = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
+    return truth.to_numpy(float), np.stack([part.to_numpy(float) for part in own])
+
+
+def in_blocks(rows: pd.DataFrame) -> str:
+    """Return Obuchowski and Rockette's difference and error, a mean over blocks of readers.
+
+    A block is the readers of the same groups of cases, on the cases that all of them read.
+    """
+    block = rows.groupby("readerID")["caseGroup"].transform(
+        lambda part: " ".join(sorted(set(part)))
+    )
+    made = [obuchowski_rockette(*ratings(part)) for _, part in rows.groupby(block)]
+    differences = [part.difference for part in made]
+    errors = [part.error for part in made]
+    error = np.sqrt(np.sum(np.square(errors))) / len(made)
+    return f"{np.mean(differences):+.3f} ({error:.3f})"
+
+
+def readers(options: Options) -> Result:
+    """Set each sub-study's difference beside the published one."""
+    if options.data is None:
+        raise CadError("viper-readers needs --data", hint=f"the folder of {FILE}")
+    with reading(options.data / FILE, "not VIPER's table of readings"):
+        every = pd.read_csv(options.data / FILE)
+    rows = []
+    for name, (difference, error) in PUBLISHED.items():
+        part = every[every["subStudyLabel"] == name]
+        got = u_statistic(*ratings(part))
+        ends = (got.difference + side * 1.96 * got.error for side in (-1, 1))
+        holds = round(got.difference, 3) == difference and abs(got.error - error) <= 0.002
+        rows.append(
+            {
+                "study": name,
+                "readings": len(part),
+                "AUC FFDM": f"{got.aucs[1]:.3f}",
+                "AUC SFM": f"{got.aucs[0]:.3f}",
+                "published": f"{difference:+.3f} ({error:.3f})",
+                "difference (error)": f"{got.difference:+.3f} ({got.error:.3f})",
+                "95 %": "{:+.3f} to {:+.3f}".format(*ends),
+                "holds": "yes" if holds else "**no**",
+                "Obuchowski and Rockette, blocks": in_blocks(part),
+            }
+        )
+    return Result(
+        "VIPER: FFDM against SFM, readers split-plot",
+        "Cancer within 455 days; every pair of cases that one reader read counts once. Holds: the "
+        "difference to the printed digits, its standard error within .002. Obuchowski and Rockette "
+        "need every reader's reading: blocks of readers of the same cases, averaged; cases that "
+        "one of a block did not read are left out, so that it is another estimate.",
+        {"Differences beside the paper's Table 3": pd.DataFrame(rows)},
+    )

@@ -1,0 +1,115 @@
+"""A model whose probabilities are fitted to a site: the same bundle, its log-odds moved.
+
+What a model says of order stays; what hangs on the size of its probabilities (thresholds, what a
+reader makes of them, the man's probability) moves with them or is chosen anew on the site's men.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.metaestimators import available_if
+
+from cad.errors import CadError
+from cad.evaluation.decisions.recalibrate import Recalibration
+from cad.evaluation.readers.assisted import Combinations
+from cad.files import JsonObject, json_safe
+from cad.model.bundle import Bundle, save_bundle
+from cad.model.card import card
+
+
+class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Move a fitted learner's log-odds to ``intercept + slope * log-odds``.
+
+    Parameters
+    ----------
+    learner : estimator
+        Fitted.
+    intercept, slope : float
+        Of :class:`cad.evaluation.decisions.recalibrate.Recalibration`.
+    """
+
+    def __init__(self, learner: Any, intercept: float, slope: float) -> None:
+        self.learner = learner
+        self.intercept = intercept
+        self.slope = slope
+
+    def fit(self, X: ArrayLike, y: ArrayLike, **params: Any) -> Self:
+        """Fit the learner anew; the map stays the site's."""
+        self.learner = clone(self.learner).fit(X, y, **params)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True  # as the learner, which says so itself
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Return the probabilities of benign and malignant, shape (n, 2)."""
+        q = np.asarray(self.learner.predict_proba(X), dtype=float)[:, -1]
+        p = Recalibration(self.intercept, self.slope).probability(q)
+        return np.column_stack([1 - p, p])
+
+    @available_if(lambda self: hasattr(self.learner, "decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
+        """Return the learner's own decision values, shape (n,)."""
+        values: np.ndarray = self.learner.decision_function(X)
+        return values
+
+
+def save_recalibrated(
+    out: Path, bundle: Bundle, regions: Recalibration, outcome: JsonObject, report: JsonObject
+) -> None:
+    """Write a bundle's model with moved probabilities.
+
+    Parameters
+    ----------
+    out : Path
+        The new bundle.
+    bundle : Bundle
+        The model as it was; its training stays what it was.
+    regions : Recalibration
+        How the log-odds of regions move.
+    outcome : dict
+        ``operating_point`` and ``man`` of the site.
+    report : dict
+        What the card says: ``regions`` and ``men``, their ``map``, ``before`` and ``after``.
+
+    Raises
+    ------
+    CadError
+        For a model that was recalibrated before: the first map would be hidden.
+    """
+    steps = list(bundle.estimator.steps)
+    name, learner = steps[-1]
+    if isinstance(learner, Recalibrated):
+        raise CadError(
+            f"model {bundle.name} is recalibrated already",
+            hint="recalibrate the model that it was made of, with all the men there are now",
+        )
+    steps[-1] = (name, Recalibrated(learner, regions.intercept, regions.slope))
+    training = bundle.training
+    if "out_of_fold" in training:
+        moved = regions.probability(training["out_of_fold"].to_numpy(float))
+        training = training.assign(out_of_fold=moved)
+    readers = bundle.metadata.get("combinations")
+    kept = {k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")}
+    meta: JsonObject = json_safe(
+        {**kept, **outcome, "recalibration": report,
+         "combinations": readers and _for_moved(Combinations.from_dict(readers), regions).as_dict()}
+    )  # fmt: skip
+    save_bundle(out, type(bundle.estimator)(steps), meta, card(meta), bundle.reference_X, training)
+
+
+def _for_moved(weights: Combinations, moved: Recalibration) -> Combinations:
+    """Return weights that say of moved probabilities what these say of the model's own."""
+
+    def one(part: Any) -> Any:
+        tool = part.tool / moved.slope
+        return replace(part, tool=tool, intercept=part.intercept - tool * moved.intercept)
+
+    readers = {name: one(part) for name, part in weights.readers.items()}
+    return Combinations(readers, one(weights.anyone))

@@ -1,0 +1,98 @@
+"""Recalibrate: a model's probabilities of regions and of men, fitted to a site's own histology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cad.evaluation.decisions.operating import choose_operating_point
+from cad.evaluation.decisions.patient_level import ManModel
+from cad.evaluation.decisions.recalibrate import before_and_after, recalibration
+from cad.files import JsonObject, json_safe
+from cad.model.bundle import Bundle
+from cad.model.recalibrated import save_recalibrated
+from cad.stages.judge import Judged
+from cad.stages.load import Loaded
+from cad.stages.men import known_of_men, man_settings
+
+
+def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
+    """Fit regions, then men on them; write the model with thresholds of the site's own.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        The model.
+    loaded, judged
+        The site's cohort, scored by it.
+    out : Path
+        The new bundle.
+
+    Returns
+    -------
+    dict
+        ``regions`` and ``men`` (None for a model that knows no men): the ``map``, ``before`` and
+        ``after``; ``text`` for people.
+
+    Raises
+    ------
+    CadError
+        As :func:`cad.evaluation.decisions.recalibrate.recalibration`; nothing is then written.
+    """
+    results, decision = judged.results, loaded.settings.decision
+    truth, q = results["truth"].to_numpy(float), results["probability"].to_numpy(float)
+    patients = results["participant_id"].to_numpy(str)
+    regions = recalibration(truth, q, patients)
+    moved = regions.probability(q)
+    report: JsonObject = {
+        "simulated": loaded.cohort.simulated,
+        "of_training": (judged.model or {})["models"][bundle.name]["patients_of_training"],
+        "sites": _sites(loaded),
+        "regions": {**vars(regions), **before_and_after(truth, q, patients)},
+        "men": None,
+    }
+    point = None
+    if decision.aim_npv is not None or decision.aim_ppv is not None:
+        point = choose_operating_point(truth, moved, patients, decision)
+    outcome: JsonObject = {"operating_point": point and point.as_dict(), "man": None}
+    if content := bundle.metadata.get("man"):
+        men = known_of_men(loaded, results.assign(probability=moved))
+        names, known = men.index.to_numpy(str), men["truth"].to_numpy(float)
+        model = ManModel.from_dict(content["model"])
+        of_men = model.probability(men)
+        whole = recalibration(known, of_men, names)
+        model = model.recalibrated(whole.intercept, whole.slope)
+        aim, chosen = man_settings(decision), None
+        if aim is not None:
+            chosen = choose_operating_point(known, model.probability(men), names, aim)
+        outcome["man"] = {"model": model.as_dict(), "operating_point": chosen and chosen.as_dict()}
+        report["men"] = {**vars(whole), **before_and_after(known, of_men, names)}
+    report["text"] = _text(report, outcome)
+    save_recalibrated(out, bundle, regions, outcome, report)
+    safe: JsonObject = json_safe(report)
+    return safe
+
+
+def _sites(loaded: Loaded) -> str:
+    people = loaded.cohort.participants
+    named = people["site"].dropna().unique() if "site" in people else []
+    return ", ".join(sorted(map(str, named))) or "not stated"
+
+
+def _text(report: JsonObject, outcome: JsonObject) -> list[str]:
+    lines = []
+    for name in ("regions", "men"):
+        if (part := report[name]) is None:
+            continue
+        first, second = part["before"], part["after"]
+        lines.append(
+            f"- {name}: {part['n']} of {part['men']} men, {part['positive']} malignant; log-odds "
+            f"become {part['intercept']:+.2f} {part['slope']:+.2f} × theirs. Men left out, before "
+            f"and after: intercept {first['intercept']:.2f}, {second['intercept']:.2f}; slope "
+            f"{first['slope']:.2f}, {second['slope']:.2f}; Brier score {first['brier']:.3f}, "
+            f"{second['brier']:.3f}"
+        )
+    for name, point in (("regions", outcome["operating_point"]),
+                        ("men", (outcome["man"] or {}).get("operating_point"))):  # fmt: skip
+        if point:
+            lines.append(f"- thresholds of {name}, chosen anew: {point['sentence']}")
+    return lines

@@ -1,0 +1,97 @@
+"""``cad recalibrate``: a model fitted to a site, or nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit, logit
+
+from cad.cohort import read_cohort
+from cad.errors import CadError
+from cad.evaluation.readers.assisted import Combinations
+from cad.execution.options import HERE
+from cad.model.bundle import load_bundle, verify_bundle
+from cad.pipeline import recalibrate_model
+from cad.recipes.recalibrate import recalibrate
+from cad.share import find
+from cad.stages.load import load
+from cad.stages.predict import shared_settings
+
+
+@pytest.fixture(scope="module")
+def site(cohort: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path, Any]:
+    """Recalibrate the released model on 60 men whose cancers are likelier than it says."""
+    out = tmp_path_factory.mktemp("site") / "moved"
+    bundle = load_bundle(find("models", "phantom-psvm"))
+    loaded = load(shared_settings([bundle]), cohort, out.parent / "run", HERE, "predict")
+    rng = np.random.default_rng(3)
+    z = rng.normal(-1, 1.5, 120)
+    truth = (rng.random(120) < expit(1 + 0.7 * z)) * 1.0
+    results = pd.DataFrame(
+        {"participant_id": np.repeat([f"sub-{i}" for i in range(60)], 2), "probability": expit(z),
+         "truth": truth, "isup": np.where(truth == 1, 3.0, 0.0),
+         "histology": np.where(truth == 1, "malignant", "benign"),
+         "readers_mean": np.clip(truth * 0.4 + 0.3, 0, 1), "zone": "PZ"}
+    )  # fmt: skip
+    model = {"models": {bundle.name: {"patients_of_training": 2}}}
+    judged: Any = SimpleNamespace(results=results, model=model)
+    return bundle, recalibrate(bundle, loaded, judged, out), out, read_cohort(cohort)
+
+
+def test_the_new_bundle_moves_every_probability(site: Any) -> None:
+    bundle, said, out, _ = site
+    moved = load_bundle(out)
+    assert verify_bundle(out) < 1e-12
+    part = said["regions"]
+    want = expit(part["intercept"] + part["slope"] * logit(bundle.reference_probability))
+    assert moved.reference_probability == pytest.approx(want, abs=1e-6)
+    X = bundle.reference_X
+    assert (moved.estimator.decision_function(X) == bundle.estimator.decision_function(X)).all()
+    old = bundle.training["out_of_fold"].to_numpy(float)
+    new = moved.training["out_of_fold"].to_numpy(float)
+    known = np.isfinite(old)
+    assert (np.argsort(old[known]) == np.argsort(new[known])).all()
+
+
+def test_readers_with_the_tool_say_the_same(site: Any) -> None:
+    bundle, _, out, _ = site
+    moved = load_bundle(out)
+    first, second = (Combinations.from_dict(b.metadata["combinations"]) for b in (bundle, moved))
+    old, new = bundle.reference_probability, moved.reference_probability
+    score = np.linspace(0, 1, len(old))
+    a, _ = first.probability("nobody", score, old)
+    b, _ = second.probability("nobody", score, new)
+    assert b == pytest.approx(a, abs=1e-6)
+
+
+def test_the_card_says_with_what_and_what_it_changed(site: Any) -> None:
+    bundle, said, out, _ = site
+    card = (out / "README.md").read_text()
+    assert "## Recalibration" in card
+    assert "SIMULATED men" in card
+    assert "2 carry an id of the training" in card
+    for line in said["text"]:
+        assert line in card
+    assert said["men"]["men"] == 60
+    old, new = (b.metadata["man"]["model"] for b in (bundle, load_bundle(out)))
+    assert new["weight"] == pytest.approx([said["men"]["slope"] * w for w in old["weight"]])
+
+
+def test_what_is_recalibrated_is_not_recalibrated_again(site: Any, tmp_path: Path) -> None:
+    from cad.evaluation.decisions.recalibrate import Recalibration
+    from cad.model.recalibrated import save_recalibrated
+
+    with pytest.raises(CadError, match="recalibrated already"):
+        save_recalibrated(tmp_path / "m", load_bundle(site[2]), Recalibration(0, 1), {}, {})
+    assert not (tmp_path / "m").exists()
+
+
+def test_few_men_leave_nothing(model: Path, cohort: Path, tmp_path: Path) -> None:
+    with pytest.raises(CadError, match=r"8 men with histology .* 30 are needed"):
+        recalibrate_model(str(model), cohort, tmp_path / "m", HERE)
+    assert not (tmp_path / "m").exists()
