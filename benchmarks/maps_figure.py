@@ -21,8 +21,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
+from benchmarks.features import windows
 from cad.dicom.into.importer import import_source
-from cad.features.haralick_map import haralick_map
+from cad.features.haralick import haralick_features
+from cad.features.histogram import discretise
 from cad.features.images import crop
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.features.perfusion.t1 import fit_t1
@@ -31,7 +33,7 @@ from cad.imaging.registration import Registration, align_study, dce_reference
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import read_study
 from cad.imaging.volume import Volume
-from cad.settings import PerfusionSettings, TextureSettings
+from cad.settings import PerfusionSettings
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CAD_REFERENCE_DATA", ROOT.parent / "shared" / "data"))
@@ -91,10 +93,13 @@ def draw_texture(study: Study, path: Path) -> None:
     assert study.t2w is not None
     part = (slice(9, 12), slice(110, 220), slice(110, 240))
     image = crop(study.t2w, part)
-    settings = TextureSettings(bins=16, dimension="2D")
-    maps = haralick_map(image, np.ones(image.shape, bool), settings, radius=3)
+    levels, n_levels = discretise(image.array.ravel(), np.array([0, image.array.size]), 16, None)
+    around = windows(np.ones(image.shape, bool), (0, 3, 3))
+    made = haralick_features(
+        levels[around.index], np.full(around.count, n_levels[0]), around, 1, "2_5D_comb"
+    )
     shown = [("T2", image.array)]
-    shown += [(name.replace("_", " "), maps[name].array) for name in TEXTURES]
+    shown += [(name.replace("_", " "), made[name].reshape(image.shape)) for name in TEXTURES]
     fig, axes = plt.subplots(1, len(shown), figsize=(13, 3.6), layout="constrained")
     for ax, (title, array) in zip(axes, shown, strict=True):
         low, high = np.nanpercentile(array[1], (2, 98))

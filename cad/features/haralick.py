@@ -81,7 +81,11 @@ def haralick_features(
     CadError
         For an unknown aggregation or a distance below 1.
     """
-    three_d, by_slice, by_direction = check_aggregation(aggregation, distance)
+    if aggregation not in AGGREGATIONS:
+        raise CadError(f"unknown aggregation {aggregation!r}; known are {', '.join(AGGREGATIONS)}")
+    if distance < 1:
+        raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
+    three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
     out = np.zeros(regions.count, RECORD)
     matrices = np.zeros(regions.count)
     _regions(
@@ -98,24 +102,11 @@ def haralick_features(
         out,
         matrices,
     )
-    return averaged(out, matrices)
-
-
-def averaged(total: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-    """Divide sums of features, ``RECORD``, by how many matrices each is of; NaN of none."""
-    values = total.view(float).reshape(len(total), -1)
+    # out holds sums over matrices; a region without a pair has none, and 0 / 0 is its NaN.
+    values = out.view(float).reshape(len(out), -1)
     with np.errstate(invalid="ignore"):
         values /= matrices[:, None]
-    return total
-
-
-def check_aggregation(aggregation: str, distance: int) -> tuple[bool, bool, bool]:
-    """Return the aggregation's three properties, see ``AGGREGATIONS``; CadError when unknown."""
-    if aggregation not in AGGREGATIONS:
-        raise CadError(f"unknown aggregation {aggregation!r}; known are {', '.join(AGGREGATIONS)}")
-    if distance < 1:
-        raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
-    return AGGREGATIONS[aggregation]
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -14,10 +14,10 @@ import numpy as np
 from cad.errors import CadError
 from cad.features.filters import reach
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
-from cad.imaging.geometry import resample_mask
+from cad.imaging.geometry import Box, bounding_box, box_between, limits, resample_mask
 from cad.imaging.standardise import NyulScale, standardise_t2
 from cad.imaging.study import Study
-from cad.imaging.volume import Dynamic, Volume
+from cad.imaging.volume import CORNERS, Dynamic, Volume
 from cad.settings import FeatureSettings, FilterSettings, PipelineSettings
 from cad.terms.modality import modality
 
@@ -75,9 +75,10 @@ def grid_of(study: Study, name: str) -> Volume:
 
 def compact(study: Study) -> Study:
     """Return the same study with its label map cut to the regions; masks are then made fast."""
-    if study.roi_map is None or not (study.roi_map.array != 0).any():
+    box = None if study.roi_map is None else bounding_box(study.roi_map.array != 0, 1)
+    if study.roi_map is None or box is None:
         return study
-    return replace(study, roi_map=crop(study.roi_map, _box(study.roi_map.array != 0, 1)))
+    return replace(study, roi_map=crop(study.roi_map, box))
 
 
 def prepare(
@@ -111,9 +112,9 @@ def prepare(
         return _prepare_dce(study, settings, needed)
     made: dict[str, str | float] = {}
     if name == "t2w":
-        standard = standardise_t2(study, settings.images, scale)
-        whole = standard.image
-        made = {"t2_reference": standard.reference, "t2w_level": standard.level}
+        whole, made["t2_reference"], made["t2w_level"] = standardise_t2(
+            study, settings.images, scale
+        )
     else:
         whole = grid_of(study, name)
     seen = filters_of(settings.features, name)
@@ -134,36 +135,45 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
     return crop(whole, _box_in(needed, whole, margin))
 
 
-def crop(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+def crop(volume: Volume, box: Box) -> Volume:
     """Return a part of a volume, at its place in the patient; values are a view."""
-    first = np.array([box[2].start, box[1].start, box[0].start], float)
-    origin = volume.index_to_patient(first)
-    return replace(
-        volume,
-        array=volume.array[box],
-        origin=(float(origin[0]), float(origin[1]), float(origin[2])),
-    )
+    return volume.beginning_at(volume.array[box], limits(box[::-1])[0])
 
 
-def box_around(mask: Volume, grid: Volume, margin_mm: float) -> tuple[slice, slice, slice] | None:
-    """Return the part of a grid that a mask touches, and a margin; None when they do not meet."""
-    found = np.argwhere(mask.array)
-    if not len(found):
+def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
+    """Return the part of a grid that a mask touches, and a margin; None when they do not meet.
+
+    Parameters
+    ----------
+    mask : Volume
+        Any grid; voxels that are not zero are inside.
+    grid : Volume
+        Whose part; its values are not read.
+    margin_mm : float
+        Around the mask; one voxel is added.
+    """
+    box = bounding_box(mask.array)
+    if box is None:
         return None
-    low, high = found.min(axis=0) - 0.5, found.max(axis=0) + 0.5
-    corners = np.array([[x, y, z] for z in (0, 1) for y in (0, 1) for x in (0, 1)])
-    points = mask.index_to_patient(low[::-1] + corners * (high - low)[::-1])
+    low, high = limits(box[::-1])
+    points = mask.index_to_patient(low - 0.5 + CORNERS * (high - low))
+    return box_of_points(points, grid, margin_mm)
+
+
+def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
+    """Return the part of a grid around points, shape (n, 3) in LPS mm; None beside the grid.
+
+    ``margin_mm`` and one voxel are added to each side.
+    """
     index = grid.patient_to_index(points)[:, ::-1]
     reach = margin_mm / np.array(grid.spacing[::-1]) + 1
-    first = np.maximum(np.floor(index.min(axis=0) - reach).astype(int), 0)
-    last = np.minimum(np.ceil(index.max(axis=0) + reach).astype(int) + 1, grid.shape)
-    if (last <= first).any():
-        return None
-    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
-    return z, y, x
+    first = np.floor(index.min(axis=0) - reach).astype(int)
+    last = np.ceil(index.max(axis=0) + reach).astype(int) + 1
+    box = box_between(first, last, grid.shape)
+    return None if any(side.stop <= side.start for side in box) else box
 
 
-def crop_dynamic(dynamic: Dynamic, box: tuple[slice, slice, slice]) -> Dynamic:
+def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
     """Return a part of a dynamic series; frames are a view."""
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
@@ -190,11 +200,11 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
     # Input function and bolus are found in vessel and gland: both stay inside the cut.
-    box = _box_in(needed, study.dce.grid, np.full(3, _MARGIN))
+    boxes = [_box_in(needed, study.dce.grid, _MARGIN)]
     for mask in (study.gland, study.vessel):
-        own = box_around(mask, study.dce.grid, 0.0) if mask is not None else None
-        if own is not None:
-            box = _join(box, own)
+        if mask is not None and (box := box_around(mask, study.dce.grid, 0.0)) is not None:
+            boxes.append(box)
+    box = joined(boxes)
     dynamic = crop_dynamic(study.dce, box)
     cut = replace(study, dce=dynamic, vfa=_cut_flips(study, box))
     inside = place(needed, dynamic.grid)
@@ -214,7 +224,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
 
 
-def _cut_flips(study: Study, box: tuple[slice, slice, slice]) -> list[tuple[float, Volume]]:
+def _cut_flips(study: Study, box: Box) -> list[tuple[float, Volume]]:
     """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
     if study.dce is None:
         return study.vfa
@@ -227,28 +237,17 @@ def _cut_flips(study: Study, box: tuple[slice, slice, slice]) -> list[tuple[floa
     ]
 
 
-def _box(mask: np.ndarray, margin: int) -> tuple[slice, slice, slice]:
-    axes = [np.flatnonzero(mask.any(axis=other)) for other in ((1, 2), (0, 2), (0, 1))]
-    z, y, x = (
-        slice(max(int(a[0]) - margin, 0), min(int(a[-1]) + 1 + margin, n))
-        for a, n in zip(axes, mask.shape, strict=True)
-    )
-    return z, y, x
-
-
-def _box_in(mask: Volume, grid: Volume, margin: np.ndarray) -> tuple[slice, slice, slice]:
+def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
     """Return the box of a mask given on a part of ``grid``, in the numbers of ``grid``."""
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
-    own = _box(mask.array, 0)
-    z, y, x = (
-        slice(max(s.start + int(o) - int(m), 0), min(s.stop + int(o) + int(m), n))
-        for s, o, m, n in zip(own, offset, margin, grid.shape, strict=True)
-    )
-    return z, y, x
+    box = bounding_box(mask.array)
+    if box is None:
+        raise ValueError("the mask is empty")
+    low, high = limits(box)
+    return box_between(low + offset - margin, high + offset + margin, grid.shape)
 
 
-def _join(
-    a: tuple[slice, slice, slice], b: tuple[slice, slice, slice]
-) -> tuple[slice, slice, slice]:
-    z, y, x = (slice(min(p.start, q.start), max(p.stop, q.stop)) for p, q in zip(a, b, strict=True))
-    return z, y, x
+def joined(boxes: Sequence[Box]) -> Box:
+    """Return the smallest box that holds all of the boxes; at least one."""
+    first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
+    return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

@@ -20,7 +20,6 @@ import numpy as np
 from numba import njit
 
 from cad.features.regions import keep_finite
-from cad.features.sorting import ascending, taken
 from cad.terms.features import STATISTICS
 
 RECORD = np.dtype([(name, float) for name in STATISTICS])
@@ -101,7 +100,6 @@ def summarise(ordered: np.ndarray, out: Any) -> None:
         if p10 <= v <= p90:
             robust_sum += v
             robust_n += 1
-    m2, m3, m4 = m2 / n, m3 / n, m4 / n
     rmad = 0.0
     if robust_n > 0 and ordered[0] != ordered[n - 1]:
         centre = robust_sum / robust_n
@@ -109,23 +107,44 @@ def summarise(ordered: np.ndarray, out: Any) -> None:
             if p10 <= v <= p90:
                 rmad += abs(v - centre)
         rmad /= robust_n
+    ranks = (ordered[0], p10, p25, median, p75, p90, ordered[n - 1])
+    _write(n, mean, ranks, (m2 / n, m3 / n, m4 / n), (mad / n, rmad, medad / n), squares, out)
+
+
+@njit(cache=True)
+def _write(
+    total: float,
+    mean: float,
+    ranks: tuple[float, float, float, float, float, float, float],
+    moments: tuple[float, float, float],
+    deviations: tuple[float, float, float],
+    squares: float,
+    out: Any,
+) -> None:
+    """Write a region's statistics from its sums.
+
+    ``total`` is the sum of weights; ``ranks`` are minimum, p10, p25, median, p75, p90, maximum;
+    ``moments`` the central ones from the second on; ``deviations`` MAD, robust MAD and MAD about
+    the median; ``squares`` the weighted sum of squares.
+    """
+    low, p10, p25, median, p75, p90, high = ranks
+    m2, m3, m4 = moments
     out.mean = mean
     out.variance = m2
+    # A constant region has no spread: 0 / 0 is 0 by definition, and so are both ratios below.
     out.skewness = m3 / m2**1.5 if m2 > 0 else 0.0
     out.kurtosis = m4 / (m2 * m2) - 3.0 if m2 > 0 else 0.0
     out.median = median
-    out.minimum = ordered[0]
+    out.minimum = low
     out.p10, out.p25, out.p75, out.p90 = p10, p25, p75, p90
-    out.maximum = ordered[n - 1]
+    out.maximum = high
     out.iqr = p75 - p25
-    out.range = ordered[n - 1] - ordered[0]
-    out.mad = mad / n
-    out.rmad = rmad
-    out.medad = medad / n
+    out.range = high - low
+    out.mad, out.rmad, out.medad = deviations
     out.cov = math.sqrt(m2) / mean if mean != 0 else 0.0
     out.qcod = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
     out.energy = squares
-    out.rms = math.sqrt(squares / n)
+    out.rms = math.sqrt(squares / total)
 
 
 @njit(cache=True)
@@ -133,8 +152,7 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     for r in range(len(start) - 1):
         if start[r + 1] == start[r]:
             continue
-        own = values[start[r] : start[r + 1]]
-        summarise(taken(own, ascending(own)), out[r])
+        summarise(np.sort(values[start[r] : start[r + 1]]), out[r])
 
 
 @njit(cache=True)
@@ -173,8 +191,8 @@ def _weighted_statistics(
         a, b = start[r], start[r + 1]
         if a == b:
             continue
-        order = ascending(values[a:b])
-        v, w = taken(values[a:b], order), taken(weights[a:b], order)
+        order = np.argsort(values[a:b])
+        v, w = values[a:b][order], weights[a:b][order]
         _share_evenly(v, w)
         n = len(v)
         total = weighted = squares = 0.0
@@ -212,7 +230,6 @@ def _weighted_statistics(
                 robust_weight += w[i]
             if core[a + order[i]]:
                 low, high = min(low, v[i]), max(high, v[i])
-        m2, m3, m4 = m2 / total, m3 / total, m4 / total
         rmad = 0.0
         if robust_weight > 0:
             centre = robust / robust_weight
@@ -222,21 +239,6 @@ def _weighted_statistics(
             rmad /= robust_weight
         if low > high:
             low, high = v[0], v[n - 1]
-        own = out[r]
-        own.mean = mean
-        own.variance = m2
-        own.skewness = m3 / m2**1.5
-        own.kurtosis = m4 / (m2 * m2) - 3.0
-        own.median = median
-        own.minimum = low
-        own.p10, own.p25, own.p75, own.p90 = p10, p25, p75, p90
-        own.maximum = high
-        own.iqr = p75 - p25
-        own.range = high - low
-        own.mad = mad / total
-        own.rmad = rmad
-        own.medad = medad / total
-        own.cov = math.sqrt(m2) / mean if mean != 0 else 0.0
-        own.qcod = (p75 - p25) / (p75 + p25) if p75 + p25 != 0 else 0.0
-        own.energy = squares
-        own.rms = math.sqrt(squares / total)
+        ranks = (low, p10, p25, median, p75, p90, high)
+        moments = (m2 / total, m3 / total, m4 / total)
+        _write(total, mean, ranks, moments, (mad / total, rmad, medad / total), squares, out[r])

@@ -16,10 +16,20 @@ from scipy import ndimage
 from scipy.stats import f as f_distribution
 
 from cad.errors import CadError
-from cad.features.images import Prepared, available, box_around, compact, crop, grid_of, prepare
+from cad.features.images import (
+    Prepared,
+    available,
+    box_around,
+    compact,
+    crop,
+    grid_of,
+    joined,
+    prepare,
+)
 from cad.features.measure import measure
 from cad.features.regions import RegionVoxels
 from cad.imaging.drawn import fill, shares_on
+from cad.imaging.geometry import bounding_box, limits
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Roi, Study
@@ -188,10 +198,7 @@ def prepared_copies(
     boxes = [box for mask in masks if (box := box_around(mask, grid, 0.0)) is not None]
     if not boxes:
         return None
-    first = np.min([[s.start for s in b] for b in boxes], axis=0)
-    last = np.max([[s.stop for s in b] for b in boxes], axis=0)
-    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
-    part = crop(grid, (z, y, x))
+    part = crop(grid, joined(boxes))
     shares = []
     for mask in masks:
         drawn = fill(mask, part, settings.features.partial_voxels == "half")
@@ -317,10 +324,9 @@ def stable_features(
 
 def _padded(mask: Volume, reach_mm: float) -> Volume:
     """Return the region's box with a border of ``reach_mm``, also beyond the image."""
-    found = np.argwhere(mask.array)
-    low, high = found.min(axis=0), found.max(axis=0) + 1
+    box = bounding_box(mask.array)
+    if box is None:
+        raise ValueError("the mask is empty")
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
-    box = mask.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
-    array = np.pad(box, [(int(b), int(b)) for b in border])
-    x, y, z = mask.index_to_patient((low - border)[::-1].astype(float))
-    return Volume(array, mask.spacing, (float(x), float(y), float(z)), mask.direction)
+    array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
+    return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

@@ -23,6 +23,7 @@ from cad.features.images import (
     Prepared,
     absence_notes,
     available,
+    box_of_points,
     compact,
     crop,
     grid_of,
@@ -208,14 +209,10 @@ def _prepare_around(
 ) -> Prepared:
     """Return the modality wherever a sphere reaches."""
     grid = grid_of(study, name)
-    centres = grid.patient_to_index(points)
-    reach = radius_mm / np.array(grid.spacing) + 1
-    first = np.maximum(np.floor(centres.min(axis=0) - reach).astype(int), 0)
-    last = np.minimum(np.ceil(centres.max(axis=0) + reach).astype(int) + 1, grid.shape[::-1])
-    if (last <= first).any():
+    box = box_of_points(points, grid, radius_mm)
+    if box is None:
         raise CadError("the mask lies outside the image")
-    x, y, z = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
-    part = crop(grid, (z, y, x))
+    part = crop(grid, box)
     needed = np.zeros(part.shape, bool)
     for chunk in _chunks(part, points, radius_mm):
         needed |= chunk.voxels()

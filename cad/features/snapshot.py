@@ -9,10 +9,11 @@ from dataclasses import asdict
 import numpy as np
 
 from cad.columns import column_name
+from cad.features.images import crop
 from cad.features.place import axial_diameter, curve_type, gland_on, place_of
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject
-from cad.imaging.geometry import resample_image, resample_mask
+from cad.imaging.geometry import bounding_box, resample_image, resample_mask
 from cad.imaging.registration import Registration
 from cad.imaging.registration_view import registration_view
 from cad.imaging.study import Protocol, Roi, Study
@@ -105,18 +106,9 @@ def display_grid(study: Study) -> Volume:
     for mask in (study.roi_map, study.gland):
         if mask is not None:
             inside |= resample_mask(mask, image).array
-    found = (
-        np.argwhere(inside) if inside.any() else np.array([[0, 0, 0], np.array(image.shape) - 1])
-    )
-    margin = np.array(
-        [MARGIN_SLICES, MARGIN_MM / image.spacing[1], MARGIN_MM / image.spacing[0]]
-    ).astype(int)
-    low = np.maximum(found.min(axis=0) - margin, 0)
-    high = np.minimum(found.max(axis=0) + margin + 1, image.shape)
-    part = image.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
-    origin = image.index_to_patient(low[::-1].astype(float))
-    x, y, z = map(float, origin)
-    return Volume(part, image.spacing, (x, y, z), image.direction)
+    across = MARGIN_MM / np.array(image.spacing[1::-1])
+    box = bounding_box(inside, np.array([MARGIN_SLICES, *across]).astype(int))
+    return image if box is None else crop(image, box)
 
 
 def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from cad.errors import CadError
 from cad.imaging.frames import read_dataset
 from cad.imaging.geometry import occupancy
 from cad.imaging.pixels import decoded
-from cad.imaging.volume import Volume
+from cad.imaging.volume import Volume, triple
 from cad.reading import reading
 
 if TYPE_CHECKING:
@@ -298,10 +298,5 @@ def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str
         found = found.flip_spatial(0)
     axes = found.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
     spacing = np.linalg.norm(axes, axis=0)
-    x, y, z = (float(v) for v in found.affine[:3, 3])
-    return Volume(
-        found.array[..., 0] >= _HALF,
-        (float(spacing[0]), float(spacing[1]), float(spacing[2])),
-        (x, y, z),
-        axes / spacing,
-    )
+    inside, origin = found.array[..., 0] >= _HALF, found.affine[:3, 3]
+    return Volume(inside, triple(spacing), triple(origin), axes / spacing)

@@ -24,7 +24,7 @@ from cad.imaging.registration import (
     neighbourhood,
 )
 from cad.imaging.study import Study
-from cad.imaging.volume import Dynamic, Volume
+from cad.imaging.volume import Dynamic, Volume, triple
 
 # What the search can hardly tell from no motion stays as it was measured.
 _LEAST_MM = 0.5
@@ -148,7 +148,6 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
 def _shifted(frame: Volume, shift_mm: np.ndarray) -> Volume:
     if not shift_mm.any():
         return frame
-    origin = np.array(frame.origin) + shift_mm
-    place = replace(frame, origin=(float(origin[0]), float(origin[1]), float(origin[2])))
+    place = replace(frame, origin=triple(np.array(frame.origin) + shift_mm))
     there = resample_image(place, frame, "cubic").array
     return frame.with_array(np.where(np.isfinite(there), np.maximum(there, 0.0), frame.array))

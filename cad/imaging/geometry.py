@@ -15,10 +15,11 @@ import SimpleITK as sitk
 
 from cad.errors import CadError
 from cad.imaging.study import Roi, Study
-from cad.imaging.volume import Volume
+from cad.imaging.volume import CORNERS, Volume
 
 MIN_VOXELS = 5
 OCCUPANCY = 0.5
+Box = tuple[slice, slice, slice]
 # A share of one half that rounding made 0.49999 is one half.
 _ROUNDING = 1e-4
 _PARALLEL_TOLERANCE = 1e-3
@@ -71,6 +72,36 @@ def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
     return grid.with_array(sitk.GetArrayFromImage(out))
 
 
+def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
+    """Return the smallest box that holds all non-zero voxels of a mask; None for an empty one.
+
+    Parameters
+    ----------
+    mask : ndarray, shape (z, y, x)
+        Any type.
+    margin : ndarray of int, shape (3,), or int
+        Voxels along z, y, x by which the box is larger, as far as the mask's own array goes.
+    """
+    axes = [np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
+    if not len(axes[0]):
+        return None
+    low = np.array([axis[0] for axis in axes]) - margin
+    high = np.array([axis[-1] + 1 for axis in axes]) + margin
+    return box_between(low, high, mask.shape)
+
+
+def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first index of a box and the one past its last (z, y, x), each shape (3,)."""
+    return np.array([side.start for side in box]), np.array([side.stop for side in box])
+
+
+def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Box:
+    """Return the box from ``low`` to before ``high`` (z, y, x), cut at an array's borders."""
+    first, last = np.maximum(low, 0), np.minimum(high, shape)
+    z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
+    return z, y, x
+
+
 def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     """Return the region's mask in another grid of its study.
 
@@ -103,12 +134,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
 def overlaps(a: Volume, b: Volume) -> bool:
     """Tell whether the boxes of two grids meet (separating planes along the axes of both)."""
     for one, other in ((a, b), (b, a)):
-        corners = (
-            np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
-            * np.array(other.shape[::-1])
-            - 0.5
-        )
-        index = one.patient_to_index(other.index_to_patient(corners))
+        index = one.patient_to_index(other.outer_corners())
         size = np.array(one.shape[::-1])
         if (index.max(axis=0) < -0.5).any() or (index.min(axis=0) > size - 0.5).any():
             return False
@@ -119,13 +145,14 @@ def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     if study.roi_map is None:
         raise CadError("the study has no label map", hint="add masks/*_rois.nii.gz")
     inside = study.roi_map.with_array(np.equal(study.roi_map.array, roi.label))
-    index_zyx = _filled(inside.array)
-    if not len(index_zyx):
+    # argwhere is slower when few voxels are inside.
+    filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
+    if not len(filled[0]):
         raise CadError(
             f"the ROI is empty: no voxel of the label map has the value {roi.label}",
             hint="correct the label in rois.tsv or the mask",
         )
-    points = inside.index_to_patient(index_zyx[:, ::-1])
+    points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
     index = grid.patient_to_index(points)
     beyond: np.ndarray = np.any(
         (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
@@ -133,7 +160,7 @@ def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     if beyond.all():
         raise CadError(
             f"the ROI lies outside the image: its centre is at "
-            f"{_point(points.mean(axis=0))} mm, the image's at {_point(_centre(grid))} mm (LPS)",
+            f"{_point(points.mean(axis=0))} mm, the image's at {_point(grid.centre)} mm (LPS)",
             hint="mask and image must share one frame of reference",
         )
     if beyond.any():
@@ -145,39 +172,26 @@ def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     mask = resample_mask(inside, grid)
     count = int(mask.array.sum())
     if count < MIN_VOXELS:
+        size = " x ".join(f"{v:.3g}" for v in grid.spacing)
         raise CadError(
-            f"the ROI has {count} voxels of {_size(grid)} mm in the measured grid; "
+            f"the ROI has {count} voxels of {size} mm in the measured grid; "
             f"at least {MIN_VOXELS} are needed",
             hint="draw a larger ROI or leave this image out",
         )
     return mask
 
 
-def _filled(array: np.ndarray) -> np.ndarray:
-    """Return indices (z, y, x) of non-zero voxels; ``argwhere`` is slower when few are."""
-    return np.stack(np.unravel_index(np.flatnonzero(array), array.shape), axis=1)
-
-
 def _point(xyz: np.ndarray) -> str:
     return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
-
-
-def _size(grid: Volume) -> str:
-    return " x ".join(f"{v:.3g}" for v in grid.spacing)
-
-
-def _centre(grid: Volume) -> np.ndarray:
-    return grid.index_to_patient((np.array(grid.shape[::-1]) - 1) / 2)
 
 
 def _occupancy(mask: Volume, grid: Volume) -> np.ndarray:
     """Return the share of each voxel of ``grid`` that the boolean mask fills, shape of ``grid``."""
     share = np.zeros(grid.shape)
-    found = _filled(mask.array)
-    if not len(found):
+    bounds = bounding_box(mask.array)
+    if bounds is None:
         return share
-    low, high = found.min(axis=0), found.max(axis=0) + 1
-    box = mask.array[low[0] : high[0], low[1] : high[1], low[2] : high[2]]
+    box, low = mask.array[bounds], limits(bounds)[0]
     # Index (x, y, z) in grid = step @ index in the cropped mask + start.
     to_grid = np.linalg.inv(grid.affine) @ mask.affine
     step = to_grid[:3, :3]
@@ -202,8 +216,7 @@ def _window(
     step: np.ndarray, start: np.ndarray, box: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return first and one-past-last index (x, y, z) of the grid that the mask's box can touch."""
-    corners = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
-    index = (corners * np.array(box[::-1]) - 0.5) @ step.T + start
+    index = (CORNERS * np.array(box[::-1]) - 0.5) @ step.T + start
     first = np.clip(np.floor(index.min(axis=0) + 0.5).astype(int), 0, None)
     last = np.minimum(np.ceil(index.max(axis=0) + 0.5).astype(int), np.array(shape[::-1]))
     return (first, last) if (last > first).all() else None

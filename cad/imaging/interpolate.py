@@ -14,7 +14,7 @@ import numpy as np
 from cad.errors import CadError
 from cad.imaging.geometry import resample_image
 from cad.imaging.study import Study
-from cad.imaging.volume import Volume
+from cad.imaging.volume import Volume, triple
 from cad.settings import ImageSettings
 
 MOST_VOXELS = 200_000_000
@@ -52,13 +52,8 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
             hint="choose a coarser images.spacing",
         )
     first = (count - 1) / 2 - (wanted - 1) / 2 * new / old
-    origin = image.index_to_patient(first)
-    return replace(
-        image,
-        array=np.zeros(wanted[::-1], np.float32),
-        spacing=(float(new[0]), float(new[1]), float(new[2])),
-        origin=(float(origin[0]), float(origin[1]), float(origin[2])),
-    )
+    grid = image.beginning_at(np.zeros(wanted[::-1], np.float32), first)
+    return replace(grid, spacing=triple(new))
 
 
 def interpolate(

@@ -20,7 +20,7 @@ import SimpleITK as sitk
 
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
-from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume
+from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 from cad.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -263,9 +263,9 @@ def _image_class(path: Path) -> Any:
 def _settled(stored: Volume) -> Volume:
     """Return a volume upright, at a place that does not depend on how a file stores it."""
     volume = stored.upright()
-    middle = volume.index_to_patient((np.array(volume.shape[::-1]) - 1) / 2)
-    x, y, z = map(float, np.array(volume.origin) + np.round(middle, _PLACES) - middle)
-    return replace(volume, origin=(x, y, z))
+    middle = volume.centre
+    place = np.array(volume.origin) + np.round(middle, _PLACES) - middle
+    return replace(volume, origin=triple(place))
 
 
 def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
@@ -275,12 +275,7 @@ def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
     if not (np.isfinite(affine).all() and (spacing > 0).all()):
         raise CadError(f"impossible geometry: voxel size {spacing} mm", file=path)
     try:
-        return Volume(
-            array,
-            (float(spacing[0]), float(spacing[1]), float(spacing[2])),
-            (float(affine[0, 3]), float(affine[1, 3]), float(affine[2, 3])),
-            affine[:3, :3] / spacing,
-        )
+        return Volume(array, triple(spacing), triple(affine[:3, 3]), affine[:3, :3] / spacing)
     except CadError as error:
         raise error.at(file=path) from error
 

@@ -343,19 +343,13 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
 
 def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
     images = [grid for name in study.present if (grid := study.grid(name)) is not None]
-    corners = _corners(mask)
+    corners = mask.outer_corners()
     gaps = []
     for image in images:
-        apart = np.linalg.norm(corners[:, None] - _corners(image)[None], axis=2)
+        apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
         gaps.append(float(apart.min(axis=1).max()))
     if gaps:
         yield Statistic("mask_offset", min(gaps))
-
-
-def _corners(grid: Volume) -> np.ndarray:
-    """Return the outer corners of a grid, LPS mm, shape (8, 3)."""
-    ends = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
-    return grid.index_to_patient(ends * np.array(grid.shape[::-1]) - 0.5)
 
 
 def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:

@@ -12,9 +12,16 @@ import numpy as np
 import SimpleITK as sitk
 
 from cad.errors import CadError
-from cad.imaging.geometry import overlaps, resample_image, resample_mask
+from cad.imaging.geometry import (
+    bounding_box,
+    box_between,
+    limits,
+    overlaps,
+    resample_image,
+    resample_mask,
+)
 from cad.imaging.study import Study
-from cad.imaging.volume import Dynamic, Volume
+from cad.imaging.volume import Dynamic, Volume, triple
 
 # A patient does not move further between series; a larger result is a failed search.
 MAX_SHIFT_MM = 20.0
@@ -149,7 +156,7 @@ def register_rigid(
     transform = _search(fixed_image, moving, where)
     matrix = np.linalg.inv(_matrix(transform))
     after = mutual_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
-    centre = target.index_to_patient((np.array(target.shape[::-1]) - 1) / 2)
+    centre = target.centre
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     cosine = (np.trace(matrix[:3, :3]) - 1) / 2
     angle = float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
@@ -198,35 +205,28 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
     for mask in (study.gland, study.roi_map):
         if mask is None:
             continue
-        inside = np.argwhere(resample_mask(mask, fixed).array)
-        if len(inside):
-            margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
-            low = np.maximum(inside.min(axis=0) - margin, 0)
-            high = np.minimum(inside.max(axis=0) + margin + 1, fixed.shape)
+        margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
+        box = bounding_box(resample_mask(mask, fixed).array, margin)
+        if box is not None:
             break
     else:
-        low = np.array([0, *(n // 4 for n in fixed.shape[1:])])
-        high = np.array([fixed.shape[0], *(n - n // 4 for n in fixed.shape[1:])])
+        middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
+        box = box_between(middle, fixed.shape - middle, fixed.shape)
     region = np.zeros(fixed.shape, bool)
-    region[low[0] : high[0], low[1] : high[1], low[2] : high[2]] = True
+    region[box] = True
     return region
 
 
 def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     """Crop the fixed grid to the region, in-plane voxels no smaller than the working size."""
-    inside = np.argwhere(region) if region is not None else None
-    low = inside.min(axis=0) if inside is not None else np.zeros(3, int)
-    high = inside.max(axis=0) + 1 if inside is not None else np.array(fixed.shape)
-    size_mm = (high - low)[::-1] * np.array(fixed.spacing)
+    box = bounding_box(np.ones(fixed.shape, bool) if region is None else region)
+    if box is None:
+        raise ValueError("the region is empty")
+    low, high = limits(box[::-1])
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
-    count = np.maximum(np.floor(size_mm / spacing).astype(int), 1)
-    start = fixed.index_to_patient(low[::-1].astype(float))
-    return Volume(
-        np.zeros(tuple(count[::-1]), np.float32),
-        tuple(spacing.tolist()),
-        tuple(start.tolist()),
-        fixed.direction,
-    )
+    count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
+    grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
+    return replace(grid, spacing=triple(spacing))
 
 
 def _compared(
@@ -251,8 +251,7 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
-    centre = fixed.index_to_patient((np.array(fixed.shape[::-1]) - 1) / 2)
-    start.SetCenter([float(v) for v in centre])
+    start.SetCenter(triple(fixed.centre))
     method = sitk.ImageRegistrationMethod()
     method.SetNumberOfThreads(1)
     method.SetMetricAsMattesMutualInformation(_BINS)
@@ -289,6 +288,6 @@ def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:
 def _moved(image: Volume, matrix: np.ndarray) -> Volume:
     return replace(
         image,
-        origin=tuple((matrix @ np.append(image.origin, 1.0))[:3].tolist()),
+        origin=triple((matrix @ np.append(image.origin, 1.0))[:3]),
         direction=matrix[:3, :3] @ np.asarray(image.direction),
     )

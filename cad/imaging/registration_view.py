@@ -34,13 +34,7 @@ def registration_view(found: Registration, fixed: Volume, z: int) -> tuple[JsonO
     pictures : ndarray of uint8, shape (3, H, W)
         The moving image before and after, and the edges of T2 (255, else 0).
     """
-    one = fixed.index_to_patient(np.array([0.0, 0.0, float(z)]))
-    slab = Volume(
-        fixed.array[z : z + 1],
-        fixed.spacing,
-        (float(one[0]), float(one[1]), float(one[2])),
-        fixed.direction,
-    )
+    slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
     places = (found.moving, found.apply(found.moving))
     moved = [resample_image(image, slab).array[0] for image in places]
     low, high = _window(np.stack(moved))

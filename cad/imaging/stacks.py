@@ -15,7 +15,7 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.imaging.frames import Frame, printable
-from cad.imaging.volume import Volume
+from cad.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
 POSITION_TOLERANCE_MM = 0.1
@@ -186,11 +186,10 @@ def _stack(slices: list[Frame], told_apart_by: str = "") -> Stack:
         )
     assert head.pixel_spacing is not None  # nosec B101  # noqa: S101 - _where has checked it
     row_spacing, column_spacing = head.pixel_spacing
-    x, y, z = (float(v) for v in positions[order[0]])
     return Stack(
         tuple(ordered),
         (column_spacing, row_spacing, distance),
-        (x, y, z),
+        triple(positions[order[0]]),
         np.stack([orientation[0], orientation[1], normal], axis=1),
         told_apart_by,
     )

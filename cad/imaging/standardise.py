@@ -125,28 +125,9 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class StandardT2:
-    """Hold a standardised T2 image and what its scale was taken from.
-
-    Parameters
-    ----------
-    image : Volume
-        float32, on the grid of the study's ``t2w``.
-    reference : str
-        ``gland``, ``regions``, ``image``, ``muscle``, ``cohort`` or ``none``.
-    level : float
-        Median of T2 as stored, where its scale is taken: another scanner's gain shows.
-    """
-
-    image: Volume
-    reference: str
-    level: float
-
-
 def standardise_t2(
     study: Study, settings: ImageSettings, scale: NyulScale | None = None
-) -> StandardT2:
+) -> tuple[Volume, str, float]:
     """Return the study's T2 image, bias-corrected and standardised as the settings say.
 
     Parameters
@@ -158,6 +139,15 @@ def standardise_t2(
     scale : NyulScale, optional
         Needed for ``nyul``: fitted on the training patients.
 
+    Returns
+    -------
+    image : Volume
+        float32, on the grid of the study's ``t2w``.
+    reference : str
+        ``gland``, ``regions``, ``image``, ``muscle``, ``cohort`` or ``none``.
+    level : float
+        Median of T2 as stored, where its scale is taken: another scanner's gain shows.
+
     Raises
     ------
     CadError
@@ -168,11 +158,9 @@ def standardise_t2(
         image = prepared_t2(study, settings)
         name, where = _reference(study, image, settings)
         stored = study.t2w or image
-        return StandardT2(
-            _standardised(image, name, where, settings, scale),
-            name,
-            float(np.median(stored.array[foreground(stored) if where is None else where])),
-        )
+        inside = foreground(stored) if where is None else where
+        level = float(np.median(stored.array[inside]))
+        return _standardised(image, name, where, settings, scale), name, level
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
 

@@ -11,8 +11,16 @@ from cad.errors import CadError
 
 GEOMETRY_TOLERANCE_MM = 0.1
 ORTHONORMAL_TOLERANCE = 1e-4
+CORNERS = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+"""The corners (x, y, z) of a unit cube, shape (8, 3)."""
 # An axis with steps of at least this part of the longest may be the one across the slices.
 _THICK = 0.8
+
+
+def triple(values: np.ndarray) -> tuple[float, float, float]:
+    """Return three numbers, shape (3,), as plain floats."""
+    x, y, z = map(float, values)
+    return x, y, z
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,17 +74,39 @@ class Volume:
         matrix[:3, 3] = self.origin
         return matrix
 
+    @property
+    def centre(self) -> np.ndarray:
+        """Return the middle of the grid, LPS mm, shape (3,)."""
+        return self.index_to_patient((np.array(self.shape[::-1]) - 1) / 2)
+
     def with_array(self, array: np.ndarray) -> Volume:
         """Return other values on the same grid, in the same unit; a mask has none."""
         return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
+
+    def beginning_at(self, array: np.ndarray, first: np.ndarray) -> Volume:
+        """Return an array as a volume of these axes.
+
+        Parameters
+        ----------
+        array : ndarray, shape (n_z, n_y, n_x)
+            Its values.
+        first : ndarray, shape (3,)
+            Index (x, y, z) in this grid of its first voxel; may lie outside.
+        """
+        return replace(
+            self, array=array, origin=triple(self.index_to_patient(np.asarray(first, float)))
+        )
+
+    def outer_corners(self) -> np.ndarray:
+        """Return the corners of the outermost voxels' boxes, LPS mm, shape (8, 3)."""
+        return self.index_to_patient(CORNERS * np.array(self.shape[::-1]) - 0.5)
 
     def same_grid(self, other: Volume) -> bool:
         """Tell whether the eight corners of both grids coincide within a tenth of a mm."""
         if self.shape != other.shape:
             return False
-        corners = np.array(
-            [[x, y, z, 1] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float
-        ) * np.array([*(n - 1 for n in self.shape[::-1]), 1])
+        corners = np.ones((8, 4))
+        corners[:, :3] = CORNERS * (np.array(self.shape[::-1]) - 1)
         gap = np.abs((self.affine - other.affine) @ corners.T).max()
         return bool(gap <= GEOMETRY_TOLERANCE_MM)
 
@@ -119,16 +149,14 @@ class Volume:
         ]
         corner = np.empty(3)
         corner[order] = first
-        x, y, z = map(float, self.index_to_patient(corner))
         array = self.array.transpose([2 - order[2], 2 - order[1], 2 - order[0]])
         array = array[tuple(slice(None, None, -1 if b else 1) for b in back[::-1])]
         sense = np.where(back, -1.0, 1.0)
-        steps = [self.spacing[old] for old in order]
         return replace(
             self,
             array=np.ascontiguousarray(array),
-            spacing=(steps[0], steps[1], steps[2]),
-            origin=(x, y, z),
+            spacing=triple(np.array(self.spacing)[order]),
+            origin=triple(self.index_to_patient(corner)),
             direction=np.asarray(self.direction)[:, order] * sense,
         )
 

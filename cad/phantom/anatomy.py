@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cad.imaging.volume import triple
 from cad.phantom.params import (
     GLAND_LIMITS_ML,
     GLAND_ML,
@@ -18,7 +19,7 @@ from cad.phantom.params import (
     TISSUES,
     Tissue,
 )
-from cad.phantom.shapes import Shape, Wave, ripples, triple
+from cad.phantom.shapes import Shape, Wave, ripples
 
 _OUTSIDE = "fat"
 
@@ -222,14 +223,8 @@ def _haemorrhage(
         around = rng.uniform(-1.2, 1.2)
         place = (0.8 * a * np.sin(around), 0.7 * b * np.cos(around), rng.uniform(-0.6, 0.5) * c)
         size = rng.uniform(*HAEMORRHAGE_RADIUS_MM) * np.exp(rng.normal(0, 0.2, 3))
+        waves = ripples(rng, 0.15, 6)
         patches.append(
-            Shape(
-                "old blood",
-                (float(place[0]), float(place[1]), float(place[2])),
-                (float(size[0]), float(size[1]), float(size[2])),
-                "PZ",
-                ("PZ",),
-                waves=ripples(rng, 0.15, 6),
-            )
+            Shape("old blood", triple(np.array(place)), triple(size), "PZ", ("PZ",), waves=waves)
         )
     return patches

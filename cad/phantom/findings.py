@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
+from cad.imaging.volume import triple
 from cad.phantom.anatomy import Anatomy, vary
 from cad.phantom.params import (
     BENIGN,
@@ -27,7 +28,7 @@ from cad.phantom.params import (
     Finding,
     Tissue,
 )
-from cad.phantom.shapes import Shape, ripples, triple
+from cad.phantom.shapes import Shape, ripples
 
 # 49 patients hold 350 regions, 66 of them cancer, as in the clinical study [N14] V-B.
 BLOCK = 49
@@ -225,8 +226,7 @@ def _place(
     )
     if not len(fitting):
         return None
-    x, y, z = candidates[fitting[0]]
-    return float(x), float(y), float(z)
+    return triple(candidates[fitting[0]])
 
 
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy.fft import fftfreq, irfftn, next_fast_len, rfftfreq, rfftn
 
-from cad.imaging.volume import Volume
+from cad.imaging.volume import Volume, triple
 from cad.phantom.params import (
     DISTORTION_DEPTH_MM,
     DISTORTION_MEAN,
@@ -202,12 +202,7 @@ class View:
         corner = np.array([axis[0] for axis in self.axes])
         placement = self.scene.placement
         origin = placement.centre + placement.direction @ corner
-        return Volume(
-            array,
-            self.grid.spacing,
-            (float(origin[0]), float(origin[1]), float(origin[2])),
-            placement.direction,
-        )
+        return Volume(array, self.grid.spacing, triple(origin), placement.direction)
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Return the mean over each voxel's points of a value per shape number; float32."""

@@ -137,9 +137,3 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
             inside &= allowed[part]
         part[inside] = number
     return out
-
-
-def triple(values: np.ndarray) -> tuple[float, float, float]:
-    """Return three numbers as plain floats."""
-    x, y, z = map(float, values)
-    return x, y, z

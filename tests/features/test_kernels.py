@@ -10,12 +10,9 @@ from skimage.feature import graycomatrix, graycoprops
 from cad.errors import CadError
 from cad.features.gradient import kirsch_map, sobel_map
 from cad.features.haralick import AGGREGATIONS, directions, haralick_features
-from cad.features.haralick_map import haralick_map, haralick_windows
 from cad.features.histogram import discretise, histogram_features
 from cad.features.intensity import statistics
 from cad.features.regions import RegionVoxels
-from cad.imaging.volume import Volume
-from cad.settings import TextureSettings
 from cad.terms.features import HARALICK
 
 RNG = np.random.default_rng(3)
@@ -214,33 +211,6 @@ def test_regions_do_not_disturb_each_other() -> None:
     one, n_one = discretise(single.values(IMAGE), single.start, None, 11.0)
     alone = haralick_features(one, n_one, single)[0]
     np.testing.assert_array_equal(numbers(found[1]), numbers(alone))
-
-
-@pytest.mark.parametrize(("dimension", "reach"), [("3D", 2), ("2D", 0)])
-def test_a_window_is_the_region_it_covers(dimension: str, reach: int) -> None:
-    texture_settings = TextureSettings(bins=6, dimension=dimension)  # type: ignore[arg-type]
-    image = Volume(IMAGE, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
-    maps = haralick_map(image, MASK, texture_settings, radius=2, jobs=2)
-    region = RegionVoxels.from_masks([MASK])
-    levels, n_levels = discretise(region.values(IMAGE), region.start, 6, None)
-    whole = np.zeros(IMAGE.shape, np.int64)
-    whole.reshape(-1)[region.index] = levels
-    for z, y, x in np.argwhere(MASK)[::37]:
-        box = np.zeros(IMAGE.shape, bool)
-        box[max(z - reach, 0) : z + reach + 1, max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3] = True
-        one = RegionVoxels.from_masks([box & MASK])
-        kind = "3D_comb" if dimension == "3D" else "2_5D_comb"
-        expected = haralick_features(one.values(whole).astype(np.int64), n_levels, one, 1, kind)[0]
-        found = [maps[name].array[z, y, x] for name in HARALICK]
-        np.testing.assert_allclose(found, numbers(expected), rtol=1e-6)
-
-
-def test_threads_change_no_window() -> None:
-    region = RegionVoxels.from_masks([MASK])
-    levels, n_levels = discretise(region.values(IMAGE), region.start, 16, None)
-    one = haralick_windows(levels, int(n_levels[0]), region, jobs=1)
-    three = haralick_windows(levels, int(n_levels[0]), region, jobs=3)
-    np.testing.assert_array_equal(numbers(one), numbers(three))
 
 
 def test_spheres_are_the_voxels_within_reach() -> None:

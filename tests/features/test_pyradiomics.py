@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.features import windows
 from cad.cohort import read_cohort
 from cad.features.haralick import haralick_features
-from cad.features.haralick_map import haralick_windows
 from cad.features.histogram import discretise, histogram_features
 from cad.features.intensity import statistics
 from cad.features.regions import RegionVoxels
@@ -169,7 +169,11 @@ def test_windows_are_those_of_voxel_mode(counted: Callable[[int, str], None]) ->
     theirs = measured.execute()
     region = RegionVoxels.from_masks([mask])
     levels, n_levels = discretise(region.values(array), region.start, 12, None)
-    ours = haralick_windows(levels, int(n_levels[0]), region, 2, 1, "3D_avg")
+    whole = np.zeros(array.shape, np.int64)
+    whole[mask] = levels
+    around = windows(mask, (2, 2, 2))
+    inside = around.values(whole).astype(np.int64)
+    ours = haralick_features(inside, np.full(around.count, n_levels[0]), around, 1, "3D_avg")
     for name, map_image in theirs.items():
         expected = Volume.from_sitk(map_image).array[mask]
         found = ours[GLCM[name]]

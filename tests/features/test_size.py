@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from scipy.spatial.distance import pdist
 
 from cad.columns import column_name, columns_of
 from cad.errors import CadError
 from cad.features.histogram import discretise
-from cad.features.size import size_and_position
+from cad.features.size import largest_distance, size_and_position
 from cad.features.table import extract
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
@@ -117,3 +118,15 @@ def test_a_width_for_another_unit_is_refused(study: Study) -> None:
     with pytest.raises(CadError, match="texture_adc"):
         found = extract(study, wrong)
     assert found is None
+
+
+@pytest.mark.parametrize("n", [2, 3, 199, 200, 201, 650])
+@pytest.mark.parametrize("k", [2, 3])
+def test_the_largest_distance_is_that_of_scipy(n: int, k: int) -> None:
+    points = np.random.default_rng(n).normal(size=(n, k)) * 30
+    assert largest_distance(points) == pytest.approx(pdist(points).max(), rel=1e-14)
+
+
+def test_the_largest_distance_of_a_box() -> None:
+    corners = np.array([[0, 0, 0], [3, 0, 0], [0, 4, 0], [3, 4, 12.0]])
+    assert largest_distance(corners) == 13.0  # 3, 4, 12: counted by hand

@@ -22,10 +22,11 @@ from cad.features.perfusion.aif import (
     sampled_input,
 )
 from cad.features.perfusion.models import (
+    KineticFit,
+    best_delay,
     brix,
     extended_tofts,
     fit_brix,
-    fit_delay,
     fit_extended_tofts,
     fit_tofts,
     tofts,
@@ -166,15 +167,15 @@ def test_slopes_of_the_models_are_derivatives() -> None:
     f, h, g = np.zeros(70), np.zeros(70), np.zeros(70)
     for code, p in ((0, (0.2, 0.3, 0.0)), (1, (0.2, 0.3, 0.05)), (2, (2.0, 1.5, 0.1))):
         jac = np.zeros((3, 70))
-        args = (minutes, dt, source.plasma, source.at_frames)
-        kernels.evaluate(code, np.array(p), *args, f, jac, h, g)
+        grid = kernels.Grid(minutes, dt, source.plasma, source.at_frames)
+        kernels.evaluate(code, np.array(p), grid, f, jac, h, g)
         for i in range(2 if code == 0 else 3):
             up, down = np.array(p), np.array(p)
             up[i] += 1e-6
             down[i] -= 1e-6
             high, low, rest = np.zeros(70), np.zeros(70), np.zeros((3, 70))
-            kernels.evaluate(code, up, *args, high, rest, h, g)
-            kernels.evaluate(code, down, *args, low, rest, h, g)
+            kernels.evaluate(code, up, grid, high, rest, h, g)
+            kernels.evaluate(code, down, grid, low, rest, h, g)
             np.testing.assert_allclose(jac[i], (high - low) / 2e-6, atol=1e-6)
 
 
@@ -193,7 +194,12 @@ def test_step_functions_equal_their_integrals(x: float) -> None:
 def test_delay_is_found() -> None:
     plasma = parker_blood(TIMES, 30.0) / 0.58
     late = tofts(0.2, 0.3, sampled_input(TIMES, plasma, 3.3))
-    delay, fit = fit_delay(late, TIMES, plasma)
+
+    def at(delay: float) -> KineticFit:
+        return fit_tofts(late[None], sampled_input(TIMES, plasma, delay), refine=True)
+
+    delay = best_delay(lambda d: float(at(d).residual[0]), (-10.0, 10.0))
+    fit = at(delay)
     assert delay == pytest.approx(3.3, abs=0.1)
     assert fit.parameters["ktrans"][0] == pytest.approx(0.2, rel=0.01)
 

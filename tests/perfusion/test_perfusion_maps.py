@@ -9,10 +9,9 @@ import pytest
 
 from cad.errors import CadError
 from cad.features.perfusion.aif import parker_blood, population_input
-from cad.features.perfusion.concentration import signal_from_concentration, spgr_signal
+from cad.features.perfusion.concentration import spgr_signal
 from cad.features.perfusion.maps import perfusion_maps
-from cad.features.perfusion.models import extended_tofts
-from cad.features.perfusion.patlak import fit_patlak
+from cad.features.perfusion.models import extended_tofts, fit_patlak
 from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
@@ -41,10 +40,8 @@ def made_study(noise: float = 0.0) -> Study:
     concentration[vessel] = parker_blood(TIMES, 28.0)
     t1[vessel] = 1.664
     s0 = 5000.0
-    baseline = spgr_signal(1 / t1, s0, TR, FLIP)
-    frames = np.moveaxis(
-        signal_from_concentration(concentration, baseline, t1, TR, FLIP, RELAXIVITY), -1, 0
-    )
+    rate = 1 / t1[..., None] + RELAXIVITY * concentration
+    frames = np.moveaxis(spgr_signal(rate, s0, TR, FLIP), -1, 0)
     frames = frames + np.random.default_rng(0).normal(scale=noise, size=frames.shape)
     gland = np.zeros(SHAPE, bool)
     gland[1:3, 3:9, 2:10] = True

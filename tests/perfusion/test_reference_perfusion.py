@@ -14,7 +14,7 @@ from cad.features.perfusion.aif import parker_blood, sampled_input
 from cad.features.perfusion.concentration import baseline_signal, concentration_from_signal
 from cad.features.perfusion.models import (
     KineticFit,
-    fit_delay,
+    best_delay,
     fit_extended_tofts,
     fit_tofts,
 )
@@ -110,12 +110,20 @@ def test_kinetic_model(shared_data: Path, counted: Counted, model: str, refine: 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_kinetic_model_with_delay(shared_data: Path, counted: Counted, model: str) -> None:
-    name, _, samples = MODELS[model]
+    name, fitter, samples = MODELS[model]
     n = 0
     for _, row in table(shared_data, name).iterrows():
         curve = numbers(row["C"])
         late = np.concatenate([np.zeros(samples), curve[:-samples]])
-        delay, fit = fit_delay(late, numbers(row["t"]), numbers(row["ca"]), model)
+        inputs = (numbers(row["t"]), numbers(row["ca"]))
+
+        def at(
+            delay: float, late: np.ndarray = late, inputs: tuple[np.ndarray, np.ndarray] = inputs
+        ) -> KineticFit:
+            return fitter(late[None], sampled_input(*inputs, delay), True)
+
+        delay = best_delay(lambda d, at=at: float(at(d).residual[0]), (-10.0, 10.0))
+        fit = at(delay)
         check(delay, float(row["arterialdelay"]) + 5.0, 1.0, 0.0, f"{row['label']} delay")
         n += 1 + check_kinetics(fit, row)
     counted(n, f"OSIPI {name}, delayed 5 s")

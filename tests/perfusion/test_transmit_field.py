@@ -11,7 +11,6 @@ import pytest
 from cad.errors import CadError
 from cad.features.perfusion.concentration import (
     concentration_from_signal,
-    signal_from_concentration,
     spgr_signal,
 )
 from cad.features.perfusion.maps import perfusion_maps
@@ -90,7 +89,7 @@ def test_concentration_takes_each_voxels_angle() -> None:
     truth, t1 = np.array([0.0, 0.0, 0.4, 1.1]), np.array([1.5])
     for angle in (9.6, 14.4):
         base = spgr_signal(1 / t1, np.array([500.0]), TR, angle)
-        signal = signal_from_concentration(truth[None], base, t1, TR, angle, 4.5)
+        signal = spgr_signal(1 / t1 + 4.5 * truth[None], np.array(500.0), TR, angle)
         found = concentration_from_signal(signal, base, t1, TR, np.array([angle]), 4.5)
         np.testing.assert_allclose(found[0], truth, atol=1e-12)
 

@@ -63,32 +63,6 @@ def spgr_signal(
     return signal
 
 
-def signal_from_concentration(
-    concentration: np.ndarray,
-    baseline: np.ndarray,
-    t1: np.ndarray,
-    repetition_time: float,
-    flip_angle: float,
-    relaxivity: float,
-) -> np.ndarray:
-    """Return the signal of a tissue with contrast agent; the exact inverse of the next function.
-
-    Parameters
-    ----------
-    concentration : ndarray, shape (..., n_times)
-        mM.
-    baseline, t1 : ndarray, shape (...)
-        Signal and T1 (s) before contrast.
-    repetition_time, flip_angle, relaxivity : float
-        Seconds, degrees, 1/(s mM).
-    """
-    r10 = 1.0 / np.asarray(t1, float)[..., None]
-    before = spgr_signal(r10, np.ones_like(r10), repetition_time, flip_angle)
-    r1 = r10 + relaxivity * np.asarray(concentration, float)
-    s0 = np.asarray(baseline, float)[..., None] / before
-    return spgr_signal(r1, s0, repetition_time, flip_angle)
-
-
 def concentration_from_signal(
     signal: np.ndarray,
     baseline: np.ndarray,

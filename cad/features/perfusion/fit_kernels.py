@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from cad.features.perfusion.kernels import TOFTS, convolve_value, evaluate
+from cad.features.perfusion.kernels import TOFTS, Grid, convolve_value, evaluate
 
 _MAX_STEPS = 40
 _TOLERANCE = 1e-7
@@ -108,10 +108,7 @@ def refine_rows(
     start: np.ndarray,
     lower: np.ndarray,
     upper: np.ndarray,
-    times: np.ndarray,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
+    grid: Grid,
     converged: np.ndarray,
 ) -> None:
     """Refine parameters by Levenberg-Marquardt in the box, in place on ``start`` (n_voxels, 3).
@@ -137,7 +134,7 @@ def refine_rows(
         y = curves[v]
         for i in range(n_par):
             p[i] = min(max(start[v, i], lower[i]), upper[i])
-        evaluate(model, p, times, dt, plasma, at, f, jac, h, g)
+        evaluate(model, p, grid, f, jac, h, g)
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
@@ -187,7 +184,7 @@ def refine_rows(
                 if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
                     done = 1
                     break
-                evaluate(model, trial, times, dt, plasma, at, f, jac, h, g)
+                evaluate(model, trial, grid, f, jac, h, g)
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
@@ -218,9 +215,7 @@ def fit_tofts_rows(
     extended: bool,
     ve_min: float,
     ktrans_max: float,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
+    grid: Grid,
     out: np.ndarray,
     clipped: np.ndarray,
     fitted: np.ndarray,
@@ -247,11 +242,11 @@ def fit_tofts_rows(
             flag = 1
         # Beyond this rate the curve is the input itself, and exp(-kep dt) is 0.
         kep = min(kep, ktrans_max / ve_min)
-        convolve_value(kep, dt, plasma, at, h)
+        convolve_value(kep, grid, h)
         hh = hy = hc = cc = cy = 0.0
         for t in range(n_times):
             y = curves[v, t]
-            cp = plasma[at[t]]
+            cp = grid.plasma[grid.at[t]]
             hh += h[t] * h[t]
             hy += h[t] * y
             hc += h[t] * cp
@@ -289,7 +284,7 @@ def fit_tofts_rows(
         # The curve is at hand here; those of clipped voxels are made later from what they became.
         if flag == 0:
             for t in range(n_times):
-                fitted[v, t] = ktrans * h[t] + vp * plasma[at[t]]
+                fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.at[t]]
         out[v, 0] = ktrans
         out[v, 1] = ve
         out[v, 2] = max(vp, 0.0)

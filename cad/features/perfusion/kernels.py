@@ -6,10 +6,35 @@ one signature; curves are voxel-major, shape (n_voxels, n_times).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
 TOFTS, EXTENDED_TOFTS, BRIX = 0, 1, 2
+
+
+class Grid(NamedTuple):
+    """Name what the kernels need of the times: all in minutes.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        The frames.
+    dt : ndarray, shape (n_fine - 1,)
+        Steps between the samples of the input.
+    plasma : ndarray, shape (n_fine,)
+        The input, mM.
+    at : ndarray of int64, shape (n_times,)
+        Which samples are the frames.
+    """
+
+    times: np.ndarray
+    dt: np.ndarray
+    plasma: np.ndarray
+    at: np.ndarray
+
+
 # Below this k dt the closed forms of the step lose digits and their series is used.
 _SERIES_BELOW = 0.05
 
@@ -35,13 +60,9 @@ def _step(x: float) -> tuple[float, float, float, float, float]:
 
 
 @njit(cache=True)
-def convolve(
-    k: float, dt: np.ndarray, plasma: np.ndarray, at: np.ndarray, h: np.ndarray, g: np.ndarray
-) -> None:
-    """Write h = int cp(u) exp(-k (t-u)) du at the frames, and g = dh/dk; exact for linear pieces.
-
-    ``dt`` (n_fine - 1,) min, ``plasma`` (n_fine,) mM, ``at`` (n_times,) positions of the frames.
-    """
+def convolve(k: float, grid: Grid, h: np.ndarray, g: np.ndarray) -> None:
+    """Write h = int cp(u) exp(-k (t-u)) du at the frames, and g = dh/dk, exact for linear cp."""
+    _, dt, plasma, at = grid
     # The integral up to a sample decays by exp(-k dt) and gains its own step: one pass, no
     # n x n convolution. The slope in k follows the same recursion, differentiated.
     value = 0.0
@@ -70,10 +91,9 @@ def convolve(
 
 
 @njit(cache=True)
-def convolve_value(
-    k: float, dt: np.ndarray, plasma: np.ndarray, at: np.ndarray, h: np.ndarray
-) -> None:
+def convolve_value(k: float, grid: Grid, h: np.ndarray) -> None:
     """Write h as :func:`convolve` does, without the slope: half the work."""
+    _, dt, plasma, at = grid
     value = 0.0
     last = -1.0
     e = w1 = w2 = 0.0
@@ -124,10 +144,7 @@ def _brix_curve(
 def evaluate(
     model: int,
     p: np.ndarray,
-    times: np.ndarray,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
+    grid: Grid,
     f: np.ndarray,
     jac: np.ndarray,
     h: np.ndarray,
@@ -135,45 +152,36 @@ def evaluate(
 ) -> None:
     """Write the model curve f (n_times,) and its slopes jac (3, n_times) at parameters p."""
     if model == BRIX:
-        _brix_curve(p, times, f, jac, True)
+        _brix_curve(p, grid.times, f, jac, True)
         return
     ktrans, ve = p[0], p[1]
-    convolve(ktrans / ve, dt, plasma, at, h, g)
-    for i in range(len(at)):
+    convolve(ktrans / ve, grid, h, g)
+    for i in range(len(f)):
         f[i] = ktrans * h[i]
         # Ktrans stands before the integral and in its rate kep = Ktrans / ve: product rule.
         jac[0, i] = h[i] + ktrans * g[i] / ve
         jac[1, i] = -ktrans * ktrans * g[i] / (ve * ve)
         jac[2, i] = 0.0
     if model == EXTENDED_TOFTS:
-        for i in range(len(at)):
-            cp = plasma[at[i]]
+        for i in range(len(f)):
+            cp = grid.plasma[grid.at[i]]
             f[i] += p[2] * cp
             jac[2, i] = cp
 
 
 @njit(cache=True)
-def curve_rows(
-    model: int,
-    p: np.ndarray,
-    times: np.ndarray,
-    dt: np.ndarray,
-    plasma: np.ndarray,
-    at: np.ndarray,
-    ve_min: float,
-    out: np.ndarray,
-) -> None:
+def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.ndarray) -> None:
     """Write the model curves (n_voxels, n_times) of parameters (n_voxels, 3)."""
     n_times = out.shape[1]
     h = np.zeros(n_times)
     jac = np.zeros((3, n_times))
     for v in range(len(p)):
         if model == BRIX:
-            _brix_curve(p[v], times, out[v], jac, False)
+            _brix_curve(p[v], grid.times, out[v], jac, False)
             continue
         # ve = 0 would be an infinite rate.
-        convolve_value(p[v, 0] / max(p[v, 1], ve_min), dt, plasma, at, h)
+        convolve_value(p[v, 0] / max(p[v, 1], ve_min), grid, h)
         for i in range(n_times):
             out[v, i] = p[v, 0] * h[i]
             if model == EXTENDED_TOFTS:
-                out[v, i] += p[v, 2] * plasma[at[i]]
+                out[v, i] += p[v, 2] * grid.plasma[grid.at[i]]

@@ -22,8 +22,13 @@ from cad.features.perfusion.kinetics import (
     sequence_of,
     t1_map,
 )
-from cad.features.perfusion.models import KineticFit, fit_brix, fit_extended_tofts, fit_tofts
-from cad.features.perfusion.patlak import fit_patlak
+from cad.features.perfusion.models import (
+    KineticFit,
+    fit_brix,
+    fit_extended_tofts,
+    fit_patlak,
+    fit_tofts,
+)
 from cad.features.perfusion.semiquantitative import initial_area, semiquantitative
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume

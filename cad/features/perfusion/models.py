@@ -1,4 +1,4 @@
-"""Kinetic models: Tofts, extended Tofts (from concentration) and Brix (from signal).
+"""Kinetic models: Tofts, extended Tofts, Patlak (from concentration) and Brix (from signal).
 
 Each model has its curve (exact for an input that is linear between its samples), a linear
 least-squares estimate for many voxels at once (Murase, Magn Reson Med 51 (2004) 858) and a bounded
@@ -16,14 +16,16 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.features.perfusion import fit_kernels, kernels
-from cad.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction, sampled_input
+from cad.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction
+from cad.features.perfusion.kernels import Grid
 
-ModelName = Literal["tofts", "extended_tofts", "brix"]
+ModelName = Literal["tofts", "extended_tofts", "brix", "patlak"]
 
 PARAMETERS: dict[ModelName, tuple[str, ...]] = {
     "tofts": ("ktrans", "ve"),
     "extended_tofts": ("ktrans", "ve", "vp"),
     "brix": ("amplitude", "kep", "kel"),
+    "patlak": ("ktrans", "vp"),
 }
 # Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1; ve stays off zero (infinite kep).
 KTRANS_MAX = 5.0
@@ -158,35 +160,36 @@ def fit_brix(
     return _fit("brix", curves, _brix_grid(times, arrival), refine)
 
 
-def fit_delay(
-    curve: np.ndarray,
-    times: np.ndarray,
-    plasma: np.ndarray,
-    model: Literal["tofts", "extended_tofts"] = "tofts",
-    bounds: tuple[float, float] = (-10.0, 10.0),
-) -> tuple[float, KineticFit]:
-    """Find the delay between the input function and one tissue curve, with the fit at that delay.
+def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
+    """Fit Patlak's model: contrast agent that enters the tissue and does not come back.
+
+    C(t) = vp cp(t) + Ktrans int cp(u) du is linear in both parameters: one least-squares fit. Where
+    contrast agent does come back, as in most of the prostate after a minute, Ktrans comes out low.
 
     Parameters
     ----------
-    curve : ndarray, shape (n_times,)
-        mM.
-    times : ndarray, shape (n_times,)
-        Seconds.
-    plasma : ndarray, shape (n_times,)
-        mM in plasma, at the same times.
-    model : str
-        ``tofts`` or ``extended_tofts``.
-    bounds : tuple of 2 floats
-        Seconds; positive = the tissue is later than the input.
+    curves : ndarray, shape (n_curves, n_times)
+        mM; a curve with any NaN is not fitted.
+    inlet : InputFunction
+        Plasma input whose frames are the curves' times.
+
+    Raises
+    ------
+    CadError
+        When curves and input have different frames.
+
+    References
+    ----------
+    Patlak et al., J Cereb Blood Flow Metab 3 (1983) 1.
     """
-
-    def at(delay: float) -> KineticFit:
-        grid = _grid(sampled_input(times, plasma, delay))
-        return _fit(model, curve[None], grid, refine=True)
-
-    delay = best_delay(lambda d: float(at(d).residual[0]), bounds)
-    return delay, at(delay)
+    usable, data = _usable(np.asarray(curves, float), len(inlet.at_frames))
+    steps = np.diff(inlet.times) / SECONDS_PER_MINUTE
+    area = np.concatenate([[0.0], np.cumsum(steps * (inlet.plasma[1:] + inlet.plasma[:-1]) / 2)])
+    design = np.stack([area, inlet.plasma], axis=1)[inlet.at_frames]
+    ktrans, vp = np.linalg.pinv(design) @ data.T  # one design for all curves
+    parameters = np.stack([ktrans, vp], axis=1)
+    outside = (ktrans <= _EDGE) | (ktrans >= KTRANS_MAX) | (vp < -_EDGE) | (vp >= 1)
+    return _judge("patlak", data, parameters, outside | ~usable, usable, parameters @ design.T)
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
@@ -196,48 +199,38 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
     return _golden(misfit, max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Hold what the kernels need of the times: all in minutes."""
-
-    times: np.ndarray
-    dt: np.ndarray
-    plasma: np.ndarray
-    at: np.ndarray
-
-
-def _grid(inlet: InputFunction) -> _Grid:
+def _grid(inlet: InputFunction) -> Grid:
     minutes = inlet.times / SECONDS_PER_MINUTE
     dt = np.diff(minutes)
     # Equal steps differ in their last digits; made equal they share one exponential in the kernel.
     dt = np.round(dt, 12)
     at = np.require(inlet.at_frames, np.int64, ["C", "W"])
-    return _Grid(minutes[at], dt, np.require(inlet.plasma, float, ["C", "W"]), at)
+    return Grid(minutes[at], dt, np.require(inlet.plasma, float, ["C", "W"]), at)
 
 
-def _brix_grid(times: np.ndarray, arrival: float) -> _Grid:
+def _brix_grid(times: np.ndarray, arrival: float) -> Grid:
     minutes = (np.asarray(times, float) - arrival) / SECONDS_PER_MINUTE
-    return _Grid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
+    return Grid(minutes, np.zeros(0), np.zeros(0), np.arange(len(minutes)))
 
 
-def _curves(model: ModelName, parameters: np.ndarray, grid: _Grid) -> np.ndarray:
+def _curves(model: ModelName, parameters: np.ndarray, grid: Grid) -> np.ndarray:
     out = np.zeros((len(parameters), len(grid.at)))
     parameters = np.require(parameters, float, ["C", "W"])
-    kernels.curve_rows(
-        _CODE[model], parameters, grid.times, grid.dt, grid.plasma, grid.at, VE_MIN, out
-    )
+    kernels.curve_rows(_CODE[model], parameters, grid, VE_MIN, out)
     return out
 
 
-def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> KineticFit:
-    # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
-    curves = np.require(curves, float, ["C", "W"])
-    if curves.ndim != 2 or curves.shape[1] != len(grid.at):
-        raise CadError(
-            f"curves of shape {curves.shape} do not match {len(grid.at)} frames of the input"
-        )
+def _usable(curves: np.ndarray, frames: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tell which curves are numbers, and return all with 0 in place of the others."""
+    if curves.ndim != 2 or curves.shape[1] != frames:
+        raise CadError(f"curves of shape {curves.shape} do not match {frames} frames of the input")
     usable = np.isfinite(curves).all(axis=1)
-    data = curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+    return usable, curves if usable.all() else np.where(usable[:, None], curves, 0.0)
+
+
+def _fit(model: ModelName, curves: np.ndarray, grid: Grid, refine: bool) -> KineticFit:
+    # Read-only input (memory maps of parallel workers) would be a second signature of the kernels.
+    usable, data = _usable(np.require(curves, float, ["C", "W"]), len(grid.at))
     estimate = _estimate_brix if model == "brix" else _estimate_tofts
     parameters, failed, fitted = estimate(model, data, grid)
     stale = failed.copy()
@@ -254,7 +247,7 @@ def _fit(model: ModelName, curves: np.ndarray, grid: _Grid, refine: bool) -> Kin
 
 
 def _estimate_tofts(
-    model: ModelName, data: np.ndarray, grid: _Grid
+    model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Estimate parameters, where they left their range, and model curves (void there)."""
     extended = model == "extended_tofts"
@@ -268,23 +261,13 @@ def _estimate_tofts(
     clipped = np.zeros(len(data), np.uint8)
     fitted = np.zeros(data.shape)
     fit_kernels.fit_tofts_rows(
-        coefficients,
-        data,
-        extended,
-        VE_MIN,
-        KTRANS_MAX,
-        grid.dt,
-        grid.plasma,
-        grid.at,
-        parameters,
-        clipped,
-        fitted,
+        coefficients, data, extended, VE_MIN, KTRANS_MAX, grid, parameters, clipped, fitted
     )
     return parameters, clipped.astype(bool), fitted
 
 
 def _estimate_brix(
-    model: ModelName, data: np.ndarray, grid: _Grid
+    model: ModelName, data: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Estimate as for Tofts; the rates are the roots of k^2 - sum k + product."""
     after = np.clip(grid.times, 0.0, None)
@@ -316,24 +299,13 @@ def _estimate_brix(
 
 
 def _refine(
-    model: ModelName, data: np.ndarray, start: np.ndarray, grid: _Grid
+    model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray]:
     """Refine parameters by bounded least squares; tell those on a bound or not converged."""
     found = np.ascontiguousarray(start)
     lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
     converged = np.zeros(len(data), np.uint8)
-    fit_kernels.refine_rows(
-        _CODE[model],
-        data,
-        found,
-        lower,
-        upper,
-        grid.times,
-        grid.dt,
-        grid.plasma,
-        grid.at,
-        converged,
-    )
+    fit_kernels.refine_rows(_CODE[model], data, found, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
     on_bound = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
     # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.
@@ -354,7 +326,7 @@ def _judge(
     r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
     known = np.where(usable, 1.0, np.nan)
     named = {name: parameters[:, i] * known for i, name in enumerate(PARAMETERS[model])}
-    if model != "brix":
+    if "ve" in named:
         named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
     return KineticFit(
         model,
