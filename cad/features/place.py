@@ -7,7 +7,7 @@ goes before them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from skimage.measure import find_contours
@@ -27,8 +27,7 @@ LEVEL_CHANGE = 0.10
 """A curve that changes by less from its early peak to its end is a plateau (type 2)."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Hold where a region lies in the gland, estimated.
 
     Parameters

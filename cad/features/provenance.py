@@ -99,22 +99,26 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     a box about the regions serve all. A later study that lacks what was chosen is not measured in
     that image, and says so.
     """
+
+    def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
+        section = images if key == "t2_reference" else perfusion
+        if getattr(section, key) != "auto":
+            return {}
+        return {key: choices[0] if whole > 0 and count == whole else choices[1]}
+
     perfusion, images = settings.features.perfusion, settings.images
-    if perfusion.t1 == "auto":
-        every = facts.dce > 0 and facts.flip_angles == facts.dce
-        perfusion = perfusion.model_copy(update={"t1": "vfa" if every else "fixed"})
-    if perfusion.arterial_input == "auto":
-        every = facts.dce > 0 and facts.vessel == facts.dce
-        chosen = "measured" if every else "parker"
-        perfusion = perfusion.model_copy(update={"arterial_input": chosen})
-    if perfusion.b1 == "auto":
-        every = facts.dce > 0 and facts.b1 == facts.dce
-        perfusion = perfusion.model_copy(update={"b1": "map" if every else "none"})
-    if images.t2_reference == "auto":
-        every = facts.t2w > 0 and facts.gland == facts.t2w
-        images = images.model_copy(update={"t2_reference": "gland" if every else "regions"})
-    features = settings.features.model_copy(update={"perfusion": perfusion})
-    return settings.model_copy(update={"images": images, "features": features})
+    chosen = {
+        **every(facts.flip_angles, facts.dce, "t1", ("vfa", "fixed")),
+        **every(facts.vessel, facts.dce, "arterial_input", ("measured", "parker")),
+        **every(facts.b1, facts.dce, "b1", ("map", "none")),
+    }
+    scaled = every(facts.gland, facts.t2w, "t2_reference", ("gland", "regions"))
+    features = settings.features.model_copy(
+        update={"perfusion": perfusion.model_copy(update=chosen)}
+    )
+    return settings.model_copy(
+        update={"images": images.model_copy(update=scaled), "features": features}
+    )
 
 
 def summary(table: pd.DataFrame) -> JsonObject:

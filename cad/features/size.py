@@ -7,13 +7,13 @@ must not say it in disguise, see :data:`cad.terms.features.COUNTING`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
 from skimage.measure import marching_cubes, mesh_surface_area
 
 from cad.imaging.drawn import fill
+from cad.imaging.geometry import Box, bounding_box, limits
 from cad.imaging.study import Study
 from cad.terms.features import POSITION
 
@@ -52,7 +52,7 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
         slices = int(inside.any(axis=(1, 2)).sum())
         milli = count * float(np.prod(spacing)) / 1000.0
         centre = np.argwhere(inside).mean(axis=0) + [part.start for part in box]
-        where = dict.fromkeys(POSITION, math.nan) if gland is None else gland.position(centre)
+        where = dict.fromkeys(POSITION, math.nan) if gland is None else _position(*gland, centre)
         sizes.append(
             {
                 "volume": milli,
@@ -71,39 +71,29 @@ def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     return {name: np.array([row[name] for row in rows], float) for name in names}
 
 
-@dataclass(frozen=True, eq=False)
-class _Gland:
-    """Hold the gland's box on the label map's grid and the distance from its outline (mm) inside.
+def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
+    """Return the gland's box on the label map's grid, and the distance (mm) from its outline.
 
-    ``inward`` has a border of one voxel around the box; ``first`` and ``last`` are voxel indices.
+    The distance is that of voxels inside, 0 elsewhere, with a border of one voxel around the box.
     """
-
-    first: np.ndarray
-    last: np.ndarray
-    inward: np.ndarray
-
-    def position(self, centre: np.ndarray) -> dict[str, float]:
-        """Return distance from the capsule, side, back and head of a point (voxel indices)."""
-        z, y, x = (centre - self.first + 0.5) / (self.last - self.first + 1)
-        at = (centre - self.first + 1)[:, None]
-        # Outside of the box there is no gland: 0.
-        depth = float(ndimage.map_coordinates(self.inward, at, order=1)[0])
-        return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
-
-
-def _gland(study: Study) -> _Gland | None:
     if study.roi_map is None or study.gland is None:
         return None
     inside = fill(study.gland, study.roi_map).share >= 0.5
-    if not inside.any():
+    box = bounding_box(inside)
+    if box is None:
         return None
-    (box,) = ndimage.find_objects(inside.astype(np.uint8))
     spacing = np.array(study.roi_map.spacing[::-1])
-    inward = ndimage.distance_transform_edt(np.pad(inside[box], 1), sampling=spacing)
-    first, last = (
-        np.array(ends) for ends in zip(*((p.start, p.stop - 1) for p in box), strict=True)
-    )
-    return _Gland(first, last, inward)
+    return box, ndimage.distance_transform_edt(np.pad(inside[box], 1), sampling=spacing)
+
+
+def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
+    """Return distance from the capsule, side, back and head of a point (voxel indices)."""
+    first, last = limits(box)
+    z, y, x = (centre - first + 0.5) / (last - first)
+    at = (centre - first + 1)[:, None]
+    # Outside of the box there is no gland: 0.
+    depth = float(ndimage.map_coordinates(inward, at, order=1)[0])
+    return {"capsule_distance": depth, "side": abs(2 * x - 1), "back": y, "head": z}
 
 
 def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]:

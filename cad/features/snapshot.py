@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 import numpy as np
 
@@ -160,7 +159,7 @@ def _describe(
         "label": roi.label,
         "centre_index": centre,
         **_drawn(study, roi, gland),
-        "curve_type": None if curve is None else curve_type(curve.time, curve.signal),
+        "curve_type": None if curve is None else curve_type(curve.time_s, curve.signal),
         **{name: values.get(name) for name in shown},
     }
 
@@ -176,7 +175,7 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     return {
         "volume_mm3": round(1000.0 * _millilitres(study.roi_map.with_array(inside)), 1),
         "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
-        "place": None if place is None else asdict(place),
+        "place": None if place is None else place._asdict(),
     }
 
 
@@ -248,6 +247,6 @@ def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     return {
         "curve_times": study.dce.times,
         "curve_signal": np.array([c.signal if c else empty for c in found]),
-        "curve_concentration": np.array([c.concentration if c else empty for c in found]),
-        "curve_fit": np.array([c.fit if c else empty for c in found]),
+        "curve_concentration": np.array([c.concentration_mM if c else empty for c in found]),
+        "curve_fit": np.array([c.fit_mM if c else empty for c in found]),
     }

@@ -24,6 +24,7 @@ from cad.features.images import (
     roi_union,
 )
 from cad.features.measure import measure, pick, resegmented, texture_of
+from cad.features.perfusion.maps import RegionCurve
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import RegionVoxels
@@ -45,29 +46,6 @@ _SHOWN_MM = 22.0
 _ROUNDING = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Hold the mean dynamic curve of a region, each shape (n_times,).
-
-    Parameters
-    ----------
-    time : ndarray
-        Seconds.
-    signal : ndarray
-        Arbitrary units.
-    concentration, fit : ndarray
-        mM; NaN where it cannot be known.
-    params : dict of str to float
-        ``<model>_<parameter>`` of the mean curve.
-    """
-
-    time: np.ndarray
-    signal: np.ndarray
-    concentration: np.ndarray
-    fit: np.ndarray
-    params: dict[str, float]
-
-
 @dataclass
 class StudyFeatures:
     """Hold what was measured of one study.
@@ -86,7 +64,7 @@ class StudyFeatures:
         needed.
     gaps : dict of str to dict
         By ``roi_id`` and modality why a region is not measured there.
-    curves : dict of str to Curve
+    curves : dict of str to RegionCurve
         By ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
         With the ``nyul`` standardisation and no scale yet: what T2 features are measured from once
@@ -101,7 +79,7 @@ class StudyFeatures:
     failures: list[CadError] = field(default_factory=list)
     maps: dict[str, Volume] = field(default_factory=dict)
     gaps: dict[str, dict[str, str]] = field(default_factory=dict)
-    curves: dict[str, Curve] = field(default_factory=dict)
+    curves: dict[str, RegionCurve] = field(default_factory=dict)
     unscaled: UnscaledT2 | None = None
     provenance: pd.DataFrame = field(default_factory=pd.DataFrame)
 
@@ -331,17 +309,13 @@ def _keep_perfusion(
         result.maps["relative_enhancement"] = shown
     flat = np.zeros(int(np.prod(regions.shape)))
     for number, roi in enumerate(rois):
-        own = slice(regions.start[number], regions.start[number + 1])
+        part = slice(regions.start[number], regions.start[number + 1])
         flat[:] = 0.0
-        flat[regions.index[own]] = 1.0 if regions.weight is None else regions.weight[own]
+        flat[regions.index[part]] = 1.0 if regions.weight is None else regions.weight[part]
         try:
-            curve = made.curve(flat.reshape(regions.shape))
+            result.curves[roi.roi_id] = made.curve(flat.reshape(regions.shape))
         except CadError as error:
             result.notes.append(f"ROI {roi.roi_id}: no mean curve: {error.problem}")
-            continue
-        result.curves[roi.roi_id] = Curve(
-            curve.time_s, curve.signal, curve.concentration_mM, curve.fit_mM, curve.params
-        )
 
 
 def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None:

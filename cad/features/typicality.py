@@ -61,6 +61,10 @@ class Deviation:
         return f"{self.group}: {self.size:.1f} SD {self.direction} the training regions{of}"
 
 
+# The largest ratio of a score to its limit, and the groups where it exceeds 1 with their ratio.
+Beyond = tuple[float, tuple[tuple[float, Deviation], ...]]
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Say what is unusual about one region.
@@ -190,7 +194,7 @@ class Typicality:
         """
         z = self.deviations(X)
         alone = self._beyond(z, np.ones(len(z), int))
-        together = [_Beyond(0.0, ())] * len(z)
+        together: list[Beyond] = [(0.0, ())] * len(z)
         if studies is not None:
             names, own_study, sizes = np.unique(
                 np.asarray(studies, str), return_inverse=True, return_counts=True
@@ -199,14 +203,16 @@ class Typicality:
             of_study = self._beyond(means, sizes)
             together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
         found = []
-        for row, (own, shared) in enumerate(zip(alone, together, strict=True)):
+        for row, ((score, far), (score_shared, far_shared)) in enumerate(
+            zip(alone, together, strict=True)
+        ):
             # A group that is named for the region itself is not named again for its study.
-            named = {deviation.group for _, deviation in own.groups}
-            groups = [*own.groups, *(g for g in shared.groups if g[1].group not in named)]
+            named = {deviation.group for _, deviation in far}
+            groups = [*far, *(g for g in far_shared if g[1].group not in named)]
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             found.append(
                 Judgement(
-                    max(own.score, shared.score),
+                    max(score, score_shared),
                     tuple(deviation for _, deviation in sorted(groups, key=lambda g: -g[0])),
                     tuple((self.features[i], float(z[row, i])) for i in order),
                 )
@@ -222,8 +228,8 @@ class Typicality:
         tamed = _tamed(z)
         return {group: _rms(tamed[:, at]) for group, at in self.groups().items()}
 
-    def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[_Beyond]:
-        """Return the groups beyond their limits for rows of deviations, each of so many regions."""
+    def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
+        """Compare rows of deviations, each the mean of so many regions, with their limits."""
         scores, groups, found = self._scores(z), self.groups(), []
         at = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
@@ -245,7 +251,7 @@ class Typicality:
                 for group in ratio
                 if ratio[group] > 1
             )
-            found.append(_Beyond(max(ratio.values(), default=0.0), far))
+            found.append((max(ratio.values(), default=0.0), far))
         return found
 
     def as_dict(self) -> JsonObject:
@@ -275,14 +281,6 @@ class Typicality:
             )
         limits = {group: tuple(values) for group, values in content["limits"].items()}
         return cls(tuple(content["features"]), middle, low, high, limits, columns)
-
-
-@dataclass(frozen=True)
-class _Beyond:
-    """Hold the largest ratio of a score to its limit, and the groups where it exceeds 1."""
-
-    score: float
-    groups: tuple[tuple[float, Deviation], ...]
 
 
 def _tamed(z: np.ndarray) -> np.ndarray:

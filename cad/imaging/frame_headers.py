@@ -8,6 +8,7 @@ the top, so that one function reads a plane whatever it lies in.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,45 +23,46 @@ from cad.imaging import vendor
 from cad.imaging.frames import Frame, Scale, read_header
 from cad.reading import reading
 
+# What a frame says word by word: field, and keyword of the header.
+_TEXTS = {
+    "patient_id": "PatientID",
+    "series_uid": "SeriesInstanceUID",
+    "sop_uid": "SOPInstanceUID",
+    "sop_class": "SOPClassUID",
+    "modality": "Modality",
+    "manufacturer": "Manufacturer",
+    "description": "SeriesDescription",
+    "sequence_name": "SequenceName",
+    "frame_uid": "FrameOfReferenceUID",
+}
+_NUMBERS = {
+    "flip_angle": "FlipAngle",
+    "repetition_time": "RepetitionTime",
+    "echo_time": "EchoTime",
+    "trigger_time": "TriggerTime",
+    "field_strength": "MagneticFieldStrength",
+    "b_value": "DiffusionBValue",
+    "thickness": "SliceThickness",
+}
+_COUNTS = {
+    "series_number": "SeriesNumber",
+    "instance_number": "InstanceNumber",
+    "acquisition_number": "AcquisitionNumber",
+    "temporal_position": "TemporalPositionIdentifier",
+}
+_LISTS = {
+    "direction": ("DiffusionGradientOrientation", 3),
+    "position": ("ImagePositionPatient", 3),
+    "orientation": ("ImageOrientationPatient", 6),
+    "pixel_spacing": ("PixelSpacing", 2),
+}
+_CLOCKS = {"acquisition_time": "AcquisitionTime", "content_time": "ContentTime"}
 _KEYWORDS = (
-    "PatientID",
-    "StudyInstanceUID",
-    "StudyDate",
-    "StudyTime",
-    "SeriesInstanceUID",
-    "SOPInstanceUID",
-    "SOPClassUID",
-    "Modality",
-    "Manufacturer",
-    "SeriesNumber",
-    "SeriesDescription",
-    "ImageType",
-    "SequenceName",
-    "InstanceNumber",
-    "AcquisitionNumber",
-    "AcquisitionTime",
-    "ContentTime",
-    "TriggerTime",
-    "TemporalPositionIdentifier",
-    "FlipAngle",
-    "RepetitionTime",
-    "EchoTime",
-    "MagneticFieldStrength",
-    "DiffusionBValue",
-    "DiffusionGradientOrientation",
-    "FrameOfReferenceUID",
-    "ImagePositionPatient",
-    "ImageOrientationPatient",
-    "PixelSpacing",
-    "SliceThickness",
-    "SpacingBetweenSlices",
-    "RescaleSlope",
-    "RescaleIntercept",
-    "RescaleType",
-    "RealWorldValueMappingSequence",
-    "Rows",
-    "Columns",
-    "NumberOfFrames",
+    *(*_TEXTS.values(), *_NUMBERS.values(), *_COUNTS.values(), *_CLOCKS.values()),
+    *(keyword for keyword, _ in _LISTS.values()),
+    *("StudyInstanceUID", "StudyDate", "StudyTime", "ImageType", "SpacingBetweenSlices"),
+    *("RescaleSlope", "RescaleIntercept", "RescaleType", "RealWorldValueMappingSequence"),
+    *("Rows", "Columns", "NumberOfFrames"),
 )
 # Where an enhanced header says under another name what a classic one says.
 _ENHANCED = {
@@ -235,48 +237,34 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
-    repetition = _float_of(header, "RepetitionTime")
-    trigger = _float_of(header, "TriggerTime")
-    b_value = _float_of(header, "DiffusionBValue")
-    gradient = _floats(header.get("DiffusionGradientOrientation"), 3) or vendor.direction(header)
+    said: dict[str, Any] = {
+        **{field: str(header.get(word, "") or "") for field, word in _TEXTS.items()},
+        **{field: _number(header, word) for field, word in _NUMBERS.items()},
+        **{field: _number(header, word, _int) for field, word in _COUNTS.items()},
+        **{field: _floats(header.get(word), n) for field, (word, n) in _LISTS.items()},
+        **{field: _clock(header.get(word)) for field, word in _CLOCKS.items()},
+    }
+    for field in ("repetition_time", "trigger_time"):  # headers have ms
+        said[field] = None if said[field] is None else said[field] / 1000
+    for field in ("series_number", "instance_number"):
+        said[field] = said[field] or 0
+    if said["b_value"] is None:
+        said["b_value"] = vendor.b_value(header)
+    gradient = said["direction"] or vendor.direction(header)
+    said["direction"] = gradient if gradient is not None and any(gradient) else None
     real, precise = _scales(header)
     return Frame(
         path=path,
         index=index,
         tiles=0,
-        patient_id=str(header.get("PatientID", "") or ""),
         study_uid=str(header.StudyInstanceUID),
         study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
-        series_uid=str(header.get("SeriesInstanceUID", "")),
-        sop_uid=str(header.get("SOPInstanceUID", "")),
-        sop_class=str(header.get("SOPClassUID", "")),
-        modality=str(header.get("Modality", "")),
-        manufacturer=str(header.get("Manufacturer", "") or ""),
-        series_number=_int_of(header, "SeriesNumber") or 0,
-        description=str(header.get("SeriesDescription", "") or ""),
-        image_type=_texts(header.get("ImageType")),
-        sequence_name=str(header.get("SequenceName", "") or ""),
-        instance_number=_int_of(header, "InstanceNumber") or 0,
-        acquisition_number=_int_of(header, "AcquisitionNumber"),
-        acquisition_time=_clock(header.get("AcquisitionTime")),
-        content_time=_clock(header.get("ContentTime")),
-        trigger_time=None if trigger is None else trigger / 1000,
-        temporal_position=_int_of(header, "TemporalPositionIdentifier"),
-        flip_angle=_float_of(header, "FlipAngle"),
-        repetition_time=None if repetition is None else repetition / 1000,
-        echo_time=_float_of(header, "EchoTime"),
-        field_strength=_float_of(header, "MagneticFieldStrength"),
-        b_value=vendor.b_value(header) if b_value is None else b_value,
-        direction=None if gradient is None or not any(gradient) else gradient,
-        frame_uid=str(header.get("FrameOfReferenceUID", "") or ""),
-        position=_floats(header.get("ImagePositionPatient"), 3),
-        orientation=_floats(header.get("ImageOrientationPatient"), 6),
-        pixel_spacing=_floats(header.get("PixelSpacing"), 2),
-        thickness=_float_of(header, "SliceThickness"),
+        image_type=_words(header.get("ImageType")),
         rows=int(header.Rows),
         columns=int(header.Columns),
         real=real,
         precise=precise,
+        **said,
     )
 
 
@@ -314,15 +302,12 @@ def _real_world(header: Dataset) -> Scale | None:
     return None
 
 
-def _float_of(header: Dataset, keyword: str) -> float | None:
+def _number(
+    header: Dataset, keyword: str, read: Callable[[Any], float | None] | None = None
+) -> float | None:
     """Return a number of a header; None where it has none, and its name where it is none."""
     with reading("", f"{keyword} is no number"):
-        return _float(header.get(keyword))
-
-
-def _int_of(header: Dataset, keyword: str) -> int | None:
-    with reading("", f"{keyword} is no number"):
-        return _int(header.get(keyword))
+        return (read or _float)(header.get(keyword))
 
 
 def _float(value: Any) -> float | None:
@@ -345,7 +330,7 @@ def _floats(value: Any, count: int) -> tuple[float, ...] | None:
     return numbers if np.isfinite(numbers).all() else None
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _words(value: Any) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
     return (value,) if isinstance(value, str) else tuple(str(v) for v in value)

@@ -10,7 +10,7 @@ alone, frames of one grid have to be interpolated: cubic splines keep their deta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import SimpleITK as sitk
@@ -20,6 +20,7 @@ from cad.imaging.geometry import resample_image
 from cad.imaging.registration import (
     MAX_SHIFT_MM,
     dce_reference,
+    descent,
     mutual_information,
     neighbourhood,
 )
@@ -31,45 +32,10 @@ _LEAST_MM = 0.5
 _FIRST = 3  # frames before any contrast agent, whose place the others are brought to
 # The first reference is blurred by the very motion; the second is the mean of aligned frames.
 _PASSES = 2
-_BINS = 32
 _DIGITS = 4
 
 
-@dataclass(frozen=True, eq=False)
-class FrameMotion:
-    """Hold how far every frame of a series was shifted.
-
-    Parameters
-    ----------
-    shift_mm : ndarray, shape (n_times, 3)
-        Along the axes x, y, z of the grid; 0 for a frame that was left as it was, and along z.
-    before, after : float
-        Mean mutual information (nats) of the frames with the late ones.
-    """
-
-    shift_mm: np.ndarray
-    before: float
-    after: float
-
-    @property
-    def largest(self) -> float:
-        """Return the largest shift, mm."""
-        return float(np.linalg.norm(self.shift_mm, axis=1).max())
-
-    @property
-    def note(self) -> str:
-        """Return one sentence for the patient's page."""
-        moved = int(self.shift_mm.any(axis=1).sum())
-        if not moved:
-            return "no motion found between the frames of the dynamic series"
-        return (
-            f"{moved} of {len(self.shift_mm)} frames of the dynamic series shifted by up to "
-            f"{self.largest:.1f} mm, mutual information with the late frames {self.before:.3f} to "
-            f"{self.after:.3f}"
-        )
-
-
-def still_frames(study: Study) -> tuple[Dynamic, FrameMotion]:
+def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     """Return a study's dynamic series with its frames in line, and what was done.
 
     Parameters
@@ -82,7 +48,10 @@ def still_frames(study: Study) -> tuple[Dynamic, FrameMotion]:
     dynamic : Dynamic
         float32; a frame that is not shifted keeps its values, and so do voxels that come from
         outside of the image.
-    motion : FrameMotion
+    shift_mm : ndarray, shape (n_times, 3)
+        Along the axes x, y, z of the grid; 0 for a frame that was left as it was, and along z.
+    note : str
+        One sentence for the patient's page.
 
     Raises
     ------
@@ -97,7 +66,7 @@ def still_frames(study: Study) -> tuple[Dynamic, FrameMotion]:
         raise error.at(patient=study.participant_id) from None
 
 
-def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, FrameMotion]:
+def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:
     # In the grid's own axes, so that the first two run in the slice however it is tilted.
     flat = replace(dynamic.grid, origin=(0.0, 0.0, 0.0), direction=np.eye(3))
     frames = [flat.with_array(frame.astype(np.float32)) for frame in dynamic.frames]
@@ -113,30 +82,24 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, FrameMotion]:
     before = float(np.mean([mutual_information(late, f, region) for f in frames]))
     after = float(np.mean([mutual_information(late, f, region) for f in out]))
     if not after > before:
-        return dynamic, FrameMotion(np.zeros_like(shifts), before, before)
+        note = "no motion found between the frames of the dynamic series"
+        return dynamic, np.zeros_like(shifts), note
     array = np.stack([frame.array for frame in out])
     moved = replace(dynamic, frames=array, grid=dynamic.grid.with_array(array[0]))
-    return moved, FrameMotion(shifts, before, after)
+    count, largest = int(shifts.any(axis=1).sum()), np.linalg.norm(shifts, axis=1).max()
+    note = (
+        f"{count} of {len(frames)} frames of the dynamic series shifted by up to {largest:.1f} mm, "
+        f"mutual information with the late frames {before:.3f} to {after:.3f}"
+    )
+    return moved, shifts, note
 
 
 def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Find the shift (mm) in the slice that brings a frame in line with ``fixed``."""
     transform = sitk.TranslationTransform(3, [float(v) for v in -start])
-    method = sitk.ImageRegistrationMethod()
-    method.SetNumberOfThreads(1)
-    method.SetMetricAsMattesMutualInformation(_BINS)
-    method.SetMetricSamplingStrategy(method.NONE)
-    method.SetMetricFixedMask(fixed.with_array(region).to_sitk())
-    method.SetInterpolator(sitk.sitkLinear)
-    method.SetOptimizerAsRegularStepGradientDescent(
-        learningRate=1.0, minStep=0.01, numberOfIterations=60, relaxationFactor=0.6
-    )
-    method.SetOptimizerScalesFromPhysicalShift()
-    method.SetOptimizerWeights([1.0, 1.0, 0.0])
-    method.SetShrinkFactorsPerLevel([2, 1])
-    method.SetSmoothingSigmasPerLevel([2.0, 0.0])
-    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
-    method.SetInitialTransform(transform, inPlace=True)
+    where = fixed.with_array(region)
+    method = descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
+    method.SetOptimizerWeights([1.0, 1.0, 0.0])  # in the slices only
     try:
         method.Execute(fixed.to_sitk(), moving.to_sitk())
     except RuntimeError as error:

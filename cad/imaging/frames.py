@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pydicom
 from pydicom.errors import InvalidDicomError
@@ -24,8 +24,7 @@ _FIRST_BYTES = (b"\x02\x00", b"\x08\x00", b"\x00\x02", b"\x00\x08")
 _MOST_DEFLATED = 1032  # what deflate can do at most
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """Turn stored numbers into values: ``slope * stored + intercept`` in ``unit``.
 
     Parameters

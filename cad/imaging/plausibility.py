@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,94 +28,93 @@ from cad.reading import read_json, reading
 from cad.terms.modality import ADC, MODALITIES
 
 assert ADC.physical is not None  # nosec B101  # noqa: S101 - a row of the table, not an input
-RANGES: dict[str, tuple[float, float]] = {
-    "adc_median": ADC.physical,
-    "t2w_repetition_time": (0.8, 20.0),
-    "t2w_echo_time": (0.03, 0.4),
-    "dce_repetition_time": (0.001, 0.1),
-    "dce_flip_angle": (3.0, 70.0),
-    "dce_interval": (0.5, 60.0),
-    "dce_snr": (2.0, math.inf),
-    "dce_enhancement": (0.05, 20.0),
-    "dce_first_frame": (0.0, 0.5),
-    "vfa_repetition_time": (0.001, 0.1),
-    # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
-    "vfa_t1": (0.8, 5.0),
-    "vfa_t1_any_tissue": (0.25, 5.0),  # fat has .3 to .4 s
-    "vfa_misfit": (0.0, 0.2),
-    "field_strength": (0.5, 7.1),
-    "mask_offset": (0.0, 1.0),
-    "gland_volume": (5.0, 400.0),
-    "field_of_view": (10.0, 600.0),
-    # Logarithms of mutual information with T2, as it lies over turned (cad.imaging.belonging).
-    "adc_turned": (-0.08, math.inf),
-    "dce_turned": (-0.13, math.inf),
-}
-"""Statistic: (lowest, highest). Times in s, angles in degrees, ADC in 1e-6 mm2/s, offset in mm."""
 
-_UNITS = {
-    "adc_median": ADC.unit,
-    "t2w_repetition_time": "s",
-    "t2w_echo_time": "s",
-    "dce_repetition_time": "s",
-    "dce_flip_angle": "degrees",
-    "dce_interval": "s",
-    "vfa_repetition_time": "s",
-    "vfa_t1": "s",
-    "vfa_t1_any_tissue": "s",
-    "field_strength": "T",
-    "mask_offset": "mm",
-    "gland_volume": "mL",
-    "field_of_view": "mm",
-}
-_SAID = {
-    "adc_median": "median ADC",
-    "t2w_repetition_time": "repetition time of T2",
-    "t2w_echo_time": "echo time of T2",
-    "dce_repetition_time": "repetition time of DCE",
-    "dce_flip_angle": "flip angle of DCE",
-    "dce_interval": "time from frame to frame of DCE",
-    "dce_snr": "baseline of DCE over its noise",
-    "dce_enhancement": "enhancement of DCE (highest over lowest signal, less 1)",
-    "dce_first_frame": "share of the enhancement that the first DCE frame already shows",
-    "vfa_repetition_time": "repetition time of the flip-angle images",
-    "vfa_t1": "T1 by the flip-angle images",
-    "vfa_t1_any_tissue": "T1 by the flip-angle images",
-    "vfa_misfit": "misfit of the flip-angle images to any T1 (of their mean signal)",
-    "field_strength": "field strength",
-    "mask_offset": "distance between the corners of the label map and of the nearest image",
-    "gland_volume": "volume of the gland mask",
-    "field_of_view": "longest edge of the field of view",
-    "adc_turned": "log ratio of what ADC shares with T2 as it lies and turned",
-    "dce_turned": "log ratio of what DCE shares with T2 as it lies and turned",
-}
-_WRONG_ANGLES = (
-    "flip angles swapped, repetition time in another unit, or images of different gain",
-    "check FlipAngle and RepetitionTime, or leave the flip-angle images out",
-)
-_TURNED = "check orientation and patient of the series, or leave it out"
-_CAUSES = {
-    "dce_snr": ("noise only, or a wrong series", "check the dce rule"),
-    "dce_enhancement": ("no contrast agent, or not the dynamic series", "check the dce rule"),
-    "dce_first_frame": (
+
+class Check(NamedTuple):
+    """Say what is plausible of one statistic, and what else it may mean.
+
+    Parameters
+    ----------
+    low, high : float
+        No patient lies outside.
+    title, unit : str
+        What it is called.
+    cause, way_out : str
+        Of a value outside.
+    """
+
+    low: float
+    high: float
+    title: str
+    unit: str = ""
+    cause: str = ""
+    way_out: str = "check the series and its header"
+
+
+_ANGLES = "flip angles swapped, repetition time in another unit, or images of different gain"
+_CHECK_ANGLES = "check FlipAngle and RepetitionTime, or leave the flip-angle images out"
+_TURNED = "stored turned, or of another man"
+_CHECK_TURNED = "check orientation and patient of the series, or leave it out"
+_T1 = "T1 by the flip-angle images"
+CHECKS = {
+    "adc_median": Check(*ADC.physical, "median ADC", ADC.unit),
+    "t2w_repetition_time": Check(0.8, 20.0, "repetition time of T2", "s"),
+    "t2w_echo_time": Check(0.03, 0.4, "echo time of T2", "s"),
+    "dce_repetition_time": Check(0.001, 0.1, "repetition time of DCE", "s"),
+    "dce_flip_angle": Check(3.0, 70.0, "flip angle of DCE", "degrees"),
+    "dce_interval": Check(0.5, 60.0, "time from frame to frame of DCE", "s"),
+    "dce_snr": Check(
+        2.0, math.inf, "baseline of DCE over its noise", "",
+        "noise only, or a wrong series", "check the dce rule",
+    ),
+    "dce_enhancement": Check(
+        0.05, 20.0, "enhancement of DCE (highest over lowest signal, less 1)", "",
+        "no contrast agent, or not the dynamic series", "check the dce rule",
+    ),
+    "dce_first_frame": Check(
+        0.0, 0.5, "share of the enhancement that the first DCE frame already shows", "",
         "frames in reversed order, or no frame before the contrast agent arrives",
         "check the dce rule's clock",
     ),
-    "vfa_misfit": (
+    "vfa_repetition_time": Check(0.001, 0.1, "repetition time of the flip-angle images", "s"),
+    # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
+    "vfa_t1": Check(0.8, 5.0, _T1, "s", _ANGLES, _CHECK_ANGLES),
+    # Fat has .3 to .4 s.
+    "vfa_t1_any_tissue": Check(0.25, 5.0, _T1, "s", _ANGLES, _CHECK_ANGLES),
+    "vfa_misfit": Check(
+        0.0, 0.2, "misfit of the flip-angle images to any T1 (of their mean signal)", "",
         "flip angles swapped, or images of different gain",
         "check FlipAngle, or leave the flip-angle images out",
     ),
-    "vfa_t1": _WRONG_ANGLES,
-    "vfa_t1_any_tissue": _WRONG_ANGLES,
-    "mask_offset": (
+    "field_strength": Check(0.5, 7.1, "field strength", "T"),
+    "mask_offset": Check(
+        0.0, 1.0, "distance between the corners of the label map and of the nearest image", "mm",
         "a label map of another study",
         "draw it on this study's images, or widen mask_offset for maps on a grid of their own",
     ),
-    "gland_volume": ("voxel size in another unit, or no gland", "check mask and voxel size (mm)"),
-    "field_of_view": ("voxel size in another unit", "check the voxel size (mm)"),
-    "adc_turned": ("stored turned, or of another man", _TURNED),
-    "dce_turned": ("stored turned, or of another man", _TURNED),
+    "gland_volume": Check(
+        5.0, 400.0, "volume of the gland mask", "mL",
+        "voxel size in another unit, or no gland", "check mask and voxel size (mm)",
+    ),
+    "field_of_view": Check(
+        10.0, 600.0, "longest edge of the field of view", "mm",
+        "voxel size in another unit", "check the voxel size (mm)",
+    ),
+    # Logarithms of mutual information with T2, as it lies over turned (cad.imaging.belonging).
+    "adc_turned": Check(
+        -0.08, math.inf, "log ratio of what ADC shares with T2 as it lies and turned", "",
+        _TURNED, _CHECK_TURNED,
+    ),
+    "dce_turned": Check(
+        -0.13, math.inf, "log ratio of what DCE shares with T2 as it lies and turned", "",
+        _TURNED, _CHECK_TURNED,
+    ),
+}  # fmt: skip
+RANGES: dict[str, tuple[float, float]] = {
+    name: (check.low, check.high) for name, check in CHECKS.items()
 }
+"""Statistic: (lowest, highest). Times in s, angles in degrees, ADC in 1e-6 mm2/s, offset in mm."""
+
 # Factors by which units are mistaken for each other, and what they then look like.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}
 _ADC_LOOKS |= {1e12: "m2/s", 1e-6: "1e-12 mm2/s", 0.1: "1e-7 mm2/s"}
@@ -125,13 +124,8 @@ _PROSTATE, _REGIONS = " in the prostate", " in the regions"
 RANGES_FILE = "plausible.json"
 
 
-@dataclass(frozen=True)
-class Statistic:
-    """Hold one measured statistic by its name in :data:`RANGES`."""
-
-    name: str
-    value: float
-    where: str = ""
+# Name in CHECKS, value, where it was measured.
+Statistic = tuple[str, float, str]
 
 
 def implausible(
@@ -153,17 +147,17 @@ def implausible(
     """
     allowed = {**RANGES, **(ranges or {})}
     problems = []
-    for found in statistics(study):
-        low, high = allowed[found.name]
-        if low <= found.value <= high:
+    for name, value, where in statistics(study):
+        low, high = allowed[name]
+        if low <= value <= high:
             continue
-        unit = f" {_UNITS[found.name]}" if found.name in _UNITS else ""
-        cause, way_out = _cause(found, (low, high))
+        unit = f" {CHECKS[name].unit}".rstrip()
+        cause, way_out = _cause(name, value, (low, high))
         problems.append(
             CadError(
-                f"{_SAID[found.name]}{found.where} is {found.value:.3g}{unit}; plausible is "
+                f"{CHECKS[name].title}{where} is {value:.3g}{unit}; plausible is "
                 f"{low:g} to {high:g}{unit}{': ' + cause if cause else ''}",
-                hint=f"{way_out}; a site may widen the range {found.name}",
+                hint=f"{way_out}; a site may widen the range {name}",
                 patient=study.participant_id,
             )
         )
@@ -213,7 +207,7 @@ def statistics(study: Study) -> Iterator[Statistic]:
     if study.adc is not None:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
-        yield Statistic("adc_median", float(np.median(measured)) if measured.size else 0.0, where)
+        yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
     yield from _protocol(study, "t2w", ("repetition_time", "echo_time"))
     if study.dce is not None:
         yield from _dynamic(study, study.dce)
@@ -221,7 +215,7 @@ def statistics(study: Study) -> Iterator[Statistic]:
         yield from _flip_angles(study)
     fields = {p.field_strength for p in study.protocols.values() if p.field_strength}
     for value in sorted(fields):
-        yield Statistic("field_strength", value)
+        yield "field_strength", value, ""
     if study.roi_map is not None:
         yield from _mask(study, study.roi_map)
     yield from _belonging(study)
@@ -230,22 +224,20 @@ def statistics(study: Study) -> Iterator[Statistic]:
 def _belonging(study: Study) -> Iterator[Statistic]:
     volume = gland_volume(study)
     if volume is not None:
-        yield Statistic("gland_volume", volume)
+        yield "gland_volume", volume, ""
     for modality in MODALITIES:
         grid = study.grid(modality.name)
         if grid is not None:
-            yield Statistic("field_of_view", width(grid), f" of {modality.short}")
+            yield "field_of_view", width(grid), f" of {modality.short}"
     if study.t2w is None:
         return
     if study.adc is not None:
-        yield Statistic("adc_turned", *_said(turned(study.t2w, study.adc)))
+        gain, way = turned(study.t2w, study.adc)
+        yield "adc_turned", gain, f" {way}"
     if study.dce is not None:
         mean = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-        yield Statistic("dce_turned", *_said(turned(study.t2w, mean)))
-
-
-def _said(gain: tuple[float, str]) -> tuple[float, str]:
-    return gain[0], f" {gain[1]}"
+        gain, way = turned(study.t2w, mean)
+        yield "dce_turned", gain, f" {way}"
 
 
 def t1_default_problem(
@@ -293,27 +285,27 @@ def _protocol(study: Study, name: str, keys: tuple[str, ...]) -> Iterator[Statis
     for key in keys if protocol else ():
         value = getattr(protocol, key)
         if value is not None:
-            yield Statistic(f"{name}_{key}", float(value))
+            yield f"{name}_{key}", float(value), ""
 
 
 def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     if dce.repetition_time is not None:
-        yield Statistic("dce_repetition_time", dce.repetition_time)
+        yield "dce_repetition_time", dce.repetition_time, ""
     if dce.flip_angle is not None:
-        yield Statistic("dce_flip_angle", dce.flip_angle)
+        yield "dce_flip_angle", dce.flip_angle, ""
     if len(dce.times) < 2:
         return
-    yield Statistic("dce_interval", float(np.median(np.diff(dce.times))))
+    yield "dce_interval", float(np.median(np.diff(dce.times))), ""
     inside, where = _inside(study, dce.grid)
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
     # The quietest pair of frames: between others the contrast agent arrives.
     noise = min(_spread(after.astype(float) - before) for before, after in pairwise(signal))
-    yield Statistic("dce_snr", curve[0] / noise if noise > 0 else math.inf, where)
+    yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low, high = float(curve.min()), float(curve.max())
-    yield Statistic("dce_enhancement", high / low - 1 if low > 0 else math.inf, where)
+    yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
     if high > low:
-        yield Statistic("dce_first_frame", (float(curve[0]) - low) / (high - low), where)
+        yield "dce_first_frame", (float(curve[0]) - low) / (high - low), where
 
 
 def _spread(step: np.ndarray) -> float:
@@ -325,7 +317,7 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     repetition = study.vfa_repetition_time
     if repetition is None:
         return
-    yield Statistic("vfa_repetition_time", repetition)
+    yield "vfa_repetition_time", repetition, ""
     if len({angle for angle, _ in study.vfa}) < 2:
         return
     inside, where = _inside(study, study.vfa[0][1])
@@ -335,10 +327,10 @@ def _flip_angles(study: Study) -> Iterator[Statistic]:
     # S / sin = E1 S / tan + const (the spoiled steady state as a line): E1 is its slope.
     slope, offset = np.polyfit(level / np.tan(angle), level / np.sin(angle), 1)
     t1 = -repetition / math.log(slope) if 0 < slope < 1 else math.inf
-    yield Statistic(name, t1, where)
+    yield name, t1, where
     fitted = offset * np.sin(angle) / (1 - slope * np.cos(angle))
     misfit = float(np.sqrt(np.mean((level - fitted) ** 2)) / level.mean())
-    yield Statistic("vfa_misfit", misfit, where)
+    yield "vfa_misfit", misfit, where
 
 
 def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
@@ -349,7 +341,7 @@ def _mask(study: Study, mask: Volume) -> Iterator[Statistic]:
         apart = np.linalg.norm(corners[:, None] - image.outer_corners()[None], axis=2)
         gaps.append(float(apart.min(axis=1).max()))
     if gaps:
-        yield Statistic("mask_offset", min(gaps))
+        yield "mask_offset", min(gaps), ""
 
 
 def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
@@ -365,15 +357,15 @@ def _inside(study: Study, grid: Volume, *order: str) -> tuple[np.ndarray, str]:
     return inside, " in the middle of the image"
 
 
-def _cause(found: Statistic, allowed: tuple[float, float]) -> tuple[str, str]:
+def _cause(name: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
     low, high = allowed
-    if found.name == "adc_median":
+    if name == "adc_median":
         for factor, unit in _ADC_LOOKS.items():
-            if low <= found.value * factor <= high:
+            if low <= value * factor <= high:
                 return f"values look like {unit}", f"set scale: {factor:g} in the adc rule"
         return "not an ADC map?", "check the adc rule"
-    if found.name.endswith(("repetition_time", "echo_time")):
+    if name.endswith(("repetition_time", "echo_time")):
         for factor, looks in _TIME_LOOKS.items():
-            if low <= found.value * factor <= high:
+            if low <= value * factor <= high:
                 return looks, "correct the header or the sidecar (seconds)"
-    return _CAUSES.get(found.name, ("", "check the series and its header"))
+    return CHECKS[name].cause, CHECKS[name].way_out

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cad.errors import CadError
 from cad.imaging.diffusion import fit_adc, high_b
 from cad.imaging.frame_motion import still_frames
@@ -51,9 +53,9 @@ def prepare_study(
             out.notes.append(f"no {HBV.title}: {error.problem}")
     if settings.frame_motion == "translation" and out.dce is not None:
         try:
-            out.dce, motion = still_frames(out)
-            out.frames_moved_mm = motion.largest
-            out.notes.append(motion.note)
+            out.dce, shift_mm, note = still_frames(out)
+            out.frames_moved_mm = float(np.linalg.norm(shift_mm, axis=1).max())
+            out.notes.append(note)
         except CadError as error:
             out.notes.append(f"frames of the dynamic series not moved: {error.problem}")
     if settings.registration == "none":

@@ -252,20 +252,7 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
     start.SetCenter(triple(fixed.centre))
-    method = sitk.ImageRegistrationMethod()
-    method.SetNumberOfThreads(1)
-    method.SetMetricAsMattesMutualInformation(_BINS)
-    method.SetMetricSamplingStrategy(method.NONE)
-    method.SetMetricFixedMask(fixed.with_array(where).to_sitk())
-    method.SetInterpolator(sitk.sitkLinear)
-    method.SetOptimizerAsRegularStepGradientDescent(
-        learningRate=2.0, minStep=0.01, numberOfIterations=100, relaxationFactor=0.6
-    )
-    method.SetOptimizerScalesFromPhysicalShift()
-    method.SetShrinkFactorsPerLevel([2, 1])
-    method.SetSmoothingSigmasPerLevel([2.0, 1.0])
-    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
-    method.SetInitialTransform(start, inPlace=True)
+    method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:
         method.Execute(fixed_image, moving_image)
     except RuntimeError as error:
@@ -273,6 +260,45 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     # Sums over threads differ in their last bits; a result that repeats has fewer digits.
     start.SetParameters([round(v, _DIGITS) for v in start.GetParameters()])
     return start
+
+
+def descent(
+    where: Volume, start: sitk.Transform, *, step_mm: float, iterations: int, fine_mm: float
+) -> sitk.ImageRegistrationMethod:
+    """Return a search for the largest mutual information, to be executed on two images.
+
+    Mattes' estimate on all voxels and on one thread, so that the result repeats; first on every
+    second voxel, smoothed by 2 mm, then on all.
+
+    Parameters
+    ----------
+    where : Volume
+        Boolean, on the fixed image's grid: voxels that are compared.
+    start : Transform
+        From the fixed image's points to the moving image's; moved in place.
+    step_mm : float
+        First step of the descent.
+    iterations : int
+        At most, at each scale.
+    fine_mm : float
+        Smoothing at the finer scale.
+    """
+    method = sitk.ImageRegistrationMethod()
+    method.SetNumberOfThreads(1)
+    method.SetMetricAsMattesMutualInformation(_BINS)
+    method.SetMetricSamplingStrategy(method.NONE)
+    method.SetMetricFixedMask(where.to_sitk())
+    method.SetInterpolator(sitk.sitkLinear)
+    method.SetOptimizerAsRegularStepGradientDescent(
+        learningRate=step_mm, minStep=0.01, numberOfIterations=iterations, relaxationFactor=0.6
+    )
+    # One radian moves an image's edge far further than one mm does.
+    method.SetOptimizerScalesFromPhysicalShift()
+    method.SetShrinkFactorsPerLevel([2, 1])
+    method.SetSmoothingSigmasPerLevel([2.0, fine_mm])
+    method.SmoothingSigmasAreSpecifiedInPhysicalUnitsOn()
+    method.SetInitialTransform(start, inPlace=True)
+    return method
 
 
 def _matrix(transform: sitk.Euler3DTransform) -> np.ndarray:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Hold the voxels of one acquisition.
 
     Parameters
@@ -98,65 +98,46 @@ FULL = (
 """As clinics have them, with the field of view cut around the prostate."""
 
 SAMPLE = (
-    Protocol(
-        "A",
-        Grid((13, 112, 112), (1.05, 1.05, 4.4)),
-        Grid((13, 40, 44), (2.6, 2.6, 4.4)),
-        Grid((13, 40, 56), (2.5, 2.5, 4.4)),
-        (4.0, 0.101),
-        (50, 800),
-        (0.00385, 8.5),
-        17,
-        12.0,
-        (2.0, 5.0, 10.0, 20.0),
-        (0.030, 0.020, 0.030),
+    replace(
+        FULL[0],
+        t2=Grid((13, 112, 112), (1.05, 1.05, 4.4)),
+        adc=Grid((13, 40, 44), (2.6, 2.6, 4.4)),
+        dce=Grid((13, 40, 56), (2.5, 2.5, 4.4)),
+        dce_times=(0.00385, 8.5),
+        frames=17,
+        noise=(0.030, 0.020, 0.030),
     ),
-    Protocol(
-        "B",
-        Grid((14, 116, 116), (1.0, 1.0, 4.1)),
-        Grid((14, 42, 46), (2.5, 2.5, 4.1)),
-        Grid((13, 40, 54), (2.6, 2.6, 4.3)),
-        (5.6, 0.090),
-        (100, 1000),
-        (0.0050, 10.0),
-        15,
-        15.0,
-        (3.0, 8.0, 15.0),
-        (0.035, 0.024, 0.028),
+    replace(
+        FULL[1],
+        t2=Grid((14, 116, 116), (1.0, 1.0, 4.1)),
+        adc=Grid((14, 42, 46), (2.5, 2.5, 4.1)),
+        dce=Grid((13, 40, 54), (2.6, 2.6, 4.3)),
+        dce_times=(0.0050, 10.0),
+        frames=15,
+        noise=(0.035, 0.024, 0.028),
     ),
 )
 """The same examinations on coarser grids: small enough to travel with the project."""
 
+_LIGHT = replace(
+    SAMPLE[0],
+    t2=Grid((12, 72, 72), (1.3, 1.3, 4.2)),
+    adc=Grid((12, 36, 36), (2.5, 2.5, 4.2)),
+    dce=Grid((12, 36, 52), (2.5, 2.5, 4.2)),
+    supersample=(1, 2, 2),
+    texture_half=(32.0, 32.0, 24.0),
+)
 LIGHT = (
-    Protocol(
-        "A",
-        Grid((12, 72, 72), (1.3, 1.3, 4.2)),
-        Grid((12, 36, 36), (2.5, 2.5, 4.2)),
-        Grid((12, 36, 52), (2.5, 2.5, 4.2)),
-        (4.0, 0.101),
-        (50, 800),
-        (0.00385, 15.0),
-        10,
-        12.0,
-        (2.0, 10.0, 20.0),
-        (0.030, 0.020, 0.030),
-        (1, 2, 2),
-        (32.0, 32.0, 24.0),
-    ),
-    Protocol(
-        "B",
-        Grid((12, 72, 72), (1.25, 1.25, 4.2)),
-        Grid((12, 36, 36), (2.4, 2.4, 4.2)),
-        Grid((12, 36, 52), (2.5, 2.5, 4.2)),
-        (5.6, 0.090),
-        (100, 1000),
-        (0.0050, 18.0),
-        8,
-        15.0,
-        (3.0, 8.0, 15.0),
-        (0.035, 0.024, 0.028),
-        (1, 2, 2),
-        (32.0, 32.0, 24.0),
+    replace(_LIGHT, dce_times=(0.00385, 15.0), frames=10, flips=(2.0, 10.0, 20.0)),
+    replace(
+        SAMPLE[1],
+        t2=Grid((12, 72, 72), (1.25, 1.25, 4.2)),
+        adc=Grid((12, 36, 36), (2.4, 2.4, 4.2)),
+        dce=_LIGHT.dce,
+        dce_times=(0.0050, 18.0),
+        frames=8,
+        supersample=_LIGHT.supersample,
+        texture_half=_LIGHT.texture_half,
     ),
 )
 """For measuring how a cluster copes with 10,000 studies; too coarse to be looked at."""

@@ -6,7 +6,7 @@ its septa and the coil's sensitivity, and is read out (:mod:`cad.phantom.acquisi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ VENOUS_SPREAD = 6.0
 """Seconds by which the venous curve lags and is smoothed."""
 
 
-@dataclass(frozen=True)
-class Injection:
+class Injection(NamedTuple):
     """Hold when the contrast agent passes, and how much of it.
 
     Parameters

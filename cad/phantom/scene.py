@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import fftfreq, irfftn, next_fast_len, rfftfreq, rfftn
@@ -32,8 +33,7 @@ TEXTURE_STEP = 2.0
 BACKGROUND = "fat"
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Say how the gland's frame lies in the patient: a tilted axial stack.
 
     Parameters

@@ -17,8 +17,7 @@ from cad.cohort import StudyRef
 from cad.errors import CadError
 from cad.evaluation.folds.crossval import positive_probability
 from cad.features.images import compact
-from cad.features.redrawn import masks_features
-from cad.features.robustness import Perturbation, copies_of
+from cad.features.robustness import Perturbation, copies_of, masks_features
 from cad.imaging.prepare import prepare_study
 from cad.imaging.reader_outlines import read_reader_outlines
 from cad.imaging.study import Study

@@ -15,8 +15,8 @@ from cad.execution.task import settings_key
 from cad.features.haralick import haralick_features
 from cad.features.histogram import discretise, histogram_features
 from cad.features.intensity import statistics
-from cad.features.redrawn import masks_features
 from cad.features.regions import RegionVoxels
+from cad.features.robustness import masks_features
 from cad.features.table import extract
 from cad.features.typicality import Typicality
 from cad.imaging.study import Study

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cad.features.redrawn import masks_features
-from cad.features.robustness import Perturbation, copies_of
+from cad.features.robustness import Perturbation, copies_of, masks_features
 from cad.features.table import extract
 from cad.imaging.study import Roi, Study
 from cad.settings import FeatureSettings, PipelineSettings

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.optimize import curve_fit
 
 from cad.errors import CadError
-from cad.features.perfusion import fit_kernels, kernels, semiquantitative
+from cad.features.perfusion import kernels, semiquantitative
 from cad.features.perfusion.aif import (
     InputFunction,
     parker_blood,
@@ -265,7 +265,6 @@ def test_kernels_have_one_signature_each() -> None:
     bolus_arrival(TIMES, np.asfortranarray(curves))
     compiled = [
         *vars(kernels).values(),
-        *vars(fit_kernels).values(),
         semiquantitative._arrivals,
     ]
     counts = [len(k.signatures) for k in compiled if hasattr(k, "signatures")]

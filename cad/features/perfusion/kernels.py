@@ -1,4 +1,7 @@
-"""Compiled curves of the kinetic models: exact convolution of an input that is linear in pieces.
+"""Compiled curves of the kinetic models, and their fits.
+
+Curves are the exact convolution of an input that is linear in pieces; fits are a linear estimate
+for all voxels and a bounded refinement of some.
 
 Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion. Every kernel has
 one signature; curves are voxel-major, shape (n_voxels, n_times).
@@ -37,6 +40,8 @@ class Grid(NamedTuple):
 
 # Below this k dt the closed forms of the step lose digits and their series is used.
 _SERIES_BELOW = 0.05
+_MAX_STEPS = 40
+_TOLERANCE = 1e-7
 
 
 @njit(cache=True, fastmath=False)
@@ -185,3 +190,280 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
             out[v, i] = p[v, 0] * h[i]
             if model == EXTENDED_TOFTS:
                 out[v, i] += p[v, 2] * grid.plasma[grid.at[i]]
+
+
+@njit(cache=True)
+def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
+    """Solve a symmetric positive system of size n <= 3 by Cholesky; False when singular."""
+    # Written out: a call into LAPACK costs more than the whole of a 3 x 3 system.
+    low = np.zeros((3, 3))
+    for i in range(n):
+        for j in range(i + 1):
+            s = a[i, j]
+            for k in range(j):
+                s -= low[i, k] * low[j, k]
+            if i == j:
+                # A pivot lost to rounding: two columns are the same to 13 digits.
+                if s <= 1e-13 * abs(a[i, i]) or s <= 0.0:
+                    return False
+                low[i, i] = np.sqrt(s)
+            else:
+                low[i, j] = s / low[j, j]
+    for i in range(n):
+        s = b[i]
+        for k in range(i):
+            s -= low[i, k] * x[k]
+        x[i] = s / low[i, i]
+    for i in range(n - 1, -1, -1):
+        s = x[i]
+        for k in range(i + 1, n):
+            s -= low[k, i] * x[k]
+        x[i] = s / low[i, i]
+    return True
+
+
+@njit(cache=True)
+def linear_rows(
+    design: np.ndarray, curves: np.ndarray, times: np.ndarray, n_columns: int, out: np.ndarray
+) -> None:
+    """Solve least squares of every curve on the fixed design rows and its own running integrals.
+
+    ``design`` (n_fixed, n_times) is common to all curves; the curve's integral (Tofts models), or
+    integral and double integral (Brix), are made here by the trapezoid rule and follow the fixed
+    rows. ``out`` (n_voxels, 3): coefficients, NaN where the system is singular.
+    """
+    n_voxels, n_times = curves.shape
+    n_fixed = design.shape[0]
+    # Work arrays are made once for all voxels: allocation would cost more than the sums.
+    rows = np.zeros((3, n_times))
+    for i in range(n_fixed):  # as arrays it would take as long to compile as all else here
+        for t in range(n_times):
+            rows[i, t] = design[i, t]
+    a = np.zeros((3, 3))
+    b = np.zeros(3)
+    x = np.zeros(3)
+    size = np.zeros(3)
+    for v in range(n_voxels):
+        y = curves[v]
+        for r in range(n_fixed, n_columns):
+            # The second own row is the integral of the first: the double integral of the curve.
+            source = y if r == n_fixed else rows[r - 1]
+            total = 0.0
+            rows[r, 0] = 0.0
+            for i in range(1, n_times):
+                total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
+                rows[r, i] = total
+        for i in range(n_columns):
+            b[i] = 0.0
+            for t in range(n_times):
+                b[i] += rows[i, t] * y[t]
+            for j in range(i + 1):
+                s = 0.0
+                for t in range(n_times):
+                    s += rows[i, t] * rows[j, t]
+                a[i, j] = s
+        # Integrals over minutes and plasma in mM differ by orders of magnitude: columns are
+        # scaled to unit length before the pivots are judged.
+        good = True
+        for i in range(n_columns):
+            size[i] = np.sqrt(a[i, i])
+            if not size[i] > 0.0:
+                good = False
+        if good:
+            for i in range(n_columns):
+                b[i] /= size[i]
+                for j in range(i + 1):
+                    a[i, j] /= size[i] * size[j]
+            good = solve_small(a, b, n_columns, x)
+        for i in range(n_columns):
+            out[v, i] = x[i] / size[i] if good else np.nan
+
+
+@njit(cache=True)
+def refine_rows(
+    model: int,
+    curves: np.ndarray,
+    start: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    grid: Grid,
+    converged: np.ndarray,
+) -> None:
+    """Refine parameters by Levenberg-Marquardt in the box, in place on ``start`` (n_voxels, 3).
+
+    A parameter at its bound whose slope points outward is held; the steps of the others are
+    clipped to the box. ``converged`` (n_voxels,) becomes 1 where step or gain fell below 1e-7.
+    """
+    n_voxels, n_times = curves.shape
+    n_par = 2 if model == TOFTS else 3
+    f = np.zeros(n_times)
+    jac = np.zeros((3, n_times))
+    h = np.zeros(n_times)
+    g = np.zeros(n_times)
+    p = np.zeros(3)
+    trial = np.zeros(3)
+    grad = np.zeros(3)
+    hess = np.zeros((3, 3))
+    a = np.zeros((3, 3))
+    b = np.zeros(3)
+    x = np.zeros(3)
+    free = np.zeros(3, np.int64)
+    for v in range(n_voxels):
+        y = curves[v]
+        for i in range(n_par):
+            p[i] = min(max(start[v, i], lower[i]), upper[i])
+        evaluate(model, p, grid, f, jac, h, g)
+        cost = 0.0
+        for t in range(n_times):
+            cost += (y[t] - f[t]) ** 2
+        damping = 1e-3  # nearly Gauss-Newton: the linear estimate is close already
+        done = 0
+        for _ in range(_MAX_STEPS):
+            n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
+            for i in range(n_par):
+                grad[i] = 0.0
+                for t in range(n_times):
+                    grad[i] += jac[i, t] * (y[t] - f[t])
+                for j in range(i + 1):
+                    s = 0.0
+                    for t in range(n_times):
+                        s += jac[i, t] * jac[j, t]
+                    hess[i, j] = s
+                    hess[j, i] = s
+                # Projected gradient: what would leave the box is left out of this step only.
+                outward = (p[i] <= lower[i] and grad[i] < 0) or (p[i] >= upper[i] and grad[i] > 0)
+                if not outward and hess[i, i] > 0:
+                    free[n_free] = i
+                    n_free += 1
+            if n_free == 0:
+                done = 1
+                break
+            accepted = False
+            while damping < 1e12:
+                # Normal equations with unit diagonal, so that one damping suits Ktrans and ve.
+                for i in range(n_free):
+                    b[i] = grad[free[i]] / np.sqrt(hess[free[i], free[i]])
+                    for j in range(i + 1):
+                        a[i, j] = hess[free[i], free[j]] / np.sqrt(
+                            hess[free[i], free[i]] * hess[free[j], free[j]]
+                        )
+                    a[i, i] += damping
+                if not solve_small(a, b, n_free, x):
+                    damping *= 10
+                    continue
+                for i in range(n_par):
+                    trial[i] = p[i]
+                moved = 0.0
+                for i in range(n_free):
+                    k = free[i]
+                    value = p[k] + x[i] / np.sqrt(hess[k, k])
+                    trial[k] = min(max(value, lower[k]), upper[k])
+                    moved = max(moved, abs(trial[k] - p[k]) / (abs(p[k]) + 1e-6))
+                if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
+                    done = 1
+                    break
+                evaluate(model, trial, grid, f, jac, h, g)
+                new = 0.0
+                for t in range(n_times):
+                    new += (y[t] - f[t]) ** 2
+                if new < cost:
+                    accepted = True
+                    if cost - new <= _TOLERANCE * cost:
+                        done = 1
+                    cost = new
+                    for i in range(n_par):
+                        p[i] = trial[i]
+                    damping = max(damping / 10, 1e-12)
+                    break
+                damping *= 10
+            if done == 1:
+                break
+            if not accepted:
+                done = 1  # no step improves: a minimum to rounding
+                break
+        for i in range(n_par):
+            start[v, i] = p[i]
+        converged[v] = done
+
+
+@njit(cache=True)
+def fit_tofts_rows(
+    coefficients: np.ndarray,
+    curves: np.ndarray,
+    extended: bool,
+    ve_min: float,
+    ktrans_max: float,
+    grid: Grid,
+    out: np.ndarray,
+    clipped: np.ndarray,
+    fitted: np.ndarray,
+) -> None:
+    """Turn Murase coefficients into (Ktrans, ve, vp) inside their physical range.
+
+    kep is taken from the linear fit; Ktrans and vp are then the least squares of the true model at
+    that kep. ``coefficients``: Tofts (Ktrans, -kep), extended (vp, Ktrans + kep vp, -kep).
+    ``fitted`` (n_voxels, n_times) gets the model curves of the voxels that are not ``clipped``.
+    """
+    n_voxels, n_times = curves.shape
+    h = np.zeros(n_times)
+    for v in range(n_voxels):
+        kep = -coefficients[v, 2] if extended else -coefficients[v, 1]
+        flag = 0
+        if not np.isfinite(kep):
+            out[v, 0] = out[v, 1] = out[v, 2] = 0.0
+            clipped[v] = 1
+            continue
+        if kep <= 0.0:
+            # The tissue only fills: the slowest wash-out that ve <= 1 allows is kep = Ktrans.
+            first = coefficients[v, 1] if extended else coefficients[v, 0]
+            kep = max(first, 1e-4)
+            flag = 1
+        # Beyond this rate the curve is the input itself, and exp(-kep dt) is 0.
+        kep = min(kep, ktrans_max / ve_min)
+        convolve_value(kep, grid, h)
+        hh = hy = hc = cc = cy = 0.0
+        for t in range(n_times):
+            y = curves[v, t]
+            cp = grid.plasma[grid.at[t]]
+            hh += h[t] * h[t]
+            hy += h[t] * y
+            hc += h[t] * cp
+            cc += cp * cp
+            cy += cp * y
+        ktrans = hy / hh if hh > 0 else 0.0
+        vp = 0.0
+        if extended:
+            det = hh * cc - hc * hc
+            # Nearly parallel columns (fast exchange looks like plasma): vp stays 0.
+            if det > 1e-12 * hh * cc:
+                ktrans = (hy * cc - cy * hc) / det
+                vp = (cy * hh - hy * hc) / det
+            if vp < 0.0:
+                vp = 0.0
+                ktrans = hy / hh if hh > 0 else 0.0
+            elif ktrans < 0.0:
+                vp = cy / cc if cc > 0 else 0.0
+            if vp > 1.0:
+                vp = 1.0
+                flag = 1
+        if ktrans <= 0.0:
+            ktrans = 0.0
+            flag = 1
+        if ktrans > ktrans_max:
+            ktrans = ktrans_max
+            flag = 1
+        ve = ktrans / kep
+        if ve > 1.0:
+            ve = 1.0
+            flag = 1
+        if ktrans > 0.0 and ve < ve_min:
+            ve = ve_min
+            flag = 1
+        # The curve is at hand here; those of clipped voxels are made later from what they became.
+        if flag == 0:
+            for t in range(n_times):
+                fitted[v, t] = ktrans * h[t] + vp * grid.plasma[grid.at[t]]
+        out[v, 0] = ktrans
+        out[v, 1] = ve
+        out[v, 2] = max(vp, 0.0)
+        clipped[v] = flag

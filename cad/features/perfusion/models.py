@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from cad.errors import CadError
-from cad.features.perfusion import fit_kernels, kernels
+from cad.features.perfusion import kernels
 from cad.features.perfusion.aif import SECONDS_PER_MINUTE, InputFunction
 from cad.features.perfusion.kernels import Grid
 
@@ -256,11 +256,11 @@ def _estimate_tofts(
     ]
     design = np.stack([grid.plasma[grid.at], area]) if extended else area[None]
     coefficients = np.zeros((len(data), 3))
-    fit_kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
+    kernels.linear_rows(design, data, grid.times, len(design) + 1, coefficients)
     parameters = np.zeros((len(data), 3))
     clipped = np.zeros(len(data), np.uint8)
     fitted = np.zeros(data.shape)
-    fit_kernels.fit_tofts_rows(
+    kernels.fit_tofts_rows(
         coefficients, data, extended, VE_MIN, KTRANS_MAX, grid, parameters, clipped, fitted
     )
     return parameters, clipped.astype(bool), fitted
@@ -274,7 +274,7 @@ def _estimate_brix(
     # Only what follows the arrival obeys the equation: the noise before it is set to zero.
     late = np.where(grid.times > 0, data, 0.0)
     coefficients = np.zeros((len(data), 3))
-    fit_kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
+    kernels.linear_rows(after[None], late, grid.times, 3, coefficients)
     singular = ~np.isfinite(coefficients).all(axis=1)
     coefficients[singular] = 0.0
     total, product = -coefficients[:, 1], -coefficients[:, 2]
@@ -305,7 +305,7 @@ def _refine(
     found = np.ascontiguousarray(start)
     lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
     converged = np.zeros(len(data), np.uint8)
-    fit_kernels.refine_rows(_CODE[model], data, found, lower, upper, grid, converged)
+    kernels.refine_rows(_CODE[model], data, found, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
     on_bound = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
     # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -18,8 +18,7 @@ _SAFE_BASELINE = 3
 _PARTS = 4  # arrival is looked for at quarters of a frame
 
 
-@dataclass(frozen=True)
-class Bolus:
+class Bolus(NamedTuple):
     """Say where the bolus is in a series.
 
     Parameters
