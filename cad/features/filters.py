@@ -86,8 +86,8 @@ def _wavelet_problem(name: str) -> str:
         )
     import pywt
 
-    known = pywt.wavelist(kind="discrete")
-    return "" if name in known else f"unknown wavelet {name!r}; known: {', '.join(known)}"
+    names = pywt.wavelist(kind="discrete")
+    return "" if name in names else f"unknown wavelet {name!r}; known: {', '.join(names)}"
 
 
 def reach(
@@ -106,8 +106,8 @@ def reach(
         if chosen.kind == "wavelet":
             half *= 2**chosen.level - 1
         for axis in _axes(chosen):
-            own = _WHOLE_IMAGE if chosen.boundary == "periodic" else half
-            furthest[axis] = max(furthest[axis], own)
+            far = _WHOLE_IMAGE if chosen.boundary == "periodic" else half
+            furthest[axis] = max(furthest[axis], far)
     return furthest[0], furthest[1], furthest[2]
 
 
@@ -196,10 +196,10 @@ def _side(chosen: FilterSettings, spacing: tuple[float, float, float]) -> float:
     """Return the side of the voxels along the filter's axes."""
     sides = spacing if chosen.dimension == "3D" else spacing[:2]
     if max(sides) > (1 + _EQUAL) * min(sides):
-        found = " x ".join(f"{side:.3g}" for side in spacing)
+        sizes = " x ".join(f"{side:.3g}" for side in spacing)
         raise CadError(
             f"the filter {filter_name(chosen)} ({chosen.dimension}) needs voxels of equal sides, "
-            f"found {found} mm",
+            f"found {sizes} mm",
             hint="set dimension: slice, or images.spacing_t2w (spacing_adc) to equal numbers",
         )
     return float(spacing[0])
@@ -251,8 +251,8 @@ def _turns(
             if key not in seen:
                 seen.add(key)
                 yield [
-                    {axis: _holes(k, level) for axis, k in zip(axes, own, strict=True)}
-                    for level, own in enumerate([first] * (chosen.level - 1) + [last])
+                    {axis: _holes(k, level) for axis, k in zip(axes, chosen_kernels, strict=True)}
+                    for level, chosen_kernels in enumerate([first] * (chosen.level - 1) + [last])
                 ]
 
 

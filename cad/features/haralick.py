@@ -43,14 +43,14 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
 
 def directions(three_d: bool, distance: int = 1) -> np.ndarray:
     """Return the offsets (dz, dy, dx) of which no two are opposite: 13, or 4 inside a slice."""
-    found = [
+    offsets = [
         (z, y, x)
         for z in ((0, 1) if three_d else (0,))
         for y in (-1, 0, 1)
         for x in (-1, 0, 1)
         if (z, y, x) > (0, 0, 0)
     ]
-    return np.array(found, np.int64) * distance
+    return np.array(offsets, np.int64) * distance
 
 
 def haralick_features(
@@ -128,8 +128,8 @@ def entropy_table() -> np.ndarray:
 def x_log_x(count: int, table: np.ndarray) -> float:
     """Return the count times its binary logarithm."""
     if count < len(table):
-        found: float = table[count]
-        return found
+        value: float = table[count]
+        return value
     return float(count * math.log2(count))
 
 

@@ -109,17 +109,17 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _estimate(self, X: np.ndarray, labels: np.ndarray, varies: np.ndarray) -> None:
         combat = _neuro_combat()
         with contextlib.redirect_stdout(io.StringIO()):  # the library reports its steps by print
-            found = combat(
+            estimates = combat(
                 dat=X[:, varies].T,
                 covars=pd.DataFrame({"site": labels.astype(object)}),
                 batch_col="site",
                 # The prior is a distribution over features: with one feature there is none.
                 eb=int(varies.sum()) > 1,
             )["estimates"]
-        self.mean_[varies] = found["stand.mean"][:, 0]
-        self.spread_[varies] = np.sqrt(found["var.pooled"][:, 0])
-        self.shift_[:, varies] = found["gamma.star"]
-        self.scale_[:, varies] = np.sqrt(found["delta.star"])
+        self.mean_[varies] = estimates["stand.mean"][:, 0]
+        self.spread_[varies] = np.sqrt(estimates["var.pooled"][:, 0])
+        self.shift_[:, varies] = estimates["gamma.star"]
+        self.scale_[:, varies] = np.sqrt(estimates["delta.star"])
 
 
 def _labels(site: Any, n_rows: int) -> np.ndarray:

@@ -218,10 +218,10 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
         for name, volume in made.maps.items()
         if not (name == "t1" and fixed)  # a constant that was put in is no measurement
     }
-    said: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
+    provenance: dict[str, str | float] = {"t1_source": made.t1_source, "input": made.input_kind}
     if study.frames_moved_mm is not None:
-        said["dce_moved"] = study.frames_moved_mm
-    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, said)
+        provenance["dce_moved"] = study.frames_moved_mm
+    return Prepared("dce", dynamic.grid, maps, list(made.notes), made, provenance)
 
 
 def _cut_flips(study: Study, box: Box) -> list[tuple[float, Volume]]:

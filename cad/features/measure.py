@@ -55,11 +55,11 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
         kept &= (values >= texture.range[0]) & (values <= texture.range[1])
     for first, last in pairwise(start) if texture.outliers else ():
         # Of the region as drawn: range and outliers do not wait for each other (IBSI 2.5).
-        own = values[first:last]
-        known = own[np.isfinite(own)].astype(float)
-        if len(known):
-            reach = texture.outliers * known.std()
-            kept[first:last] &= np.abs(own - known.mean()) <= reach
+        region = values[first:last]
+        finite = region[np.isfinite(region)].astype(float)
+        if len(finite):
+            reach = texture.outliers * finite.std()
+            kept[first:last] &= np.abs(region - finite.mean()) <= reach
     return values if kept.all() else np.where(kept, values, np.nan)
 
 

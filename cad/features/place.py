@@ -80,8 +80,8 @@ def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:
     slices = np.flatnonzero(whole.any(axis=(1, 2)))
     height = (z - slices[0] + 0.5) / (slices[-1] - slices[0] + 1)
     level = "apex" if height < 1 / 3 else "mid" if height < 2 / 3 else "base"
-    found = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
-    low, high = found.min(axis=0) - 0.5, found.max(axis=0) + 0.5
+    voxels = np.argwhere(whole[slices[np.abs(slices - z).argmin()]])
+    low, high = voxels.min(axis=0) - 0.5, voxels.max(axis=0) + 0.5
     v, across = (np.array([y, x]) - low) / (high - low)
     u = 2 * across - 1
     left = float((np.argwhere(region)[:, 2] > (low[1] + high[1]) / 2).mean())

@@ -129,17 +129,17 @@ def summary(table: pd.DataFrame) -> JsonObject:
     dict
         By column without the prefix: the sorted values of a text, [least, largest] of a number.
     """
-    found: JsonObject = {}
+    content: JsonObject = {}
     for name in _COMPARED:
         column = PREFIX + name
         if column not in table or table[column].isna().all():
             continue
         values = table[column].dropna()
         if pd.api.types.is_numeric_dtype(values):
-            found[name] = [float(values.min()), float(values.max())]
+            content[name] = [float(values.min()), float(values.max())]
         else:
-            found[name] = sorted(set(map(str, values)))
-    return found
+            content[name] = sorted(set(map(str, values)))
+    return content
 
 
 def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
@@ -157,18 +157,20 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
     list of str
         One sentence for each difference, empty where there is none.
     """
-    said = []
-    for name, known in trained.items():
+    notes = []
+    for name, usual in trained.items():
         value = row.get(PREFIX + name)
         if value is None or (isinstance(value, float) and np.isnan(value)):
             continue
         title = _COMPARED.get(name, name)
-        if isinstance(known[0], str):
-            if str(value) not in known:
-                said.append(f"{title}: {value}, trained on {' and '.join(known)}")
-        elif not known[0] / _TOLERANCE <= float(value) <= known[1] * _TOLERANCE:
-            said.append(f"{title}: {float(value):.3g}, trained on {known[0]:.3g} to {known[1]:.3g}")
-    return said
+        if isinstance(usual[0], str):
+            if str(value) not in usual:
+                notes.append(f"{title}: {value}, trained on {' and '.join(usual)}")
+        elif not usual[0] / _TOLERANCE <= float(value) <= usual[1] * _TOLERANCE:
+            notes.append(
+                f"{title}: {float(value):.3g}, trained on {usual[0]:.3g} to {usual[1]:.3g}"
+            )
+    return notes
 
 
 def check_columns(names: Iterable[str]) -> None:

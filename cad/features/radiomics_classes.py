@@ -73,10 +73,10 @@ def radiomics_features(
             continue
         mask = np.zeros(int(np.prod(regions.shape)), np.uint8)
         mask[regions.index[regions.start[r] : regions.start[r + 1]]] = 1
-        own = image.with_array(mask.reshape(regions.shape))
+        region = image.with_array(mask.reshape(regions.shape))
         for name in settings.radiomics:
             part = parts.setdefault(radiomics_part(name), {})
-            for feature, value in _measured(name, image, own, settings, prepared.name).items():
+            for feature, value in _measured(name, image, region, settings, prepared.name).items():
                 part.setdefault(snake(feature), np.full(regions.count, np.nan))[r] = value
     return pick(parts, prepared.name, settings)
 

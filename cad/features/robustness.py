@@ -141,9 +141,9 @@ def perturbed_features(
         raise CadError("no region or no image to perturb", patient=study.participant_id)
     columns: dict[str, np.ndarray] = {}
     for name in names:
-        found = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
-        if found is not None:
-            columns |= measure(*found, settings.features)
+        ready = prepared_copies(work, settings, name, [mask for _, _, mask in copies])
+        if ready is not None:
+            columns |= measure(*ready, settings.features)
     keys = {
         "participant_id": [study.participant_id] * len(copies),
         "roi_id": [roi_id for roi_id, _, _ in copies],
@@ -245,14 +245,14 @@ def masks_features(
     columns = _size(study, settings, masks)
     for name in names:
         try:
-            found = prepared_copies(work, settings, name, masks, scale)
+            ready = prepared_copies(work, settings, name, masks, scale)
         except CadError:  # said once, where the regions themselves were measured
             continue
-        if found is None:
+        if ready is None:
             continue
-        columns |= measure(*found, settings.features)
+        columns |= measure(*ready, settings.features)
         if name != "dce":
-            columns |= radiomics_features(*found, settings.features)
+            columns |= radiomics_features(*ready, settings.features)
     return pd.DataFrame(columns, index=range(len(masks)))
 
 
@@ -342,8 +342,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
         values = cube[:, :, column]
         values = values[np.isfinite(values).all(axis=1)]
         enough = len(values) >= 2
-        found = icc(values, confidence) if enough else (np.nan, np.nan, np.nan)
-        rows.append((name, *found, len(values)))
+        interval = icc(values, confidence) if enough else (np.nan, np.nan, np.nan)
+        rows.append((name, *interval, len(values)))
     return pd.DataFrame(rows, columns=["feature", "icc", "low", "high", "n_regions"])
 
 
@@ -374,11 +374,11 @@ def stable_features(
     used = table if patients is None else table[table["participant_id"].isin(set(patients))]
     if used.empty:
         raise CadError("no perturbed region of these patients")
-    found = stability(used)
-    kept: list[str] = found.loc[found["low"] >= minimum, "feature"].tolist()
+    judged = stability(used)
+    kept: list[str] = judged.loc[judged["low"] >= minimum, "feature"].tolist()
     if not kept:
         raise CadError(
-            f"no feature is stable: the highest lower bound is {found['low'].max():.3g}, "
+            f"no feature is stable: the highest lower bound is {judged['low'].max():.3g}, "
             f"{minimum:g} is needed",
             hint="lower the minimum, or the sizes of the perturbation",
         )

@@ -227,11 +227,11 @@ def _slide(
     columns: dict[str, np.ndarray] = {}
     first = 0
     for chunk in _chunks(prepared.grid, points, radius_mm):
-        found = measure(prepared, chunk, settings.features)
+        measured = measure(prepared, chunk, settings.features)
         if not columns:  # one block for all: a gland's table is hundreds of MB
-            block = np.empty((len(found), len(points)))
-            columns = dict(zip(found, block, strict=True))
-        for name, values in found.items():
+            block = np.empty((len(measured), len(points)))
+            columns = dict(zip(measured, block, strict=True))
+        for name, values in measured.items():
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values
         first += chunk.count

@@ -56,8 +56,8 @@ def snapshot(
     whole = np.ones(grid.shape, bool)
     inside = whole if study.gland is None else resample_mask(study.gland, grid).array
     views = [
-        registration_view(found, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
-        for found in registrations
+        registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
+        for moved in registrations
     ]
     normal = np.asarray(grid.direction)[:, 2]
     first = float(np.dot(grid.origin, normal))
@@ -201,7 +201,7 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
     """
     middle = (np.array(grid.shape[:0:-1]) - 1) / 2
     places = [grid.index_to_patient(np.array([*middle, z])) for z in range(grid.shape[0])]
-    found = {}
+    numbered = {}
     for name in ("t2w", "adc"):
         protocol, image = study.protocols.get(name), study.grid(name)
         if protocol is None or image is None or protocol.series_number is None:
@@ -209,14 +209,14 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
         numbers = protocol.instance_numbers
         depth = [float(image.patient_to_index(place)[2]) for place in places]
         whole = len(numbers) == image.shape[0]
-        found[name] = {
+        numbered[name] = {
             "series": protocol.series_number,
             "images": [
                 numbers[round(at)] if whole and -0.5 <= at <= len(numbers) - 0.5 else None
                 for at in depth
             ],
         }
-    return found
+    return numbered
 
 
 def _slice_numbers(study: Study, grid: Volume) -> list[int]:
@@ -243,10 +243,10 @@ def _curves(study: Study, features: StudyFeatures) -> dict[str, np.ndarray]:
     if study.dce is None:
         return {}
     empty = np.full(len(study.dce.times), np.nan)
-    found = [features.curves.get(roi.roi_id) for roi in study.rois]
+    curves = [features.curves.get(roi.roi_id) for roi in study.rois]
     return {
         "curve_times": study.dce.times,
-        "curve_signal": np.array([c.signal if c else empty for c in found]),
-        "curve_concentration": np.array([c.concentration_mM if c else empty for c in found]),
-        "curve_fit": np.array([c.fit_mM if c else empty for c in found]),
+        "curve_signal": np.array([c.signal if c else empty for c in curves]),
+        "curve_concentration": np.array([c.concentration_mM if c else empty for c in curves]),
+        "curve_fit": np.array([c.fit_mM if c else empty for c in curves]),
     }

@@ -134,10 +134,10 @@ def extract(
     # On the whole label map: the gland reaches beyond the regions.
     columns = _region_columns(study, kept, settings)
     for name in names:
-        own = [drawn[roi.roi_id][name] for roi in kept]
-        result.notes += _left_out(name, own, kept, result.gaps)
-        if any(not d.too_little for d in own):
-            columns |= _modality(work, settings, name, own, kept, result, scale)
+        on_grid = [drawn[roi.roi_id][name] for roi in kept]
+        result.notes += _left_out(name, on_grid, kept, result.gaps)
+        if any(not d.too_little for d in on_grid):
+            columns |= _modality(work, settings, name, on_grid, kept, result, scale)
     if study.adc is not None:
         result.maps["adc"] = study.adc
     # One array for all: pandas takes longer over hundreds of columns than over their numbers.
@@ -164,16 +164,16 @@ def _drawn(
     """
     union = roi_union(study)
     parts = {name: _part(study, name, union) for name in names}
-    found: dict[str, dict[str, Drawn]] = {}
+    measurable: dict[str, dict[str, Drawn]] = {}
     stray = strays(study)
     for roi in study.rois:
         try:
             if roi.roi_id in stray:
                 raise stray[roi.roi_id]
-            found[roi.roi_id] = require_measurable(study, roi, parts, half)
+            measurable[roi.roi_id] = require_measurable(study, roi, parts, half)
         except CadError as error:
             failures.append(error)
-    return found
+    return measurable
 
 
 def _part(study: Study, name: str, union: Volume | None) -> Volume:
@@ -188,12 +188,12 @@ def _left_out(
 ) -> list[str]:
     """Say which regions a modality does not measure, and why; and which it sees in part."""
     notes = []
-    for roi, own in zip(rois, drawn, strict=True):
-        if own.too_little:
-            gaps.setdefault(roi.roi_id, {})[name] = own.too_little
-            notes.append(f"{name} not measured in ROI {roi.roi_id}: {own.too_little}")
-        elif own.inside < 1 - _ROUNDING:
-            notes.append(f"{name}: {1 - own.inside:.0%} of ROI {roi.roi_id} lie outside the image")
+    for roi, part in zip(rois, drawn, strict=True):
+        if part.too_little:
+            gaps.setdefault(roi.roi_id, {})[name] = part.too_little
+            notes.append(f"{name} not measured in ROI {roi.roi_id}: {part.too_little}")
+        elif part.inside < 1 - _ROUNDING:
+            notes.append(f"{name}: {1 - part.inside:.0%} of ROI {roi.roi_id} lie outside the image")
     return notes
 
 
@@ -230,8 +230,8 @@ def _modality(
         result.unscaled = replace(unscaled, regions=regions)
     columns = measure(prepared, regions, settings.features)
     how = _provenance(prepared, drawn, regions, settings)
-    said = pd.DataFrame({f"{PREFIX}{what}": values for what, values in how.items()})
-    result.provenance = pd.concat([result.provenance, said], axis=1)
+    provenance = pd.DataFrame({f"{PREFIX}{what}": values for what, values in how.items()})
+    result.provenance = pd.concat([result.provenance, provenance], axis=1)
     if name != "dce":
         columns |= radiomics_features(prepared, regions, settings.features)
     else:
@@ -254,13 +254,13 @@ def _provenance(
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
-    found: dict[str, list[str | float | None]] = {}
+    columns: dict[str, list[str | float | None]] = {}
     measured = [not d.too_little for d in drawn]
     spaced = getattr(settings.images, f"spacing_{name}", None)
     interpolated = "none" if spaced is None else settings.images.interpolation
 
     def say(what: str, values: Sequence[str | float]) -> None:
-        found[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
+        columns[what] = [v if here else None for v, here in zip(values, measured, strict=True)]
 
     for what, value in prepared.provenance.items():
         say(what, [value] * len(drawn))
@@ -274,7 +274,7 @@ def _provenance(
     say(f"{name}_voxels", [d.voxels for d in drawn])
     say(f"{name}_purity", [d.purity for d in drawn])
     say(f"{name}_valid", _valid(prepared, regions, settings.features))
-    return found
+    return columns
 
 
 def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings) -> list[float]:
@@ -288,11 +288,11 @@ def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings)
     else:
         good = regions.values(unfit) == 0
     weight = np.ones(len(good)) if regions.weight is None else regions.weight
-    found = []
+    valid = []
     for first, last in zip(regions.start[:-1], regions.start[1:], strict=True):
         total = float(weight[first:last].sum())
-        found.append(float(weight[first:last][good[first:last]].sum()) / total if total else 0.0)
-    return found
+        valid.append(float(weight[first:last][good[first:last]].sum()) / total if total else 0.0)
+    return valid
 
 
 def _keep_perfusion(

@@ -160,7 +160,7 @@ class Typicality:
                     weight = 1.0 if count == 1 else 1.0 / len(means)
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
-        limits = {g: tuple(found[g] for found in by_count) for g in by_count[0]}
+        limits = {g: tuple(of_count[g] for of_count in by_count) for g in by_count[0]}
         usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
 
@@ -202,7 +202,7 @@ class Typicality:
             means = np.stack([_mean(z[own_study == i]) for i in range(len(names))])
             of_study = self._beyond(means, sizes)
             together = [of_study[i] if sizes[i] > 1 else together[0] for i in own_study]
-        found = []
+        judgements = []
         for row, ((score, far), (score_shared, far_shared)) in enumerate(
             zip(alone, together, strict=True)
         ):
@@ -210,14 +210,14 @@ class Typicality:
             named = {deviation.group for _, deviation in far}
             groups = [*far, *(g for g in far_shared if g[1].group not in named)]
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
-            found.append(
+            judgements.append(
                 Judgement(
                     max(score, score_shared),
                     tuple(deviation for _, deviation in sorted(groups, key=lambda g: -g[0])),
                     tuple((self.features[i], float(z[row, i])) for i in order),
                 )
             )
-        return found
+        return judgements
 
     def _scores(self, z: np.ndarray) -> dict[str, np.ndarray]:
         """Return each group's score of deviations (n, n_features); NaN where all are missing.
@@ -230,7 +230,7 @@ class Typicality:
 
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
         """Compare rows of deviations, each the mean of so many regions, with their limits."""
-        scores, groups, found = self._scores(z), self.groups(), []
+        scores, groups, beyond = self._scores(z), self.groups(), []
         at = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             ratio = {
@@ -251,8 +251,8 @@ class Typicality:
                 for group in ratio
                 if ratio[group] > 1
             )
-            found.append((max(ratio.values(), default=0.0), far))
-        return found
+            beyond.append((max(ratio.values(), default=0.0), far))
+        return beyond
 
     def as_dict(self) -> JsonObject:
         """Return content for a model's metadata (JSON)."""
@@ -290,10 +290,10 @@ def _tamed(z: np.ndarray) -> np.ndarray:
 
 def _mean(z: np.ndarray) -> np.ndarray:
     """Return the mean deviation of regions, of those that have the feature; NaN where none has."""
-    known = np.isfinite(z)
-    total = np.where(known, _tamed(z), 0.0).sum(axis=0)
+    finite = np.isfinite(z)
+    total = np.where(finite, _tamed(z), 0.0).sum(axis=0)
     with np.errstate(invalid="ignore"):
-        mean = total / known.sum(axis=0)
+        mean = total / finite.sum(axis=0)
     untamed: np.ndarray = np.sign(mean) * np.expm1(np.abs(mean))
     return untamed
 
@@ -305,8 +305,8 @@ def _alike(z: np.ndarray, count: int) -> list[np.ndarray]:
     """
     if len(z) <= count and count > 1:
         return [np.arange(len(z))]
-    known = np.nan_to_num(_tamed(z))
-    apart = ((known[:, None] - known) ** 2).sum(axis=2)
+    place = np.nan_to_num(_tamed(z))
+    apart = ((place[:, None] - place) ** 2).sum(axis=2)
     return list(np.argsort(apart, axis=1, kind="stable")[:, :count])
 
 
@@ -326,34 +326,34 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
 
 def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
     """Return what a new value exceeds with this probability (conformal: one weight is its own)."""
-    known = np.isfinite(values)
-    if not known.any():
+    finite = np.isfinite(values)
+    if not finite.any():
         return float("inf")
-    order = np.argsort(values[known], kind="stable")
-    share = np.cumsum(weight[known][order])
+    order = np.argsort(values[finite], kind="stable")
+    share = np.cumsum(weight[finite][order])
     wanted = (1 - flagged) * (share[-1] + 1.0)
     at = min(int(np.searchsorted(share, wanted - 1e-9)), len(order) - 1)
-    return float(values[known][order][at])
+    return float(values[finite][order][at])
 
 
 def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     """Return the features that vary, their medians, and the spread to both sides."""
-    known = X.loc[:, X.notna().any()]
-    low, middle, high = (known.quantile(q).to_numpy() for q in (_TAIL, 0.5, 1 - _TAIL))
-    spread = known.std(ddof=0).to_numpy()
+    present = X.loc[:, X.notna().any()]
+    low, middle, high = (present.quantile(q).to_numpy() for q in (_TAIL, 0.5, 1 - _TAIL))
+    spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
     # A feature that is mostly one value has no percentile on that side: all its spread stands in.
     floor = 0.25 * spread
     below = np.maximum((middle - low) / _NORMAL_TAIL, floor)
     above = np.maximum((high - middle) / _NORMAL_TAIL, floor)
-    names = tuple(name for name, v in zip(known.columns, varies, strict=True) if v)
+    names = tuple(name for name, v in zip(present.columns, varies, strict=True) if v)
     return names, middle[varies], below[varies], above[varies]
 
 
 def _rms(z: np.ndarray) -> np.ndarray:
-    known = np.isfinite(z)
-    count = known.sum(axis=1)
-    total = np.where(known, z, 0.0) ** 2
+    finite = np.isfinite(z)
+    count = finite.sum(axis=1)
+    total = np.where(finite, z, 0.0) ** 2
     return np.where(count > 0, np.sqrt(total.sum(axis=1) / np.maximum(count, 1)), np.nan)
 
 

@@ -82,12 +82,12 @@ class UnscaledT2:
         """Read what :meth:`to_arrays` gave from an open archive; None where a study has no T2."""
         if _PREFIX + "image" not in arrays:
             return None
-        image, spacing, origin, direction, own, index, start, weight = (
+        image, spacing, origin, direction, levels, index, start, weight = (
             np.asarray(arrays[_PREFIX + name]) for name in _ARRAYS
         )
         volume = Volume(image, tuple(spacing.tolist()), tuple(origin.tolist()), direction)
         shares = weight if len(weight) else None
-        return cls(volume, own, RegionVoxels(index, start, image.shape, shares))
+        return cls(volume, levels, RegionVoxels(index, start, image.shape, shares))
 
 
 def unscaled_t2(

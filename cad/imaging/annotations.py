@@ -156,10 +156,10 @@ def fill_polygons(polygons: list[np.ndarray], shape: tuple[int, int]) -> np.ndar
     return (share / _LINES_PER_ROW).astype(np.float32)
 
 
-def _check_frame(found: str, wanted: str, path: Path, roi: str = "") -> None:
-    if found and wanted and found != wanted:
+def _check_frame(frame: str, images_frame: str, path: Path, roi: str = "") -> None:
+    if frame and images_frame and frame != images_frame:
         raise CadError(
-            f"drawn in another frame of reference: {found}, the images are in {wanted}",
+            f"drawn in another frame of reference: {frame}, the images are in {images_frame}",
             file=path,
             roi=roi,
             hint="draw the ROI on this study's images",
@@ -202,8 +202,8 @@ def _read_structures(
             notes.append(
                 f"structure {number} has no contour on {skipped} slices between its first and last"
             )
-        own = _on_grid(share, drawn_on, grid, path, name)
-        regions.append(DrawnRegion(name, own, path, number if often[name] > 1 else 0))
+        on_grid = _on_grid(share, drawn_on, grid, path, name)
+        regions.append(DrawnRegion(name, on_grid, path, number if often[name] > 1 else 0))
     return regions, notes
 
 
@@ -242,10 +242,10 @@ def _planes(
     return planes
 
 
-def _on_grid(share: np.ndarray, own: Volume, grid: Volume, path: Path, name: str) -> np.ndarray:
+def _on_grid(share: np.ndarray, place: Volume, grid: Volume, path: Path, name: str) -> np.ndarray:
     """Return the share on the wanted grid; a region that fills no voxel to one half is empty."""
-    if not own.same_grid(grid):
-        share = occupancy(own.with_array(share), grid).array
+    if not place.same_grid(grid):
+        share = occupancy(place.with_array(share), grid).array
     if not (share >= 0.5 - 1e-6).any():
         raise CadError(
             "the ROI is empty: it fills no voxel of the images to one half", file=path, roi=name
@@ -276,10 +276,10 @@ def _read_seg(
         decoded(dataset, path)  # damaged pixels and missing codecs are told apart here
     regions, notes = [], []
     for number, name in names.items():
-        own = _segment(seg, number, path, name)
-        if not own.array.any():
+        segment = _segment(seg, number, path, name)
+        if not segment.array.any():
             raise CadError("the segment is empty: all of its frames are", file=path, roi=name)
-        share = _on_grid(own.array.astype(np.float32), own, grid, path, name)
+        share = _on_grid(segment.array.astype(np.float32), segment, grid, path, name)
         twin = list(names.values()).count(name) > 1
         regions.append(DrawnRegion(name, share, path, number if twin else 0))
     unused = len(segments) - len(names)
@@ -291,12 +291,12 @@ def _read_seg(
 def _segment(seg: highdicom.seg.Segmentation, number: int, path: Path, name: str) -> Volume:
     """Return one segment as a boolean volume on its own grid."""
     with reading(path, "the frames form no regular grid, or are damaged", roi=name):
-        found = seg.get_volume(
+        volume = seg.get_volume(
             segment_numbers=[number], rescale_fractional=True, allow_missing_positions=True
         )
-    if np.linalg.det(found.affine[:3, :3][:, ::-1]) < 0:
-        found = found.flip_spatial(0)
-    axes = found.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
+    if np.linalg.det(volume.affine[:3, :3][:, ::-1]) < 0:
+        volume = volume.flip_spatial(0)
+    axes = volume.affine[:3, :3][:, ::-1]  # highdicom's axes are slice, row, column
     spacing = np.linalg.norm(axes, axis=0)
-    inside, origin = found.array[..., 0] >= _HALF, found.affine[:3, 3]
+    inside, origin = volume.array[..., 0] >= _HALF, volume.affine[:3, 3]
     return Volume(inside, triple(spacing), triple(origin), axes / spacing)

@@ -41,8 +41,8 @@ def fit_adc(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     CadError
         For fewer than two different b-values, a negative b-value or images that do not overlap.
     """
-    grid, known, slope, _ = _decay(_choose(images))
-    adc = np.where(known, -slope * _UNIT, np.nan)
+    grid, usable, slope, _ = _decay(_choose(images))
+    adc = np.where(usable, -slope * _UNIT, np.nan)
     return grid.with_array(adc.astype(np.float32)), [f"ADC fitted from {_b_values(images)}"]
 
 
@@ -72,8 +72,8 @@ def high_b(images: list[tuple[float, Volume]]) -> tuple[Volume, list[str]]:
     highest = max(images, key=lambda pair: pair[0], default=(0.0, None))
     if highest[0] >= HIGH_B and highest[1] is not None:
         return highest[1], [f"high-b image acquired at b = {highest[0]:g} s/mm2"]
-    grid, known, slope, log_s0 = _decay(_choose(images))
-    signal = np.where(known, np.exp(np.where(known, log_s0 + slope * HIGH_B, 0.0)), 0.0)
+    grid, usable, slope, log_s0 = _decay(_choose(images))
+    signal = np.where(usable, np.exp(np.where(usable, log_s0 + slope * HIGH_B, 0.0)), 0.0)
     note = f"high-b image computed at b = {HIGH_B:g} s/mm2 from {_b_values(images)}"
     return grid.with_array(signal.astype(np.float32)), [note]
 
@@ -116,10 +116,10 @@ def _decay(
     signals = np.stack(
         [(v if v.same_grid(grid) else resample_image(v, grid)).array.astype(float) for _, v in used]
     )
-    known = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
-    if not known.any():
+    usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
+    if not usable.any():
         raise CadError("no voxel has a positive signal in every diffusion image")
-    log_s = np.log(np.where(known, signals, 1.0))
+    log_s = np.log(np.where(usable, signals, 1.0))
     fitted = log_s
     slope = mean_b = mean_s = np.zeros(grid.shape)
     for _ in range(_REWEIGHTINGS + 1):
@@ -130,7 +130,7 @@ def _decay(
         slope = (weight * (b - mean_b) * (log_s - mean_s)).sum(axis=0)
         slope /= (weight * (b - mean_b) ** 2).sum(axis=0)
         fitted = mean_s + slope * (b - mean_b)
-    return grid, known, slope, mean_s - slope * mean_b
+    return grid, usable, slope, mean_s - slope * mean_b
 
 
 def _choose(images: list[tuple[float, Volume]]) -> list[tuple[float, Volume]]:

@@ -96,16 +96,16 @@ def require_measurable(
         can measure it, with every reason.
     """
     mask = _mask_of(study, roi)
-    found = {name: fill(mask, grid, half) for name, grid in grids.items()}
-    if all(drawn.too_little for drawn in found.values()):
-        why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in found.items())
+    drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}
+    if all(drawn.too_little for drawn in drawn_on.values()):
+        why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in drawn_on.items())
         raise CadError(
             f"the ROI cannot be measured in any image: {why}",
             hint="draw a larger ROI, on the images of this study",
             patient=study.participant_id,
             roi=roi.roi_id,
         )
-    return found
+    return drawn_on
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:

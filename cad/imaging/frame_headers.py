@@ -237,7 +237,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
 
 
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **{field: str(header.get(word, "") or "") for field, word in _TEXTS.items()},
         **{field: _number(header, word) for field, word in _NUMBERS.items()},
         **{field: _number(header, word, _int) for field, word in _COUNTS.items()},
@@ -245,13 +245,13 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         **{field: _clock(header.get(word)) for field, word in _CLOCKS.items()},
     }
     for field in ("repetition_time", "trigger_time"):  # headers have ms
-        said[field] = None if said[field] is None else said[field] / 1000
+        fields[field] = None if fields[field] is None else fields[field] / 1000
     for field in ("series_number", "instance_number"):
-        said[field] = said[field] or 0
-    if said["b_value"] is None:
-        said["b_value"] = vendor.b_value(header)
-    gradient = said["direction"] or vendor.direction(header)
-    said["direction"] = gradient if gradient is not None and any(gradient) else None
+        fields[field] = fields[field] or 0
+    if fields["b_value"] is None:
+        fields["b_value"] = vendor.b_value(header)
+    gradient = fields["direction"] or vendor.direction(header)
+    fields["direction"] = gradient if gradient is not None and any(gradient) else None
     real, precise = _scales(header)
     return Frame(
         path=path,
@@ -264,7 +264,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         columns=int(header.Columns),
         real=real,
         precise=precise,
-        **said,
+        **fields,
     )
 
 

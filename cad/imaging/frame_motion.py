@@ -74,10 +74,10 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
     out = frames
     for _ in range(_PASSES):
         late = dce_reference(replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat))
-        found = np.stack([_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)])
-        found -= np.median(found[:_FIRST], axis=0)
-        length = np.linalg.norm(found, axis=1, keepdims=True)
-        shifts = np.where((length >= _LEAST_MM) & (length <= MAX_SHIFT_MM), found, 0.0)
+        seen = np.stack([_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)])
+        seen -= np.median(seen[:_FIRST], axis=0)
+        length = np.linalg.norm(seen, axis=1, keepdims=True)
+        shifts = np.where((length >= _LEAST_MM) & (length <= MAX_SHIFT_MM), seen, 0.0)
         out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
     before = float(np.mean([mutual_information(late, f, region) for f in frames]))
     after = float(np.mean([mutual_information(late, f, region) for f in out]))

@@ -71,8 +71,8 @@ def interpolate(
     grid = aligned_grid(image, spacing)
     if grid.same_grid(image):
         return image
-    found = resample_image(image, grid, kind)
-    return found.with_array(np.rint(found.array)) if whole else found
+    values = resample_image(image, grid, kind)
+    return values.with_array(np.rint(values.array)) if whole else values
 
 
 def at_spacing(study: Study, settings: ImageSettings) -> Study:

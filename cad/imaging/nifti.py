@@ -210,8 +210,8 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
         return None
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     if not plain or not abs(value) <= _LARGEST:
-        said = reprlib.repr(value) if plain is False else f"one beyond {_LARGEST:g}"
-        raise CadError(f"{key} must be a number, found {said}", file=sidecar_path(path))
+        shown = reprlib.repr(value) if plain is False else f"one beyond {_LARGEST:g}"
+        raise CadError(f"{key} must be a number, found {shown}", file=sidecar_path(path))
     return float(value)
 
 

@@ -122,8 +122,8 @@ def order_phases(
     repetition = {stack.first.repetition_time for stack in stacks}
     (tr,) = repetition if len(repetition) == 1 else (None,)
     if (by_order or clock == "auto") and tr is not None and tr >= _VOLUME_TR:
-        said = f"no clock dates the phases: one every {tr:g} s, the repetition time"
-        return _evenly(stacks, tr, "repetition time", (*notes, said))
+        note = f"no clock dates the phases: one every {tr:g} s, the repetition time"
+        return _evenly(stacks, tr, "repetition time", (*notes, note))
     if clock == "auto" or by_order:
         raise CadError(
             f"no clock dates the {len(stacks)} phases of the dynamic series: {problems[0].problem}",

@@ -176,8 +176,8 @@ def require_plausible(
     """
     problems = implausible(study, ranges)
     if problems:
-        said = "; ".join(problem.problem for problem in problems)
-        raise CadError(said, hint=problems[0].hint, patient=study.participant_id)
+        reasons = "; ".join(problem.problem for problem in problems)
+        raise CadError(reasons, hint=problems[0].hint, patient=study.participant_id)
 
 
 def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
@@ -193,13 +193,13 @@ def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
         return {}
     content = read_json(path)
     with reading(path, "expected {name: [low, high]}"):
-        found = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
-    unknown = sorted(set(found) - set(RANGES))
+        ranges = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
+    unknown = sorted(set(ranges) - set(RANGES))
     if unknown:
         raise CadError(
             f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
         )
-    return found
+    return ranges
 
 
 def statistics(study: Study) -> Iterator[Statistic]:
@@ -264,11 +264,11 @@ def t1_default_problem(
         return None
     kept = [
         name
-        for name, value, known in (
+        for name, value, at_3_tesla in (
             ("t1_tissue", t1_tissue, default[0]),
             ("t1_blood", t1_blood, default[1]),
         )
-        if (value == known or (value is None and abs(field - 1.5) >= 0.5))
+        if (value == at_3_tesla or (value is None and abs(field - 1.5) >= 0.5))
         and not (name == "t1_tissue" and study.vfa)
     ]
     if not kept:

@@ -39,18 +39,16 @@ def prepare_study(
         Empty without registration or without a T2 image.
     """
     out = replace(study, notes=list(study.notes))
-    if out.adc is None and out.diffusion:
+    wanted = (("adc", "ADC map", fit_adc), (HBV.name, HBV.title, high_b))
+    for name, title, make in wanted if out.diffusion else ():
+        if out.image(name) is not None or (name == HBV.name and name not in modalities):
+            continue
         try:
-            out.adc, notes = fit_adc(out.diffusion)
+            image, notes = make(out.diffusion)
+            setattr(out, name, image)
             out.notes += notes
         except CadError as error:
-            out.notes.append(f"no ADC map: {error.problem}")
-    if HBV.name in modalities and out.hbv is None and out.diffusion:
-        try:
-            out.hbv, notes = high_b(out.diffusion)
-            out.notes += notes
-        except CadError as error:
-            out.notes.append(f"no {HBV.title}: {error.problem}")
+            out.notes.append(f"no {title}: {error.problem}")
     if settings.frame_motion == "translation" and out.dce is not None:
         try:
             out.dce, shift_mm, note = still_frames(out)

@@ -40,10 +40,10 @@ def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
         For a damaged file, or one that holds fractions or negative numbers.
     """
     first, last = f"{study_id}_desc-", "_rois.nii.gz"
-    found = {}
+    outlines = {}
     for path in sorted((folder / "masks").glob(f"{first}*{last}")):
-        found[path.name.removeprefix(first).removesuffix(last)] = read_outline(path)
-    return found
+        outlines[path.name.removeprefix(first).removesuffix(last)] = read_outline(path)
+    return outlines
 
 
 def read_outline(path: Path) -> Volume:

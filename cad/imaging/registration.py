@@ -100,16 +100,16 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     out = replace(study, notes=list(study.notes))
     try:
         if study.adc is not None:
-            found = register_rigid(study.adc, study.t2w, region, "adc")
-            done.append(found)
-            out.adc = found.apply(study.adc)
-            out.diffusion = [(b, found.apply(v)) for b, v in study.diffusion]
+            aligned = register_rigid(study.adc, study.t2w, region, "adc")
+            done.append(aligned)
+            out.adc = aligned.apply(study.adc)
+            out.diffusion = [(b, aligned.apply(v)) for b, v in study.diffusion]
         if study.dce is not None:
-            found = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
-            done.append(found)
-            out.dce = replace(study.dce, grid=found.apply(study.dce.grid))
-            out.vfa = [(a, found.apply(v)) for a, v in study.vfa]
-            out.b1 = None if study.b1 is None else found.apply(study.b1)
+            aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
+            done.append(aligned)
+            out.dce = replace(study.dce, grid=aligned.apply(study.dce.grid))
+            out.vfa = [(a, aligned.apply(v)) for a, v in study.vfa]
+            out.b1 = None if study.b1 is None else aligned.apply(study.b1)
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
     out.notes += [r.note for r in done]
@@ -160,16 +160,16 @@ def register_rigid(
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     cosine = (np.trace(matrix[:3, :3]) - 1) / 2
     angle = float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
-    found = (
+    result = (
         f"{shift:.1f} mm and {angle:.1f} degrees, mutual information {before:.3f} to {after:.3f}"
     )
     if shift > MAX_SHIFT_MM or angle > MAX_ANGLE_DEG:
-        note = f"{name} not moved: the search went {found}, beyond what is plausible"
+        note = f"{name} not moved: the search went {result}, beyond what is plausible"
         return Registration(name, np.eye(4), before, before, False, note, moving)
     if not after > before:
         note = f"{name} not moved: no better alignment found (mutual information {before:.3f})"
         return Registration(name, np.eye(4), before, before, False, note, moving)
-    note = f"{name} aligned to T2 by {found}"
+    note = f"{name} aligned to T2 by {result}"
     return Registration(name, matrix, before, after, True, note, moving, shift, angle)
 
 
@@ -183,12 +183,12 @@ def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     where : ndarray of bool
         Which voxels to compare.
     """
-    known = where & np.isfinite(a.array) & np.isfinite(b.array)
-    if not known.any():
+    both = where & np.isfinite(a.array) & np.isfinite(b.array)
+    if not both.any():
         raise CadError("the images share no voxel in the region that is compared")
     clipped = []
     for image in (a, b):
-        values = image.array[known].astype(float)
+        values = image.array[both].astype(float)
         low, high = np.percentile(values, (1, 99))
         if not high > low:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")

@@ -15,12 +15,14 @@ EDGE_SCALE_MM = 1.4
 EDGE_SHARE = (0.80, 0.93)
 
 
-def registration_view(found: Registration, fixed: Volume, z: int) -> tuple[JsonObject, np.ndarray]:
+def registration_view(
+    registration: Registration, fixed: Volume, z: int
+) -> tuple[JsonObject, np.ndarray]:
     """Return numbers and pictures of one alignment.
 
     Parameters
     ----------
-    found : Registration
+    registration : Registration
         With the moved image.
     fixed : Volume
         The T2 image on the display grid.
@@ -35,7 +37,7 @@ def registration_view(found: Registration, fixed: Volume, z: int) -> tuple[JsonO
         The moving image before and after, and the edges of T2 (255, else 0).
     """
     slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
-    places = (found.moving, found.apply(found.moving))
+    places = (registration.moving, registration.apply(registration.moving))
     moved = [resample_image(image, slab).array[0] for image in places]
     low, high = _window(np.stack(moved))
     t2 = np.nan_to_num(slab.array[0].astype(float))
@@ -48,13 +50,13 @@ def registration_view(found: Registration, fixed: Volume, z: int) -> tuple[JsonO
     )
     pictures = [_grey(image, low, high) for image in moved]
     numbers = {
-        "moving": found.name,
-        "before": round(found.before, 4),
-        "after": round(found.after, 4),
-        "translation_mm": round(found.shift_mm, 2),
-        "rotation_deg": round(found.angle_deg, 2),
-        "accepted": found.accepted,
-        "note": found.note,
+        "moving": registration.name,
+        "before": round(registration.before, 4),
+        "after": round(registration.after, 4),
+        "translation_mm": round(registration.shift_mm, 2),
+        "rotation_deg": round(registration.angle_deg, 2),
+        "accepted": registration.accepted,
+        "note": registration.note,
     }
     return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
 

@@ -98,8 +98,8 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
                 item.image_type,
             )
         ].append(item)
-    found = [stack for group in groups.values() for stack in _split_times(group)]
-    return sorted(found, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
+    stacks = [stack for group in groups.values() for stack in _split_times(group)]
+    return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

@@ -118,11 +118,11 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     ndarray, shape (11,)
         Intensities at ``PERCENTILES``.
     """
-    found: np.ndarray = np.percentile(
+    levels: np.ndarray = np.percentile(
         image.array[foreground(image) if mask is None else mask], PERCENTILES
     )
-    _check_landmarks(found)
-    return found
+    _check_landmarks(levels)
+    return levels
 
 
 def standardise_t2(

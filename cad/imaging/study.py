@@ -99,13 +99,13 @@ class Study:
 
     def image(self, name: str) -> Volume | Dynamic | None:
         """Return the image of a modality (``t2w``, ``adc``, ...); None where it is absent."""
-        found: Volume | Dynamic | None = getattr(self, name)
-        return found
+        image: Volume | Dynamic | None = getattr(self, name)
+        return image
 
     def grid(self, name: str) -> Volume | None:
         """Return the grid of a modality's image: the image itself, or a dynamic's first frame."""
-        found = self.image(name)
-        return found.grid if isinstance(found, Dynamic) else found
+        image = self.image(name)
+        return image.grid if isinstance(image, Dynamic) else image
 
     @property
     def present(self) -> tuple[str, ...]:

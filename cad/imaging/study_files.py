@@ -209,9 +209,9 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     _read_vfa(study, folder)
     study.b1 = read_b1(b1_path(folder, study_id))
     study.diffusion = [
-        (float(found.group(1).replace("p", ".")), _required_image(path))
+        (float(match.group(1).replace("p", ".")), _required_image(path))
         for path in sorted((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))
-        if (found := _DIFFUSION.search(path.name)) is not None
+        if (match := _DIFFUSION.search(path.name)) is not None
     ]
     study.diffusion.sort(key=lambda pair: pair[0])
     study.roi_map = _labels(image_path(folder, study_id, "rois"))
@@ -305,9 +305,9 @@ def _read_vfa(study: Study, folder: Path) -> None:
         times.add(positive(sidecar, "RepetitionTime", path))
     study.vfa.sort(key=lambda pair: pair[0])
     if len(times) > 1:
-        found = sorted(map(str, times))
+        stated = sorted(map(str, times))
         raise CadError(
-            f"flip-angle images differ in RepetitionTime: {found} s", file=folder / "perf"
+            f"flip-angle images differ in RepetitionTime: {stated} s", file=folder / "perf"
         )
     study.vfa_repetition_time = times.pop() if times else None
 
@@ -349,8 +349,8 @@ def _check_complete(study: Study, folder: Path) -> None:
             file=image_path(folder, study.study_id, "rois"),
         )
     if study.roi_map is not None:
-        found = {int(v) for v in np.unique(study.roi_map.array)} - {0}
-        extra = sorted(found - {roi.label for roi in study.rois})
+        labels = {int(v) for v in np.unique(study.roi_map.array)} - {0}
+        extra = sorted(labels - {roi.label for roi in study.rois})
         if extra:
             study.notes.append(f"labels without a row in rois.tsv: {', '.join(map(str, extra))}")
 
@@ -358,16 +358,16 @@ def _check_complete(study: Study, folder: Path) -> None:
 def _check_one_examination(study: Study, folder: Path) -> None:
     """Refuse images that came from different DICOM studies, or of which one cannot say whence."""
     uids = {name: protocol.study_uid for name, protocol in study.protocols.items()}
-    known = {uid for uid in uids.values() if uid}
-    if len(known) > 1:
-        said = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
+    sources = {uid for uid in uids.values() if uid}
+    if len(sources) > 1:
+        stated = ", ".join(f"{name} of {uid}" for name, uid in uids.items() if uid)
         raise CadError(
-            f"images of different examinations in one study: {said}",
+            f"images of different examinations in one study: {stated}",
             file=folder,
             hint="import the study again from its DICOM source",
         )
     unknown = [name for name, uid in uids.items() if not uid]
-    if known and unknown:
+    if sources and unknown:
         raise CadError(
             f"{', '.join(unknown)}: the sidecar names no StudyInstanceUID, the other images' do; "
             "it may be another patient's",
@@ -386,9 +386,9 @@ def _check_frames(study: Study, folder: Path) -> None:
     }
     stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}
     if len(set(stated.values())) > 1:
-        said = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
+        listed = ", ".join(f"{kind} in {uid}" for kind, uid in stated.items())
         raise CadError(
-            f"images in different frames of reference: {said}",
+            f"images in different frames of reference: {listed}",
             file=folder,
             hint="their places cannot be compared: register them, or leave one out",
         )

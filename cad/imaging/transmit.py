@@ -42,8 +42,8 @@ def read_b1(path: Path) -> Volume | None:
         return None
     volume = read_volume(path)
     values = volume.array.astype(np.float32)
-    known = values[np.isfinite(values) & (values > 0)]
-    level = float(np.median(known)) if known.size else 0.0
+    positive = values[np.isfinite(values) & (values > 0)]
+    level = float(np.median(positive)) if positive.size else 0.0
     factor = next((f for f in (1.0, 0.01) if LEAST <= level * f <= MOST), None)
     if factor is None:
         raise CadError(

@@ -161,7 +161,7 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
     (count, _) = struct.unpack_from("<2i", content, start)
     if not 0 < count <= 1000:
         raise ValueError(f"{count} elements")
-    at, found = start + 8, {}
+    at, elements = start + 8, {}
     for _ in range(count):
         name, _, _, _, items, _ = _CSA_TAG.unpack_from(content, at)
         at += _CSA_TAG.size
@@ -177,8 +177,8 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
                 raise ValueError(f"an item of {length} bytes")
             texts.append(content[at : at + length].split(b"\0")[0].decode("latin-1").strip())
             at += (length + 3) // 4 * 4
-        found[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
-    return found
+        elements[name.split(b"\0")[0].decode("latin-1")] = [text for text in texts if text]
+    return elements
 
 
 def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
@@ -188,9 +188,9 @@ def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
             continue
         name = dataset[group << 16 | block]
         if str(name.value).strip().lower() == creator.lower():
-            found = dataset.get((group, block << 8 | element))
-            if found is not None:
-                return found.value
+            value = dataset.get((group, block << 8 | element))
+            if value is not None:
+                return value.value
     return None
 
 

@@ -48,17 +48,17 @@ class Anatomy:
     @property
     def gas_front(self) -> float | None:
         """Return where (y, mm) gas in the rectum begins; None without gas."""
-        found = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
-        return found[0] if found else None
+        fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
+        return fronts[0] if fronts else None
 
     def zone(self, point: np.ndarray) -> str:
         """Return the zone of the gland at a point (x, y, z) in mm; empty outside."""
         x, y, z = (np.asarray(v) for v in point)
-        found = ""
+        zone = ""
         for shape in self.shapes:
-            if shape.level(x, y, z) < 1.0 and (not shape.within or found in shape.within):
-                found = shape.zone
-        return found
+            if shape.level(x, y, z) < 1.0 and (not shape.within or zone in shape.within):
+                zone = shape.zone
+        return zone
 
 
 def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
@@ -87,8 +87,8 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     tissues = dict(TISSUES)
     common = {name: float(rng.normal(0, sd)) for name, sd in PATIENT_SD.items()}
     for name in ("PZ", "TZ", "CZ", "AFS", "capsule", "urethra"):
-        own = {key: value + float(rng.normal(0, 0.04)) for key, value in common.items()}
-        tissues[name] = vary(TISSUES[name], own)
+        shift = {key: value + float(rng.normal(0, 0.04)) for key, value in common.items()}
+        tissues[name] = vary(TISSUES[name], shift)
     gland = Shape(
         "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
     )

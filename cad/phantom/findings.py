@@ -179,8 +179,8 @@ def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: 
     shift = {}
     for name, sd in UNEXPLAINED.items():
         toward = severity * np.log(getattr(cancer, name) / getattr(native, name))
-        own = np.log(getattr(finding, name, 1.0))
-        shift[name] = float(toward + own + rng.normal(0, sd))
+        factor = np.log(getattr(finding, name, 1.0))
+        shift[name] = float(toward + factor + rng.normal(0, sd))
     mixed = vary(native, shift)
     texture = native.texture + severity * (cancer.texture - native.texture)
     return replace(mixed, texture=texture, septa=(1 - severity) * native.septa)
@@ -232,15 +232,15 @@ def _place(
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     """Return the zone names at points (x, y, z), shape (n, 3) in mm; empty outside the gland."""
     x, y, z = points.T
-    found = np.full(len(points), "", dtype="U8")
+    zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:
         if not shape.zone:  # what surrounds the gland is painted before it
             continue
         inside = shape.level(x, y, z) < 1.0
         if shape.within:
-            inside &= np.isin(found, shape.within)
-        found[inside] = shape.zone
-    return found
+            inside &= np.isin(zones, shape.within)
+        zones[inside] = shape.zone
+    return zones
 
 
 def _shapes(

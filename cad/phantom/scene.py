@@ -120,8 +120,8 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
     filters = [uneven, uneven, uneven, uneven, kernel(SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
     made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
-    common, own = np.sqrt(TEXTURE_COMMON), np.sqrt(1 - TEXTURE_COMMON)
-    mixed = [s * common * made[3] + own * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
+    common, single = np.sqrt(TEXTURE_COMMON), np.sqrt(1 - TEXTURE_COMMON)
+    mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
     return np.stack([*mixed, made[4]])
 
 
@@ -192,10 +192,10 @@ class View:
         count = len(self.scene.shapes) + 1
         keys = np.arange(len(mixed)) * count + self.points[:, mixed]
         shares = np.bincount(keys.ravel(), minlength=len(mixed) * count) / len(self.points)
-        found = np.flatnonzero(shares)
-        voxel = np.concatenate([whole, mixed[found // count]])
-        number = np.concatenate([self.points[0, whole].astype(np.int64), found % count])
-        return voxel, number, np.concatenate([np.ones(len(whole)), shares[found]])
+        filled = np.flatnonzero(shares)
+        voxel = np.concatenate([whole, mixed[filled // count]])
+        number = np.concatenate([self.points[0, whole].astype(np.int64), filled % count])
+        return voxel, number, np.concatenate([np.ones(len(whole)), shares[filled]])
 
     def volume(self, array: np.ndarray) -> Volume:
         """Return an array of this grid in the patient."""

@@ -35,7 +35,7 @@ CHANGES = {
     "features/intensity.py": [
         (
             "    out.mean = mean\n",
-            "    out.mean = mean\n    out.midrange = (ordered[0] + ordered[n - 1]) / 2\n",
+            "    out.mean = mean\n    out.midrange = (low + high) / 2\n",
         )
     ],
     # A learner that keeps an object of scikit-learn.

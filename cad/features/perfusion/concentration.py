@@ -96,11 +96,11 @@ def concentration_from_signal(
     cosine = np.cos(np.deg2rad(flip_angle))
     baseline = np.asarray(baseline, float)
     t1 = np.asarray(t1, float)
-    known = (baseline > 0) & (t1 > 0)
-    r10 = 1.0 / np.where(known, t1, np.nan)
+    usable = (baseline > 0) & (t1 > 0)
+    r10 = 1.0 / np.where(usable, t1, np.nan)
     e10 = np.exp(-repetition_time * r10)
     # 1 / (S0 sin(a)), so that x below is the fraction of the fully relaxed signal.
-    scale = (1 - e10) / ((1 - e10 * cosine) * np.where(known, baseline, np.nan))
+    scale = (1 - e10) / ((1 - e10 * cosine) * np.where(usable, baseline, np.nan))
     x = np.asarray(signal, float) * scale[..., None]
     x = np.where(x < 1, x, np.nan)
     e1 = (1 - x) / (1 - x * np.asarray(cosine)[..., None])

@@ -117,17 +117,17 @@ def b1_map(
             "no map of the transmit field",
             hint="add fmap/*_TB1map.nii.gz, or set features.perfusion.b1: none for all studies",
         )
-    found = resample_image(study.b1, dynamic.grid).array.astype(float)
-    known = np.isfinite(found)
-    if not known[needed].any():
+    ratio = resample_image(study.b1, dynamic.grid).array.astype(float)
+    valid = np.isfinite(ratio)
+    if not valid[needed].any():
         raise CadError("the map of the transmit field has no value where it is needed")
-    lost = int((needed & ~known).sum())
-    median = np.median(found[needed & known])
+    lost = int((needed & ~valid).sum())
+    median = np.median(ratio[needed & valid])
     notes.append(
         f"flip angles corrected by the transmit field, median {median:.2f}"
         + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
     )
-    return np.where(known, found, 1.0)
+    return np.where(valid, ratio, 1.0)
 
 
 def t1_map(
@@ -185,8 +185,8 @@ def _t1_from_flip_angles(
         ]
     )
     angles = np.array([a for a, _ in study.vfa])
-    own = None if b1 is None else b1[needed]
-    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=own)
+    ratio = None if b1 is None else b1[needed]
+    fit = fit_t1(signals, angles, study.vfa_repetition_time, b1=ratio)
     t1 = np.full(dynamic.grid.shape, np.nan)
     t1[needed] = fit.t1
     return list(fit.notes), t1
@@ -264,8 +264,8 @@ def _measured(
         raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
     settings = kinetics.settings
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
-    own = find_bolus(kinetics.times, signal)
-    blood = Kinetics(kinetics.times, own, settings, kinetics.sequence, None).concentration(
+    bolus = find_bolus(kinetics.times, signal)
+    blood = Kinetics(kinetics.times, bolus, settings, kinetics.sequence, None).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
         _mean(b1, vessel),

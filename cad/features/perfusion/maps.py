@@ -115,8 +115,8 @@ class PerfusionMaps:
             raise CadError("the region has no voxel on the grid of the dynamic series")
         share = mask[inside].astype(float)
         signal = (self._dynamic.frames[:, inside] @ (share / share.sum()))[None]
-        known = np.isfinite(self._t1[inside])
-        t1 = np.array([np.average(self._t1[inside][known], weights=share[known])])
+        valid = np.isfinite(self._t1[inside])
+        t1 = np.array([np.average(self._t1[inside][valid], weights=share[valid])])
         b1 = None if self._b1 is None else np.array([np.average(self._b1[inside], weights=share)])
         _, fits, concentration = _fit_chunk(self._kinetics, signal, t1, b1)
         shown = fits.get("extended_tofts") or fits.get("tofts")
@@ -244,17 +244,17 @@ def _all_maps(
     index = np.flatnonzero(inside)
     flat = dynamic.frames.reshape(len(dynamic.frames), -1)
     t1_flat = t1.reshape(-1)
-    found: dict[str, np.ndarray] = {}
+    maps: dict[str, np.ndarray] = {}
     for start in range(0, len(index), _CHUNK):
         part = index[start : start + _CHUNK]
         signal = np.ascontiguousarray(flat[:, part].T, dtype=float)
-        own = None if b1 is None else b1.reshape(-1)[part]
-        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], own)
+        ratio = None if b1 is None else b1.reshape(-1)[part]
+        values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], ratio)
         for name, value in (*values.items(), *_fit_values(fits)):
-            if name not in found:
-                found[name] = np.full(inside.size, np.nan, np.float32)
-            found[name][part] = value
-    return {name: dynamic.grid.with_array(a.reshape(inside.shape)) for name, a in found.items()}
+            if name not in maps:
+                maps[name] = np.full(inside.size, np.nan, np.float32)
+            maps[name][part] = value
+    return {name: dynamic.grid.with_array(a.reshape(inside.shape)) for name, a in maps.items()}
 
 
 def _fit_chunk(

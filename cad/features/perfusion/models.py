@@ -302,15 +302,15 @@ def _refine(
     model: ModelName, data: np.ndarray, start: np.ndarray, grid: Grid
 ) -> tuple[np.ndarray, np.ndarray]:
     """Refine parameters by bounded least squares; tell those on a bound or not converged."""
-    found = np.ascontiguousarray(start)
+    refined = np.ascontiguousarray(start)
     lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
     converged = np.zeros(len(data), np.uint8)
-    kernels.refine_rows(_CODE[model], data, found, lower, upper, grid, converged)
+    kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
-    on_bound = (found[:, :n] >= upper[:n] - _EDGE).any(axis=1)
+    on_bound = (refined[:, :n] >= upper[:n] - _EDGE).any(axis=1)
     # vp and kel may well be zero; Ktrans or amplitude, and ve or kep, at their least mean no fit.
-    on_bound |= (found[:, :2] <= lower[:2] + _EDGE).any(axis=1)
-    return found, (converged == 0) | on_bound
+    on_bound |= (refined[:, :2] <= lower[:2] + _EDGE).any(axis=1)
+    return refined, (converged == 0) | on_bound
 
 
 def _judge(
@@ -324,17 +324,17 @@ def _judge(
     misfit = ((data - fitted) ** 2).sum(axis=1)
     spread = ((data - data.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     r2 = np.where(spread > 0, 1 - misfit / np.where(spread > 0, spread, 1.0), 0.0)
-    known = np.where(usable, 1.0, np.nan)
-    named = {name: parameters[:, i] * known for i, name in enumerate(PARAMETERS[model])}
+    mask = np.where(usable, 1.0, np.nan)
+    named = {name: parameters[:, i] * mask for i, name in enumerate(PARAMETERS[model])}
     if "ve" in named:
         named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
     return KineticFit(
         model,
         named,
-        r2 * known,
-        np.sqrt(misfit / data.shape[1]) * known,
+        r2 * mask,
+        np.sqrt(misfit / data.shape[1]) * mask,
         failed,
-        fitted * known[:, None],
+        fitted * mask[:, None],
     )
 
 
