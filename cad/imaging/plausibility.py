@@ -241,11 +241,7 @@ def _belonging(study: Study) -> Iterator[Statistic]:
 
 
 def t1_default_problem(
-    study: Study,
-    t1_tissue: float | None,
-    t1_blood: float | None,
-    *,
-    default: tuple[float, float] = (1.6, 1.664),
+    study: Study, t1_tissue: float | None, t1_blood: float | None
 ) -> CadError | None:
     """Return why the assumed T1 does not fit the scanner's field; None where it does.
 
@@ -255,8 +251,6 @@ def t1_default_problem(
         With a dynamic series; its protocols may state the field strength (tesla).
     t1_tissue, t1_blood : float
         Seconds, as the pipeline has them; None for those of the field, known at 1.5 and 3 T.
-    default : tuple of 2 floats
-        The values that hold at 3 T.
     """
     protocol = study.protocols.get("dce")
     field = protocol.field_strength if protocol else None
@@ -265,8 +259,8 @@ def t1_default_problem(
     kept = [
         name
         for name, value, at_3_tesla in (
-            ("t1_tissue", t1_tissue, default[0]),
-            ("t1_blood", t1_blood, default[1]),
+            ("t1_tissue", t1_tissue, 1.6),
+            ("t1_blood", t1_blood, 1.664),
         )
         if (value == at_3_tesla or (value is None and abs(field - 1.5) >= 0.5))
         and not (name == "t1_tissue" and study.vfa)

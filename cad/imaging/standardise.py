@@ -276,21 +276,13 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
     return image.with_array(((image.array - middle) / spread).astype(np.float32))
 
 
-def reference_tissue(image: Volume, reference: np.ndarray | None = None) -> Volume:
-    """Divide by the intensity of a reference tissue.
+def reference_tissue(image: Volume) -> Volume:
+    """Divide a T2-weighted image by the intensity of muscle.
 
-    Parameters
-    ----------
-    image : Volume
-        T2-weighted image.
-    reference : ndarray of bool, optional
-        Mask of the tissue, whose median counts. By default muscle, found as the lowest clear
-        maximum of the foreground's histogram: on T2 nothing as large is darker.
+    Muscle is the lowest clear maximum of the foreground's histogram: on T2 nothing as large is
+    darker.
     """
-    if reference is not None:
-        level = float(np.median(image.array[reference]))
-    else:
-        level = muscle_level(image)
+    level = muscle_level(image)
     if not level > 0:
         raise CadError(f"the reference tissue has intensity {level:g}; it must be positive")
     return image.with_array((image.array / level).astype(np.float32))
@@ -327,26 +319,24 @@ def foreground(image: Volume) -> np.ndarray:
     return inside
 
 
-def correct_bias(image: Volume, mask: np.ndarray | None = None) -> tuple[Volume, Volume]:
+def correct_bias(image: Volume) -> tuple[Volume, Volume]:
     """Remove the coil's smooth intensity field by N4.
 
     Parameters
     ----------
     image : Volume
-        Positive intensities.
-    mask : ndarray of bool, optional
-        Where the field is fitted; the foreground by default.
+        Positive intensities; the field is fitted to the foreground.
 
     Returns
     -------
     corrected, field : Volume
-        float32; corrected = image / field, and the field's geometric mean over the mask is 1.
+        float32; corrected = image / field, and the field's geometric mean over the foreground is 1.
 
     References
     ----------
     Tustison et al., IEEE Trans Med Imaging 29 (2010) 1310.
     """
-    inside = foreground(image) if mask is None else mask
+    inside = foreground(image)
     full = image.with_array(image.array.astype(np.float32)).to_sitk()
     where = image.with_array(inside).to_sitk()
     # The field is smooth: it is fitted on voxels of about 4 mm and evaluated on all.

@@ -36,29 +36,17 @@ class Anatomy:
         This patient's parameters by tissue name.
     axes : tuple of 3 floats
         Semi-axes of the gland, mm.
-    gland : Shape
-        Its outline.
     """
 
     shapes: list[Shape]
     tissues: dict[str, Tissue]
     axes: tuple[float, float, float]
-    gland: Shape
 
     @property
     def gas_front(self) -> float | None:
         """Return where (y, mm) gas in the rectum begins; None without gas."""
         fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
         return fronts[0] if fronts else None
-
-    def zone(self, point: np.ndarray) -> str:
-        """Return the zone of the gland at a point (x, y, z) in mm; empty outside."""
-        x, y, z = (np.asarray(v) for v in point)
-        zone = ""
-        for shape in self.shapes:
-            if shape.level(x, y, z) < 1.0 and (not shape.within or zone in shape.within):
-                zone = shape.zone
-        return zone
 
 
 def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
@@ -96,7 +84,7 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     shapes += _nodules(rng, tissues, shapes, volume, (a, b, c))
     shapes += _haemorrhage(rng, tissues, (a, b, c))
     shapes.append(Shape("urethra", (0, -0.08 * b, -0.05 * c), (1.6, 2.6, 0.75 * c), "TZ"))
-    return Anatomy(shapes, tissues, (a, b, c), gland)
+    return Anatomy(shapes, tissues, (a, b, c))
 
 
 def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> list[Shape]:

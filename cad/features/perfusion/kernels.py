@@ -121,9 +121,7 @@ def convolve_value(k: float, grid: Grid, h: np.ndarray) -> None:
 
 
 @njit(cache=True)
-def _brix_curve(
-    p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray, want_slopes: bool
-) -> None:
+def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) -> None:
     """Write A kep (exp(-kel t) - exp(-kep t)) / (kep - kel) and slopes; t in min from arrival."""
     amount, kep, kel = p[0], p[1], p[2]
     gap = kep - kel
@@ -139,10 +137,10 @@ def _brix_curve(
         shape = slow * time * p1
         bend = slow * time * time * d1
         f[i] = amount * kep * shape
-        if want_slopes:
-            jac[0, i] = kep * shape
-            jac[1, i] = amount * (shape + kep * bend)
-            jac[2, i] = amount * kep * (-time * shape - bend)
+        # Without a flag: a literal True and False would have the kernel compiled twice.
+        jac[0, i] = kep * shape
+        jac[1, i] = amount * (shape + kep * bend)
+        jac[2, i] = amount * kep * (-time * shape - bend)
 
 
 @njit(cache=True)
@@ -157,7 +155,7 @@ def evaluate(
 ) -> None:
     """Write the model curve f (n_times,) and its slopes jac (3, n_times) at parameters p."""
     if model == BRIX:
-        _brix_curve(p, grid.times, f, jac, True)
+        _brix_curve(p, grid.times, f, jac)
         return
     ktrans, ve = p[0], p[1]
     convolve(ktrans / ve, grid, h, g)
@@ -182,7 +180,7 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
     jac = np.zeros((3, n_times))
     for v in range(len(p)):
         if model == BRIX:
-            _brix_curve(p[v], grid.times, out[v], jac, False)
+            _brix_curve(p[v], grid.times, out[v], jac)
             continue
         # ve = 0 would be an infinite rate.
         convolve_value(p[v, 0] / max(p[v, 1], ve_min), grid, h)

@@ -79,8 +79,6 @@ class PerfusionMaps:
         Bolus arrival, seconds.
     n_baseline : int
         Frames before it.
-    input_mM : ndarray, shape (n_times,)
-        Plasma input at the frames; NaN where kinetic models were not possible.
     input_kind : str
         ``parker``, ``georgiou``, ``measured`` or ``none``.
     t1_source : str
@@ -93,7 +91,6 @@ class PerfusionMaps:
     times: np.ndarray
     arrival: float
     n_baseline: int
-    input_mM: np.ndarray
     input_kind: str
     t1_source: str
     notes: list[str]
@@ -192,7 +189,6 @@ def _perfusion_maps(
         times,
         bolus.arrival,
         bolus.n_baseline,
-        np.full(len(times), np.nan) if inlet is None else inlet.plasma[inlet.at_frames],
         kind,
         t1_source if b1 is None else f"{t1_source}, flip angles by B1 map",
         notes,
