@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from cad.cohort.tables import StudyRef
 from cad.errors import CadError
-from cad.imaging.belonging import fingerprint
+from cad.imaging.belonging import voxel_hash
 from cad.imaging.nifti import read_volume
 from cad.imaging.study_files import image_path
 
@@ -23,7 +23,7 @@ def twins(refs: Iterable[StudyRef]) -> list[CadError]:
             path = image_path(ref.folder, ref.study_id, kind)
             try:
                 if path.is_file():
-                    seen[fingerprint(read_volume(path))].append(ref)
+                    seen[voxel_hash(read_volume(path))].append(ref)
             except (CadError, OSError):
                 continue
     pairs = {

@@ -90,7 +90,7 @@ def _wavelet_problem(name: str) -> str:
     return "" if name in names else f"unknown wavelet {name!r}; known: {', '.join(names)}"
 
 
-def reach(
+def filter_reach(
     filters: Sequence[FilterSettings], spacing: tuple[float, float, float]
 ) -> tuple[int, int, int]:
     """Return how many voxels along z, y, x filters see to each side of the one asked for.

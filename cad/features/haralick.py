@@ -102,7 +102,7 @@ def haralick_features(
         distance,
         by_slice,
         by_direction,
-        entropy_table(),
+        _entropy_table(),
         out,
         matrices,
     )
@@ -116,7 +116,7 @@ def haralick_features(
 _TABLE = 4096
 
 
-def entropy_table() -> np.ndarray:
+def _entropy_table() -> np.ndarray:
     """Return c log2 c for the counts c = 0, 1, ..., 4095."""
     counts = np.arange(_TABLE, dtype=float)
     counts[0] = 1.0
@@ -125,7 +125,7 @@ def entropy_table() -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def x_log_x(count: int, table: np.ndarray) -> float:
+def _x_log_x(count: int, table: np.ndarray) -> float:
     """Return the count times its binary logarithm."""
     if count < len(table):
         value: float = table[count]
@@ -134,7 +134,7 @@ def x_log_x(count: int, table: np.ndarray) -> float:
 
 
 @njit(cache=True, nogil=True)
-def add_features(
+def _add_features(
     cells: tuple[int, float, float],
     levels: tuple[np.ndarray, np.ndarray, np.ndarray],
     pairs: int,
@@ -175,7 +175,7 @@ def add_features(
         c = single[g]
         if c > 0:
             mean += c * (g + 1.0)
-            single_log += x_log_x(c, table)
+            single_log += _x_log_x(c, table)
     mean /= whole
     h_single = max(log_whole - single_log / whole, 0.0)
 
@@ -193,7 +193,7 @@ def add_features(
             idm_n += c / (1.0 + share * share)
             if d > 0:
                 inv_var += c / square
-            diff_log += x_log_x(c, table)
+            diff_log += _x_log_x(c, table)
     diff_avg, contrast = diff_avg / pairs, contrast / pairs
 
     tendency = shade = prominence = sum_log = 0.0
@@ -204,7 +204,7 @@ def add_features(
             tendency += c * e * e
             shade += c * e * e * e
             prominence += c * e * e * e * e
-            sum_log += x_log_x(c, table)
+            sum_log += _x_log_x(c, table)
     tendency, shade, prominence = tendency / pairs, shade / pairs, prominence / pairs
 
     # sum (i - mu)^2 p = (tendency + contrast) / 4 and cov(i, j) = (tendency - contrast) / 4.
@@ -251,7 +251,7 @@ Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @njit(cache=True, nogil=True)
-def row_bits(n_levels: int) -> int:
+def _row_bits(n_levels: int) -> int:
     """Return the bits of a column: cell (i, j) of the joint matrix is number i << bits | j."""
     # A power of two, so that a cell is split by shift and mask instead of by division.
     bits = 1
@@ -261,9 +261,9 @@ def row_bits(n_levels: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def new_counts(n_levels: int) -> Counts:
+def _new_counts(n_levels: int) -> Counts:
     """Return empty counts for up to ``n_levels`` levels."""
-    size = (n_levels + 1) << row_bits(n_levels)
+    size = (n_levels + 1) << _row_bits(n_levels)
     return (
         np.zeros(size, np.int32),
         np.zeros(size + 1, np.int32),
@@ -274,14 +274,14 @@ def new_counts(n_levels: int) -> Counts:
 
 
 @njit(cache=True, nogil=True)
-def finish(
+def _finish(
     counts: Counts, occupied: int, bits: int, n_levels: int, table: np.ndarray, out: Any
 ) -> int:
     """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
     # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
     joint, cells, single, difference, total = counts
     low, high = n_levels, 0
-    largest = pairs = 0 * occupied  # literals would have add_features() compiled twice
+    largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
     squares = joint_log = 0.0
     for k in range(occupied):
         cell = cells[k]
@@ -300,7 +300,7 @@ def finish(
             total[2 * i] += c
             c *= 2
             squares += float(c) * c
-            joint_log += x_log_x(c, table)
+            joint_log += _x_log_x(c, table)
         else:
             # (i, j) and (j, i) are one cell of the symmetric matrix.
             mirror = ((j + 1) << bits) | (i + 1)
@@ -312,11 +312,11 @@ def finish(
             difference[abs(j - i)] += c
             total[i + j] += c
             squares += 2.0 * c * c
-            joint_log += 2.0 * x_log_x(c, table)
+            joint_log += 2.0 * _x_log_x(c, table)
         largest = max(largest, c)
     if pairs == 0:
         return 0
-    add_features(
+    _add_features(
         (largest, squares, joint_log),
         (single, difference, total),
         pairs,
@@ -349,7 +349,7 @@ def _regions(
     most = 1 + 0 * distance  # a literal's type would have everything below compiled twice
     for n in n_levels:
         most = max(most, n)
-    counts = new_counts(most)  # one set for all regions, emptied by finish()
+    counts = _new_counts(most)  # one set for all regions, emptied by _finish()
     plane, row = shape[1] * shape[2], shape[2]
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]
@@ -407,9 +407,9 @@ def _group(
 ) -> int:
     """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
     joint, cells = counts[0], counts[1]
-    bits = row_bits(n_levels)
+    bits = _row_bits(n_levels)
     matrices = 0
-    occupied = 0 * nx  # a literal's type would have finish() compiled twice
+    occupied = 0 * nx  # a literal's type would have _finish() compiled twice
     for o in range(len(offsets)):
         step = (offsets[o, 0] * ny + offsets[o, 1]) * nx + offsets[o, 2]
         for at in place:
@@ -419,6 +419,6 @@ def _group(
             occupied += joint[cell] == 0
             joint[cell] += 1
         if by_direction or o == len(offsets) - 1:
-            matrices += finish(counts, occupied, bits, n_levels, table, out)
+            matrices += _finish(counts, occupied, bits, n_levels, table, out)
             occupied = 0
     return matrices

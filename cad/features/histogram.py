@@ -18,7 +18,7 @@ from numba import njit
 
 from cad.errors import CadError
 from cad.features.intensity import RECORD as SUMMARY
-from cad.features.intensity import summarise
+from cad.features.intensity import summarise_ordered
 from cad.terms.features import HISTOGRAM, STATISTICS
 
 RECORD = np.dtype([(name, float) for name in HISTOGRAM])
@@ -175,7 +175,7 @@ def _histogram(
             for _ in range(int(counts[g])):
                 ordered[at] = g + 1
                 at += 1
-        summarise(ordered, summary[r])
+        summarise_ordered(ordered, summary[r])
         mean = summary[r].mean
         entropy = 0.0
         uniformity = 0.0

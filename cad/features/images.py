@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cad.errors import CadError
-from cad.features.filters import reach
+from cad.features.filters import filter_reach
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
 from cad.imaging.geometry import Box, bounding_box, box_between, limits, resample_mask
 from cad.imaging.standardise import NyulScale, standardise_t2
@@ -131,7 +131,7 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
 
     What a filter makes of the part is, in the mask, what it makes of the whole image.
     """
-    margin = np.maximum(reach(filters, whole.spacing), _MARGIN)
+    margin = np.maximum(filter_reach(filters, whole.spacing), _MARGIN)
     return crop(whole, _box_in(needed, whole, margin))
 
 
@@ -204,7 +204,7 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     for mask in (study.gland, study.vessel):
         if mask is not None and (box := box_around(mask, study.dce.grid, 0.0)) is not None:
             boxes.append(box)
-    box = joined(boxes)
+    box = enclosing(boxes)
     dynamic = crop_dynamic(study.dce, box)
     cut = replace(study, dce=dynamic, vfa=_cut_flips(study, box))
     inside = place(needed, dynamic.grid)
@@ -247,7 +247,7 @@ def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
     return box_between(low + offset - margin, high + offset + margin, grid.shape)
 
 
-def joined(boxes: Sequence[Box]) -> Box:
+def enclosing(boxes: Sequence[Box]) -> Box:
     """Return the smallest box that holds all of the boxes; at least one."""
     first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
     return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

@@ -72,7 +72,7 @@ def percentile(ordered: np.ndarray, share: float) -> float:
 
 
 @njit(cache=True)
-def summarise(ordered: np.ndarray, out: Any) -> None:
+def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     """Write the statistics of ascending values into ``out``, a ``RECORD``."""
     n = len(ordered)
     total = 0.0
@@ -152,7 +152,7 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
     for r in range(len(start) - 1):
         if start[r + 1] == start[r]:
             continue
-        summarise(np.sort(values[start[r] : start[r + 1]]), out[r])
+        summarise_ordered(np.sort(values[start[r] : start[r + 1]]), out[r])
 
 
 @njit(cache=True)
@@ -201,7 +201,7 @@ def _weighted_statistics(
             weighted += w[i] * v[i]
             squares += w[i] * v[i] * v[i]
         if n == 1 or v[0] == v[n - 1]:
-            summarise(v, out[r])
+            summarise_ordered(v, out[r])
             out[r].energy = total * v[0] * v[0]
             continue
         # The middle of each voxel's weight, scaled so that the extremes lie at 0 and 1: with equal

@@ -24,8 +24,8 @@ from cad.features.images import (
     box_around,
     compact,
     crop,
+    enclosing,
     grid_of,
-    joined,
     prepare,
 )
 from cad.features.measure import measure, pick
@@ -202,7 +202,7 @@ def prepared_copies(
     boxes = [box for mask in masks if (box := box_around(mask, grid, 0.0)) is not None]
     if not boxes:
         return None
-    part = crop(grid, joined(boxes))
+    part = crop(grid, enclosing(boxes))
     shares = []
     for mask in masks:
         drawn = fill(mask, part, settings.features.partial_voxels == "half")

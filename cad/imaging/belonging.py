@@ -118,7 +118,7 @@ def width(image: Volume) -> float:
     return max(n * s for n, s in zip(image.shape[::-1], image.spacing, strict=True))
 
 
-def fingerprint(image: Volume) -> str:
+def voxel_hash(image: Volume) -> str:
     """Return a hash of an image's voxels, however they are stored."""
     values = np.ascontiguousarray(image.array, np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).hexdigest()

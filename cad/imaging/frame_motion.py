@@ -21,7 +21,7 @@ from cad.imaging.registration import (
     MAX_SHIFT_MM,
     dce_reference,
     descent,
-    mutual_information,
+    image_information,
     neighbourhood,
 )
 from cad.imaging.study import Study
@@ -79,8 +79,8 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
         length = np.linalg.norm(seen, axis=1, keepdims=True)
         shifts = np.where((length >= _LEAST_MM) & (length <= MAX_SHIFT_MM), seen, 0.0)
         out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
-    before = float(np.mean([mutual_information(late, f, region) for f in frames]))
-    after = float(np.mean([mutual_information(late, f, region) for f in out]))
+    before = float(np.mean([image_information(late, f, region) for f in frames]))
+    after = float(np.mean([image_information(late, f, region) for f in out]))
     if not after > before:
         note = "no motion found between the frames of the dynamic series"
         return dynamic, np.zeros_like(shifts), note

@@ -147,7 +147,7 @@ def implausible(
     """
     allowed = {**RANGES, **(ranges or {})}
     problems = []
-    for name, value, where in statistics(study):
+    for name, value, where in study_statistics(study):
         low, high = allowed[name]
         if low <= value <= high:
             continue
@@ -202,7 +202,7 @@ def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
     return ranges
 
 
-def statistics(study: Study) -> Iterator[Statistic]:
+def study_statistics(study: Study) -> Iterator[Statistic]:
     """Yield the statistics that a study's images allow, in the order of :data:`RANGES`."""
     if study.adc is not None:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)

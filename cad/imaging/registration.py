@@ -152,10 +152,10 @@ def register_rigid(
     target = _working_grid(fixed, region)
     where = _compared(target, fixed, region, moving)
     fixed_image = resample_image(fixed, target)
-    before = mutual_information(fixed_image, resample_image(moving, target), where)
+    before = image_information(fixed_image, resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
     matrix = np.linalg.inv(_matrix(transform))
-    after = mutual_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
+    after = image_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
     centre = target.centre
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
     cosine = (np.trace(matrix[:3, :3]) - 1) / 2
@@ -173,7 +173,7 @@ def register_rigid(
     return Registration(name, matrix, before, after, True, note, moving, shift, angle)
 
 
-def mutual_information(a: Volume, b: Volume, where: np.ndarray) -> float:
+def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     """Return mutual information (nats) of two images, 32 x 32 bins between percentiles 1, 99.
 
     Parameters

@@ -18,7 +18,7 @@ import pytest
 
 from cad.columns import columns_of, filter_name, units_of
 from cad.errors import CadError
-from cad.features.filters import check_filters, reach, response_map
+from cad.features.filters import check_filters, filter_reach, response_map
 from cad.features.intensity import statistics
 from cad.features.provenance import PREFIX
 from cad.features.table import extract
@@ -339,6 +339,6 @@ def test_settings_that_are_refused(filters: list[dict[str, Any]], message: str) 
 
 def test_reach_is_that_of_the_widest_filter() -> None:
     flat, deep = FilterSettings(**LOG), FilterSettings(**EVERY[5])
-    assert reach((), ONE) == (0, 0, 0)
-    assert reach((flat,), ONE) == (0, 8, 8)
-    assert reach((flat, deep), ONE) == (6, 8, 8)
+    assert filter_reach((), ONE) == (0, 0, 0)
+    assert filter_reach((flat,), ONE) == (0, 8, 8)
+    assert filter_reach((flat, deep), ONE) == (6, 8, 8)

@@ -67,7 +67,7 @@ def test_values_are_those_of_the_own_grid(study: Study, settings: PipelineSettin
         assert weights.sum() * np.prod(study.adc.spacing) == pytest.approx(volume, rel=1e-3)
     assert set(found.curves) == {"one", "two"}
     curve = found.curves["one"]
-    assert curve.signal.shape == curve.fit.shape == curve.time.shape == (40,)
+    assert curve.signal.shape == curve.fit_mM.shape == curve.time_s.shape == (40,)
     shown = found.maps["relative_enhancement"]
     assert study.dce is not None
     share = occupancy(

@@ -14,7 +14,7 @@ from cad.imaging.plausibility import (
     implausible,
     require_plausible,
     site_ranges,
-    statistics,
+    study_statistics,
     t1_default_problem,
 )
 from cad.imaging.study import Protocol, Study
@@ -49,7 +49,7 @@ def study() -> Study:
 
 
 def test_statistics_by_hand():
-    found = {name: value for name, value, _ in statistics(study())}
+    found = {name: value for name, value, _ in study_statistics(study())}
     assert set(found) <= set(RANGES)
     assert found["adc_median"] == 1300
     assert found["vfa_t1_any_tissue"] == pytest.approx(1.5, rel=1e-6)
@@ -98,12 +98,12 @@ def test_fat_in_the_middle_of_an_image_is_no_error_until_a_region_is_judged():
         return found
 
     one.vfa = images(2.0, 8.0, 15.0)
-    found = {name: value for name, value, _ in statistics(one)}
+    found = {name: value for name, value, _ in study_statistics(one)}
     assert found["vfa_t1_any_tissue"] == pytest.approx(0.35, rel=1e-6)
     assert implausible(one) == []
     assert one.adc is not None
     one.roi_map = one.adc.with_array(2 * region.astype(np.uint8))
-    found = {name: value for name, value, _ in statistics(one)}
+    found = {name: value for name, value, _ in study_statistics(one)}
     assert found["vfa_t1"] == pytest.approx(1.5, rel=1e-6)
     assert implausible(one) == []
     one.vfa = images(15.0, 8.0, 2.0)

@@ -15,7 +15,7 @@ from cad.imaging.geometry import resample_image
 from cad.imaging.registration import (
     Registration,
     align_study,
-    mutual_information,
+    image_information,
     register_rigid,
 )
 from cad.imaging.study import Study
@@ -100,13 +100,13 @@ def test_mutual_information_counted_by_hand() -> None:
     array[1] = 1
     image = Volume(array, (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), np.eye(3))
     everywhere = np.ones(array.shape, bool)
-    assert mutual_information(image, image, everywhere) == pytest.approx(np.log(2))
+    assert image_information(image, image, everywhere) == pytest.approx(np.log(2))
     swapped = image.with_array(1 - array)
-    assert mutual_information(image, swapped, everywhere) == pytest.approx(np.log(2))
+    assert image_information(image, swapped, everywhere) == pytest.approx(np.log(2))
     crossed = image.with_array(np.tile(np.arange(10) % 2, (2, 10, 1)).astype(np.float32))
-    assert mutual_information(image, crossed, everywhere) == pytest.approx(0.0, abs=1e-12)
+    assert image_information(image, crossed, everywhere) == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(CadError, match="constant"):
-        mutual_information(image, image.with_array(array * 0), everywhere)
+        image_information(image, image.with_array(array * 0), everywhere)
 
 
 def test_images_apart_are_refused() -> None:

@@ -168,14 +168,14 @@ def test_slopes_of_the_models_are_derivatives() -> None:
     for code, p in ((0, (0.2, 0.3, 0.0)), (1, (0.2, 0.3, 0.05)), (2, (2.0, 1.5, 0.1))):
         jac = np.zeros((3, 70))
         grid = kernels.Grid(minutes, dt, source.plasma, source.at_frames)
-        kernels.evaluate(code, np.array(p), grid, f, jac, h, g)
+        kernels.curve_and_slopes(code, np.array(p), grid, f, jac, h, g)
         for i in range(2 if code == 0 else 3):
             up, down = np.array(p), np.array(p)
             up[i] += 1e-6
             down[i] -= 1e-6
             high, low, rest = np.zeros(70), np.zeros(70), np.zeros((3, 70))
-            kernels.evaluate(code, up, grid, high, rest, h, g)
-            kernels.evaluate(code, down, grid, low, rest, h, g)
+            kernels.curve_and_slopes(code, up, grid, high, rest, h, g)
+            kernels.curve_and_slopes(code, down, grid, low, rest, h, g)
             np.testing.assert_allclose(jac[i], (high - low) / 2e-6, atol=1e-6)
 
 

@@ -144,7 +144,7 @@ def _brix_curve(p: np.ndarray, t: np.ndarray, f: np.ndarray, jac: np.ndarray) ->
 
 
 @njit(cache=True)
-def evaluate(
+def curve_and_slopes(
     model: int,
     p: np.ndarray,
     grid: Grid,
@@ -310,7 +310,7 @@ def refine_rows(
         y = curves[v]
         for i in range(n_par):
             p[i] = min(max(start[v, i], lower[i]), upper[i])
-        evaluate(model, p, grid, f, jac, h, g)
+        curve_and_slopes(model, p, grid, f, jac, h, g)
         cost = 0.0
         for t in range(n_times):
             cost += (y[t] - f[t]) ** 2
@@ -360,7 +360,7 @@ def refine_rows(
                 if moved < _TOLERANCE:  # the curve need not be evaluated for such a step
                     done = 1
                     break
-                evaluate(model, trial, grid, f, jac, h, g)
+                curve_and_slopes(model, trial, grid, f, jac, h, g)
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
