@@ -169,6 +169,8 @@ def _add_features(
     whole = 2.0 * pairs
     log_pairs = math.log2(pairs)
     log_whole = log_pairs + 1.0
+    # mu and H(X): the marginal p_i is single / whole, so that
+    # H = -sum p log2 p = log2(whole) - sum c log2 c / whole.
     mean = 0.0
     single_log = 0.0
     for g in range(low, high + 1):
@@ -179,6 +181,7 @@ def _add_features(
     mean /= whole
     h_single = max(log_whole - single_log / whole, 0.0)
 
+    # Everything of k = |i - j|: p_{x-y}(k) is difference[k] / pairs.
     diff_avg = contrast = inv = inv_n = idm = idm_n = inv_var = diff_log = 0.0
     for d in range(high - low + 1):
         c = difference[d]
@@ -196,6 +199,7 @@ def _add_features(
             diff_log += _x_log_x(c, table)
     diff_avg, contrast = diff_avg / pairs, contrast / pairs
 
+    # Everything of i + j, from s = i + j - 2: cluster features are the moments of i + j - 2 mu.
     tendency = shade = prominence = sum_log = 0.0
     for s in range(2 * low, 2 * high + 1):
         c = total[s]

@@ -130,6 +130,7 @@ def _discretise(
         if a == b:
             n_levels[r] = 1
             continue
+        # The region's own range: bins divide it, a width counts from its lower end.
         low = values[a]
         high = values[a]
         for i in range(a, b):
@@ -145,6 +146,7 @@ def _discretise(
                 # The maximum itself would open a level bins + 1.
                 level = min(int(bins * (values[i] - low) / (high - low) + _TIE) + 1, bins)
             else:
+                # Cuts lie at multiples of the width, whatever the region's own minimum.
                 first = math.floor(low / width + _TIE)
                 level = int(math.floor(values[i] / width + _TIE) - first) + 1
             levels[i] = level
@@ -165,7 +167,7 @@ def _histogram(
         if n == 0:
             continue
         top = n_levels[r]
-        counts = np.zeros(top)
+        counts = np.zeros(top)  # of level g + 1 at g
         for i in range(start[r], start[r + 1]):
             counts[levels[i] - 1] += 1
         # Sorting levels is counting them.
@@ -201,6 +203,7 @@ def _gradients(counts: np.ndarray, out: Any) -> None:
     top = len(counts)
     steepest, steepest_at, lowest, lowest_at = 0.0, 1, 0.0, 1
     for g in range(top if top > 1 else 0):
+        # Central differences of the counts, one-sided at both ends (IBSI).
         if g == 0:
             slope = counts[1] - counts[0]
         elif g == top - 1:

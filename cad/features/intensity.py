@@ -100,6 +100,8 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
         if p10 <= v <= p90:
             robust_sum += v
             robust_n += 1
+    # The robust deviation is about the mean of what lies from the 10th to the 90th percentile: that
+    # mean must be known first.
     rmad = 0.0
     if robust_n > 0 and ordered[0] != ordered[n - 1]:
         centre = robust_sum / robust_n
@@ -158,6 +160,7 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
 @njit(cache=True)
 def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) -> float:
     """Return a percentile of ascending values that lie at ``place`` (0 to 1), linear between."""
+    # Bisection for the first place at or beyond the share; both neighbours then enclose it.
     first, high = 0, len(place) - 1
     while first < high:
         middle = (first + high) // 2
@@ -179,6 +182,7 @@ def _share_evenly(ordered: np.ndarray, weight: np.ndarray) -> None:
     for last in range(1, len(ordered) + 1):
         if last == len(ordered) or ordered[last] != ordered[first]:
             if last - first > 1:
+                # Sorted before it is summed: the mean must not depend on the voxels' order.
                 weight[first:last] = np.sort(weight[first:last]).mean()
             first = last
 

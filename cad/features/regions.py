@@ -177,17 +177,19 @@ def _sphere_voxels(
 ) -> None:
     # Called twice: with an empty index it counts into start[1:], then it fills.
     fill = len(index) > 0
-    limit = radius * radius * (1 + 1e-9)
+    limit = radius * radius * (1 + 1e-9)  # a centre on the sphere itself belongs to it
     low = np.empty(3, np.int64)
     high = np.empty(3, np.int64)
     for p in range(len(points)):
         for axis in range(3):
+            # Only voxels of the box around the sphere are asked, cut at the grid's border.
             reach = radius / spacing[axis]
             n = size[2 - axis]
             low[axis] = max(0, int(np.ceil(points[p, axis] - reach - 1e-9)))
             high[axis] = min(n - 1, int(np.floor(points[p, axis] + reach + 1e-9)))
         at = start[p] if fill else 0
         for z in range(low[2], high[2] + 1):
+            # (dz^2) + (dy^2) + (dx^2) <= r^2, each square taken in the loop where it is constant.
             dz = ((z - points[p, 2]) * spacing[2]) ** 2
             for y in range(low[1], high[1] + 1):
                 dy = dz + ((y - points[p, 1]) * spacing[1]) ** 2

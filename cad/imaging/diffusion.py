@@ -123,6 +123,7 @@ def _decay(
     fitted = log_s
     slope = mean_b = mean_s = np.zeros(grid.shape)
     for _ in range(_REWEIGHTINGS + 1):
+        # Weights S^2 of the fitted signal, over the largest of the voxel: no exponential overflows.
         weight = np.exp(2 * (fitted - fitted.max(axis=0)))
         total = weight.sum(axis=0)
         mean_b = (weight * b).sum(axis=0) / total

@@ -193,7 +193,8 @@ def curve_rows(model: int, p: np.ndarray, grid: Grid, ve_min: float, out: np.nda
 @njit(cache=True)
 def solve_small(a: np.ndarray, b: np.ndarray, n: int, x: np.ndarray) -> bool:
     """Solve a symmetric positive system of size n <= 3 by Cholesky; False when singular."""
-    # Written out: a call into LAPACK costs more than the whole of a 3 x 3 system.
+    # A = L L', then L z = b and L' x = z. Written out: a call into LAPACK costs more than the whole
+    # of a 3 x 3 system.
     low = np.zeros((3, 3))
     for i in range(n):
         for j in range(i + 1):
@@ -251,6 +252,7 @@ def linear_rows(
             for i in range(1, n_times):
                 total += 0.5 * (times[i] - times[i - 1]) * (source[i] + source[i - 1])
                 rows[r, i] = total
+        # Normal equations of the design's rows: a = R R', b = R y.
         for i in range(n_columns):
             b[i] = 0.0
             for t in range(n_times):
@@ -318,6 +320,7 @@ def refine_rows(
         done = 0
         for _ in range(_MAX_STEPS):
             n_free = 0 * n_par  # a literal's type would have solve_small() compiled twice
+            # Half the negative slope of the cost, J' (y - f), and Gauss-Newton's Hessian J' J.
             for i in range(n_par):
                 grad[i] = 0.0
                 for t in range(n_times):
@@ -364,6 +367,7 @@ def refine_rows(
                 new = 0.0
                 for t in range(n_times):
                     new += (y[t] - f[t]) ** 2
+                # A step that lowers the cost is taken and trusted more, else damped ten times more.
                 if new < cost:
                     accepted = True
                     if cost - new <= _TOLERANCE * cost:
@@ -431,6 +435,7 @@ def fit_tofts_rows(
         ktrans = hy / hh if hh > 0 else 0.0
         vp = 0.0
         if extended:
+            # [Ktrans, vp] of y = Ktrans h + vp cp: two normal equations, by Cramer's rule.
             det = hh * cc - hc * hc
             # Nearly parallel columns (fast exchange looks like plasma): vp stays 0.
             if det > 1e-12 * hh * cc:
@@ -450,6 +455,7 @@ def fit_tofts_rows(
         if ktrans > ktrans_max:
             ktrans = ktrans_max
             flag = 1
+        # ve follows from both rates: kep = Ktrans / ve.
         ve = ktrans / kep
         if ve > 1.0:
             ve = 1.0

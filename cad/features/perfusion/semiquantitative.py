@@ -247,11 +247,12 @@ def _arrivals(times: np.ndarray, curves: np.ndarray, out: np.ndarray) -> None:
                     sxx += x * x
                     sxy += x * y[i]
                     syy += y[i] * y[i]
+                # The level is eliminated: slope = cxy / cxx, cost = syy - sy^2 / n - cxy^2 / cxx.
                 cxx = sxx - sx * sx / n
                 cxy = sxy - sx * sy / n
                 cost = syy - sy * sy / n
                 if cxx > 0:
-                    if cxy <= 0:
+                    if cxy <= 0:  # a fall is no bolus
                         continue
                     cost -= cxy * cxy / cxx
                 # Ties (a flat stretch) go to the earliest corner: rounding must not decide.

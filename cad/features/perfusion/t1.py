@@ -128,6 +128,7 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
     e1 = np.full(signals.shape[1:], 0.995)
     intercept = np.ones_like(e1)
     for _ in range(_REWEIGHTINGS + 1):
+        # Variance of S / sin a along the line, by the E1 of the step before (Chang).
         weight = (np.sin(angles) / (1 - np.clip(e1, 0.0, 0.99999) * np.cos(angles))) ** 2
         total = weight.sum(axis=0)
         mx = (weight * x).sum(axis=0) / total
@@ -136,6 +137,7 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
         sxy = (weight * (x - mx) * (y - my)).sum(axis=0)
         e1 = np.where(sxx > 0, sxy / np.where(sxx > 0, sxx, 1.0), 0.0)
         intercept = my - e1 * mx
+    # S / sin a = E1 S / tan a + S0 (1 - E1): the intercept over 1 - E1 is S0.
     gap = 1 - e1
     return e1, intercept / np.where(np.abs(gap) > 1e-12, gap, 1e-12)
 
