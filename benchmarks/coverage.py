@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from cad.evaluation.decisions.conformal import leave_patient_out_p_values
-from cad.evaluation.measures import metrics, weighted
+from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import (
     auc_covariance,
     clustered_auc,
@@ -78,7 +78,7 @@ def _intervals(
         half = norm.ppf(0.975) * np.sqrt(covariance) / (theta * (1 - theta))
         obuchowski = expit(logit(theta) - half), expit(logit(theta) + half)
     draws = np.concatenate(
-        [weighted.auc(y == 1, s, weight) for weight in patient_resamples(g, resamples, seed)]
+        [metrics.auc(y == 1, s, weight=weight) for weight in patient_resamples(g, resamples, seed)]
     )
     draws = draws[np.isfinite(draws)]
     return {

@@ -225,7 +225,7 @@ def ceiling(cohorts: int = 20, patients: int = 49) -> dict[str, Any]:
 
 
 def _gains(found: Assisted) -> list[float]:
-    return [part.with_tool.value - part.alone.value for part in found.readers.values()]
+    return [part["with_tool"].value - part["alone"].value for part in found.readers.values()]
 
 
 def _with_tool(seed: int, patients: int) -> Assisted:

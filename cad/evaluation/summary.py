@@ -20,7 +20,6 @@ from cad.evaluation.folds.crossval import Fold, OutOfFold
 from cad.evaluation.folds.null import PermutationNull
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.comparison import Comparison, compare_with_truth, is_probability
-from cad.evaluation.readers.agreement import Agreement
 from cad.evaluation.readers.assisted import Assisted, assist
 from cad.evaluation.readers.ceiling import Ceiling, readers_ceiling
 from cad.evaluation.readers.mrmc import AgainstReaders
@@ -104,8 +103,8 @@ class Summary:
         is for the measures of a probability.
     readers : dict of str to ReaderResult
         Each reader against histology.
-    agreement : Agreement or None
-        Of the readers.
+    agreement : dict or None
+        Of the readers (:func:`cad.evaluation.readers.agreement.agreement`).
     cad_vs_readers : AgainstReaders or None
         With the reason in ``cad_vs_readers_note``.
     assisted : Assisted or None
@@ -143,7 +142,7 @@ class Summary:
     histology: Comparison | None
     consensus: Comparison | None
     readers: dict[str, ReaderResult]
-    agreement: Agreement | None
+    agreement: dict[str, Any] | None
     cad_vs_readers: AgainstReaders | None
     cad_vs_readers_note: str
     assisted: Assisted | None
@@ -260,7 +259,7 @@ def summarise(
         thresholds=Thresholds(lower, upper),
         histology=histology,
         consensus=readers,
-        **_fields(reader_results(truth, score, patients, wide)),
+        **reader_results(truth, score, patients, wide),
         **tool,
         operating_point=operating_point,
         reject=reject_summary(truth, consensus, score, patients, decision),

@@ -124,7 +124,9 @@ def check_cost(name: str, value: Any) -> float:
         Unless it is finite and > 0.
     """
     if not isinstance(value, (int, float, np.number)) or not np.isfinite(value) or value <= 0:
-        raise LearnerError(f"{name} = {value!r}, must be a finite number > 0")
+        raise LearnerError(
+            f"{name} = {value!r}, must be a finite number > 0", hint=f"for example {name}=1.0"
+        )
     return float(value)
 
 

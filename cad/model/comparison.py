@@ -7,7 +7,7 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.folds.compare import compare_learners
-from cad.evaluation.measures.metrics import calibration
+from cad.evaluation.measures.metrics import calibration_intercept, calibration_slope
 from cad.files import JsonObject, json_safe
 from cad.run_folder.tables import KEYS
 from cad.terms.measures import MEASURES
@@ -56,7 +56,10 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
         table = compare_learners(probability, truth, both["participant_id"], measures=COMPARED)
         result["differences"] = table.to_dict("records")
         result["calibration"] = {
-            name: calibration(truth[known], q.to_numpy(float)[known])
+            name: {
+                "intercept": calibration_intercept(truth[known], q[known]),
+                "slope": calibration_slope(truth[known], q[known]),
+            }
             for name, q in probability.items()
         }
     moved = both[both["decision_a"] != both["decision_b"]]

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from cad.errors import CadError
-from cad.evaluation.measures.metrics import auc, calibration
+from cad.evaluation.measures.metrics import auc, calibration_slope
 from cad.evaluation.readers import assisted
 from cad.evaluation.readers.assisted import LEAST_TOOL, Combinations, assist, fit_combinations
 from cad.logistic import fit_logistic
@@ -67,9 +67,9 @@ def test_every_reader_gains_and_probabilities_are_calibrated() -> None:
         p = found.probability[name]
         assert (np.isfinite(p) == seen).all()
         part = found.readers[name]
-        assert part.alone.value == pytest.approx(auc(truth[seen], own[seen]))
-        assert part.with_tool.value > part.alone.value
-        assert 0.6 < calibration(truth[seen], p[seen]).slope < 1.5
+        assert part["alone"].value == pytest.approx(auc(truth[seen], own[seen]))
+        assert part["with_tool"].value > part["alone"].value
+        assert 0.6 < calibration_slope(truth[seen], p[seen]) < 1.5
 
 
 def test_weights_are_fitted_without_the_patient() -> None:

@@ -24,8 +24,8 @@ def test_a_classifier_that_knows_the_readers_expectation_is_all_scatter() -> Non
     assert found.auc.value == pytest.approx(auc(truth, scores.mean(axis=0)))
     # A reader misses the others' mean by their own scatter and a third of it.
     for part in found.against_others.values():
-        assert part.brier == pytest.approx(0.01 * 4 / 3, rel=0.15)
-        assert part.classifier_brier == pytest.approx(0.01 / 3, rel=0.15)
+        assert part["brier"] == pytest.approx(0.01 * 4 / 3, rel=0.15)
+        assert part["classifier_brier"] == pytest.approx(0.01 / 3, rel=0.15)
     far = readers_ceiling(truth, scores, np.full(3000, 0.5), group, NAMES, bootstraps=0)
     assert far.share.value < 0.3
 
@@ -38,8 +38,8 @@ def test_by_hand_with_gaps() -> None:
     assert found.scatter == pytest.approx(0.0625 / 2)
     assert found.distance == pytest.approx(0.125)
     assert found.share.value == pytest.approx(0.25)
-    assert found.against_others["a"].n == 2
-    assert found.against_others["a"].brier == pytest.approx(0.125)
+    assert found.against_others["a"]["n"] == 2
+    assert found.against_others["a"]["brier"] == pytest.approx(0.125)
     assert np.isnan(found.auc.value)
     said = found.sentence()
     assert "histology" not in said

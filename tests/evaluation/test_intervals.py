@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from cad.evaluation.measures import intervals, weighted
+from cad.evaluation.measures import intervals
 from cad.evaluation.measures.intervals import (
     auc_covariance,
     bootstrap,
@@ -104,7 +104,7 @@ def test_clusters_widen_the_interval_and_the_bootstrap_agrees() -> None:
     y, s, g = clustered(6, patients=60)
     wide, narrow = clustered_auc(y, s, g), delong_auc(y, s)
     assert wide.upper - wide.lower > 1.1 * (narrow.upper - narrow.lower)
-    ends = bootstrap(lambda w: weighted.auc(y == 1, s, w)[:, None], g, 400, seed=1)[0]
+    ends = bootstrap(lambda w: auc(y == 1, s, weight=w)[:, None], g, 400, seed=1)[0]
     assert ends == pytest.approx([wide.lower, wide.upper], abs=0.025)
 
 
@@ -141,8 +141,8 @@ def test_bootstrap_in_plain_loops() -> None:
     wanted = np.quantile(draws, [0.025, 0.975], axis=0).T
 
     def both(w: np.ndarray) -> np.ndarray:
-        measures = (weighted.auc, weighted.average_precision)
-        return np.stack([measure(y == 1, s, w) for measure in measures], axis=1)
+        measures = (auc, average_precision)
+        return np.stack([measure(y == 1, s, weight=w) for measure in measures], axis=1)
 
     np.testing.assert_allclose(bootstrap(both, g, 200, seed=9), wanted, atol=1e-12)
 

@@ -35,25 +35,21 @@ def test_ranking_measures_are_those_of_scikit_learn(seed: int, ties: bool) -> No
         assert metrics.partial_auc(y, q, limit) == pytest.approx(
             reference.roc_auc_score(y, q, max_fpr=limit), abs=1e-12
         )
-    fpr, tpr, threshold = metrics.roc_curve(y, q)
-    f, t, _ = reference.roc_curve(y, q, drop_intermediate=False)
-    np.testing.assert_allclose(fpr, f, atol=1e-12)
-    np.testing.assert_allclose(tpr, t, atol=1e-12)
-    assert np.isinf(threshold[0])
     assert metrics.brier(y, q) == pytest.approx(np.mean((y - q) ** 2), abs=1e-14)
 
 
 def test_rates_by_hand() -> None:
     y = [1, 1, 1, 0, 0, 0, 0, 0]
     q = [0.9, 0.6, 0.2, 0.7, 0.5, 0.3, 0.1, 0.1]
-    table = metrics.counts(y, q, 0.5)
-    assert (table.tp, table.fp, table.tn, table.fn) == (2, 1, 4, 1)
-    assert table.sensitivity == pytest.approx(2 / 3)
-    assert table.specificity == pytest.approx(4 / 5)
-    assert table.ppv == pytest.approx(2 / 3)
-    assert table.npv == pytest.approx(4 / 5)
-    assert table.accuracy == metrics.accuracy(y, q) == pytest.approx(6 / 8)
-    assert np.isnan(metrics.counts([0, 0], [0.1, 0.2]).sensitivity)
+    arrays = np.array(y) == 1, np.array(q), 0.5, np.ones((1, 8))
+    assert [cell.item() for cell in metrics.two_by_two(*arrays)] == [2, 1, 4, 1]
+    rates = {name: value.item() for name, value in metrics.rates(*arrays).items()}
+    assert rates == pytest.approx(
+        {"sensitivity": 2 / 3, "specificity": 4 / 5, "ppv": 2 / 3, "npv": 4 / 5}
+    )
+    assert metrics.accuracy(y, q) == pytest.approx(6 / 8)
+    none = metrics.rates(np.zeros(2, bool), np.array([0.1, 0.2]), 0.5, np.ones((1, 2)))
+    assert np.isnan(none["sensitivity"])
 
 
 def test_kl_is_scipys_entropy_of_two_outcomes() -> None:
@@ -117,37 +113,37 @@ def test_calibration_is_maximum_likelihood() -> None:
     y, q = sample(3, n=400)
     x = np.log(q / (1 - q))
     fit = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(x[:, None], y)
-    found = metrics.calibration(y, q)
-    assert found.slope == pytest.approx(fit.coef_.item(), abs=1e-5)
+    assert metrics.calibration_slope(y, q) == pytest.approx(fit.coef_.item(), abs=1e-5)
     intercept = minimize(lambda b: np.sum(np.logaddexp(0, b + x) - y * (b + x)), 0.0).x.item()
-    assert found.intercept == pytest.approx(intercept, abs=1e-5)
+    assert metrics.calibration_intercept(y, q) == pytest.approx(intercept, abs=1e-5)
 
 
 def test_calibration_of_probabilities_that_are_right() -> None:
     rng = np.random.default_rng(5)
     q = rng.random(20000)
     y = (rng.random(20000) < q).astype(float)
-    found = metrics.calibration(y, q)
-    assert found.slope == pytest.approx(1, abs=0.05)
-    assert found.intercept == pytest.approx(0, abs=0.06)
+    assert metrics.calibration_slope(y, q) == pytest.approx(1, abs=0.05)
+    assert metrics.calibration_intercept(y, q) == pytest.approx(0, abs=0.06)
     extreme = 1 / (1 + np.exp(-2 * np.log(q / (1 - q))))
-    assert metrics.calibration(y, extreme).slope == pytest.approx(0.5, abs=0.03)
+    assert metrics.calibration_slope(y, extreme) == pytest.approx(0.5, abs=0.03)
 
 
 def test_calibration_against_soft_targets_is_one_where_they_are_expected() -> None:
     rng = np.random.default_rng(0)
     q = rng.uniform(0.05, 0.95, 4000)
-    assert metrics.calibration(q, q).slope == pytest.approx(1, abs=1e-6)
+    assert metrics.calibration_slope(q, q) == pytest.approx(1, abs=1e-6)
     shrunk = 1 / (1 + np.sqrt(1 / q - 1))  # half the log-odds
-    assert metrics.calibration(q, shrunk).slope == pytest.approx(2, abs=1e-6)
-    assert metrics.calibration(q, q**2).intercept > 0.5
+    assert metrics.calibration_slope(q, shrunk) == pytest.approx(2, abs=1e-6)
+    assert metrics.calibration_intercept(q, q**2) > 0.5
     # The same as of drawn truths, fifty each; a thresholded target asks for extremes.
     repeated = np.repeat(q, 50)
-    drawn = metrics.calibration((rng.random(len(repeated)) < repeated).astype(float), repeated)
-    assert drawn.slope == pytest.approx(1, abs=0.03)
-    assert not metrics.calibration((q > 0.5).astype(float), q + rng.normal(0, 0.01, 4000)).slope < 5
-    assert np.isnan(metrics.calibration(q, np.full(4000, 0.3)).slope)
-    assert np.isnan(metrics.calibration(np.full(4000, 0.3), q).intercept)
+    drawn = metrics.calibration_slope(
+        (rng.random(len(repeated)) < repeated).astype(float), repeated
+    )
+    assert drawn == pytest.approx(1, abs=0.03)
+    assert not metrics.calibration_slope((q > 0.5).astype(float), q + rng.normal(0, 0.01, 4000)) < 5
+    assert np.isnan(metrics.calibration_slope(q, np.full(4000, 0.3)))
+    assert np.isnan(metrics.calibration_intercept(np.full(4000, 0.3), q))
 
 
 def test_calibration_curve_keeps_ties_together_and_every_roi() -> None:
@@ -169,8 +165,9 @@ def test_decision_curve_by_hand() -> None:
 
 def test_wilson_by_hand() -> None:
     # Newcombe (1998), table I: 81 of 263 and 0 of 20.
-    assert metrics.wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert metrics.wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    for hits, n, ends in ((81, 263, (0.2553, 0.3662)), (0, 20, (0.0, 0.1611))):
+        curve = metrics.calibration_curve(np.arange(n) < hits, np.full(n, 0.5))
+        assert (curve["lower"][0], curve["upper"][0]) == pytest.approx(ends, abs=5e-5)
 
 
 def test_a_tied_consensus_is_negative_and_counted() -> None:
@@ -182,11 +179,11 @@ def test_a_tied_consensus_is_negative_and_counted() -> None:
 def test_what_cannot_be_measured_is_nan_not_an_error() -> None:
     same = np.full(4, 0.3)
     assert metrics.auc([0, 1, 0, 1], same) == 0.5
-    assert np.isnan(metrics.calibration([0, 1, 0, 1], same).slope)
-    assert np.isnan(metrics.calibration([0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9]).slope)
+    assert np.isnan(metrics.calibration_slope([0, 1, 0, 1], same))
+    assert np.isnan(metrics.calibration_slope([0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9]))
     for one_class in (np.zeros(4), np.ones(4)):
         assert np.isnan(metrics.auc(one_class, [0.1, 0.2, 0.3, 0.4]))
-        assert np.isnan(metrics.calibration(one_class, [0.1, 0.2, 0.3, 0.4]).intercept)
+        assert np.isnan(metrics.calibration_intercept(one_class, [0.1, 0.2, 0.3, 0.4]))
         assert np.isnan(metrics.partial_auc(one_class, [0.1, 0.2, 0.3, 0.4]))
 
 

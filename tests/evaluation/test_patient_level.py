@@ -20,7 +20,7 @@ from cad.evaluation.decisions.patient_level import (
     region_columns,
     truth_of_men,
 )
-from cad.evaluation.measures.metrics import calibration
+from cad.evaluation.measures.metrics import calibration_slope
 
 
 def regions(seed: int, men: int = 60, rois: int = 5) -> tuple[np.ndarray, ...]:
@@ -111,7 +111,7 @@ def test_calibrated_out_of_fold() -> None:
         y.append(truth_of_men(truth, group))
         fitted.append(out_of_fold_men(region_columns(q, group), y[-1])[0])
     truths, ours = np.concatenate(y), np.concatenate(fitted)
-    assert 0.8 < calibration(truths, ours).slope < 1.25
+    assert 0.8 < calibration_slope(truths, ours) < 1.25
     assert abs(ours.mean() - truths.mean()) < 0.02
 
 

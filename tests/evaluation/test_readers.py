@@ -42,9 +42,9 @@ def test_krippendorffs_own_example() -> None:
 
 def test_shrout_and_fleiss_own_example() -> None:
     found = intraclass(FOUR_JUDGES)
-    assert found.single == pytest.approx(0.29, abs=5e-3)
-    assert found.consistency == pytest.approx(0.71, abs=6e-3)
-    assert found.average == pytest.approx(0.62, abs=5e-3)
+    assert found["single"] == pytest.approx(0.29, abs=5e-3)
+    assert found["consistency"] == pytest.approx(0.71, abs=6e-3)
+    assert found["average"] == pytest.approx(0.62, abs=5e-3)
 
 
 def test_kappa_is_scikit_learns() -> None:
@@ -60,14 +60,14 @@ def test_kappa_is_scikit_learns() -> None:
 def test_agreement_with_missing_scores_and_a_reader_of_one() -> None:
     table = np.array([[0, 0.5, 1, 0.25, 0.75], [0, 0.5, 1, 0.5, NA], [NA, NA, 1, NA, NA]])
     found = agreement(table, ["a", "b", "c"])
-    assert [pair.n for pair in found.kappa] == [4, 1, 1]
-    assert np.isnan(found.kappa[1].value)
-    assert found.icc.n == 1
-    assert np.isnan(found.icc.single)
-    assert 0.5 < found.krippendorff_alpha.interval < 1
+    assert [pair["n"] for pair in found["kappa"]] == [4, 1, 1]
+    assert np.isnan(found["kappa"][1]["value"])
+    assert found["icc"]["n"] == 1
+    assert np.isnan(found["icc"]["single"])
+    assert 0.5 < found["krippendorff_alpha"]["interval"] < 1
     perfect = agreement(np.array([[0, 0.5, 1], [0, 0.5, 1]]), ["a", "b"])
-    assert perfect.icc.single == pytest.approx(1)
-    assert perfect.krippendorff_alpha.ordinal == pytest.approx(1)
+    assert perfect["icc"]["single"] == pytest.approx(1)
+    assert perfect["krippendorff_alpha"]["ordinal"] == pytest.approx(1)
 
 
 @pytest.mark.reference

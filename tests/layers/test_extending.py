@@ -19,8 +19,8 @@ CHANGES = {
     ],
     "evaluation/measures/table.py": [
         (
-            '    "auc": (',
-            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n    "auc": (',
+            '    "auc": _ranked(',
+            '    "answer": ("score", lambda c, w: np.full(len(w), 42.0)),\n    "auc": _ranked(',
         )
     ],
     # A feature with its kernel, and one without.

@@ -38,7 +38,7 @@ def lint(root: Path) -> subprocess.CompletedProcess[str]:
     ("lower", "upper"),
     [
         ("learners.solvers.kernels", "stages.load"),
-        ("evaluation.measures.weighted", "evaluation.folds.crossval"),
+        ("evaluation.measures.metrics", "evaluation.folds.crossval"),
         ("dicom.out.sr", "dicom.into.rules"),
         ("reports.tables", "evaluation.measures.table"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cad.learners import ProbabilisticSVC
-from cad.learners.solvers.problem import Problem, Solution, judge, pointwise_problem
+from cad.learners.solvers.problem import Problem, Solution, certify, pointwise_problem
 
 
 def small(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -76,10 +76,12 @@ def test_a_cost_far_below_the_others_raises_no_false_alarm() -> None:
     problem = pointwise_problem(3, point, sign, np.ones(3), np.array([1e3, 1e3, 1e-6]))
     gamma = np.array([500.0, 500.0, 5e-8])
     f = np.array([1.0, -1.0, 1.1])
-    found = judge(problem, f, gamma, np.zeros(1), iterations=1, solver="by hand")
+    found = certify(problem, f, gamma, np.zeros(1), iterations=1, solver="by hand")
     assert found.kkt < 1e-5
     wrong = np.array([500.0, 500.0, 0.0])
-    short = judge(problem, f - [0, 0, 1], wrong, np.zeros(1), iterations=1, solver="by hand")
+    short = certify(problem, f - [0, 0, 1], wrong, np.zeros(1), iterations=1, solver="by hand")
     assert short.kkt > 1e-5  # wrong altogether is still seen
     even = pointwise_problem(3, point, sign, np.ones(3), np.array([1e3, 1e3, 1e2]))
-    assert judge(even, f - [0, 0, 1], wrong, np.zeros(1), iterations=1, solver="by hand").kkt > 0.1
+    assert (
+        certify(even, f - [0, 0, 1], wrong, np.zeros(1), iterations=1, solver="by hand").kkt > 0.1
+    )

@@ -12,8 +12,8 @@ from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.decomposition import block_size, smo_by_blocks
 from cad.learners.solvers.kernels import Gram, Kernel
 from cad.learners.solvers.pointwise import solve_hybrid
-from cad.learners.solvers.problem import Problem, judge
-from cad.learners.solvers.rows import Iterate, read_rows
+from cad.learners.solvers.problem import Problem, certify
+from cad.learners.solvers.rows import Iterate, as_rows
 
 
 def make(seed: int, n: int, C: float) -> tuple[np.ndarray, Problem]:
@@ -63,7 +63,7 @@ def test_blocks_alone_reach_the_tolerance_and_keep_f() -> None:
     alone = solve_hybrid(gram, problem, cache_mb=0.05, polish=False)
     assert alone.converged
     assert alone.solver == "smo"
-    rows = read_rows(problem)
+    rows = as_rows(problem)
     at = Iterate(np.zeros(problem.n_rows), np.zeros(200), np.zeros(2))
     scale = np.array([0.5, 0.3, 0.0])
     moves, violation = smo_by_blocks(gram, 20, rows, at, scale, 1e-3, 10**6)
@@ -90,13 +90,15 @@ def test_a_soft_label_whose_rows_are_nearly_inactive_is_judged_by_their_costs() 
     )  # fmt: skip
     rounding = 1e-9
     gamma = np.array([2 / 3, rounding, 0.0])  # K = 1: f = gamma, gamma / 2 = 1 - f
-    solution = judge(
+    solution = certify(
         problem, np.array([gamma.sum()]), gamma, np.array([0.5]), iterations=0, solver=""
     )
     assert solution.converged, str(solution)
     # A pull worth a tenth of the costs is none to overlook.
     gamma[1] = 0.2
     assert (
-        judge(problem, np.array([gamma.sum()]), gamma, np.array([0.5]), iterations=0, solver="").kkt
+        certify(
+            problem, np.array([gamma.sum()]), gamma, np.array([0.5]), iterations=0, solver=""
+        ).kkt
         > 0.05
     )

@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import roc_auc_score
 
 from cad.learners import OPAUC
-from cad.learners.ranking.opauc import opauc_gradient, opauc_objective, opauc_path
+from cad.learners.ranking.opauc import opauc_path
 
 
 def stream(seed, n=30, d=4):
@@ -16,6 +16,22 @@ def stream(seed, n=30, d=4):
     sign = np.where(random.random(n) < 0.4, 1.0, -1.0)
     sign[:2] = [1.0, -1.0]
     return random.normal(size=(n, d)) + 0.5 * sign[:, None], sign, np.ones(n)
+
+
+def opauc_objective(w, X, sign, lambda_):
+    """lambda/2 |w|^2 + mean over all pairs of (1 - w'(x_p - x_q))^2 / 2."""
+    f = X @ w
+    loss = 1.0 - np.subtract.outer(f[sign > 0], f[sign < 0])
+    return 0.5 * lambda_ * w @ w + 0.5 * np.mean(loss * loss)
+
+
+def opauc_gradient(w, X, sign, lambda_):
+    """The gradient of :func:`opauc_objective` from means and covariances alone, (d,)."""
+    up, down = X[sign > 0], X[sign < 0]
+    between = up.mean(0) - down.mean(0)
+    up, down = up - up.mean(0), down - down.mean(0)
+    spread = up.T @ (up @ w) / len(up) + down.T @ (down @ w) / len(down)
+    return lambda_ * w + (between @ w - 1.0) * between + spread
 
 
 def test_the_gradient_is_the_finite_difference_of_the_batch_objective():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cvxopt
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,8 +15,7 @@ from sklearn.metrics import roc_auc_score
 from cad.learners import SSLROC, SVMROC
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.solvers.problem import judge
-from cad.learners.solvers.sdp import sdp_objective
+from cad.learners.solvers.problem import certify
 
 
 def make(seed, sizes, norm, labelled=1.0, unlabelled=1.0, margin=1.0, weight=None, features=4):
@@ -51,11 +51,82 @@ def test_two_hundred_random_problems_equal_cvxopt(counted):
         assert ours.gap <= 1e-6
         assert ours.kkt <= 1e-5
         assert ours.primal == pytest.approx(reference.primal, rel=1e-6)
-        # The general judge, which knows nothing of pairs, finds the same objectives.
-        again = judge(problem.general(), ours.f, ours.gamma, ours.u, iterations=0, solver="")
+        # The general certificate, which knows nothing of pairs, finds the same objectives.
+        again = certify(problem.general(), ours.f, ours.gamma, ours.u, iterations=0, solver="")
         assert again.primal == pytest.approx(ours.primal, rel=1e-12)
         assert again.dual == pytest.approx(ours.dual, rel=1e-9)
     counted(200, "pairwise problems against cvxopt")
+
+
+def sdp_objective(problem):
+    """The optimal value by the semidefinite program of [W14] (4), as docs/methods.md 2 has it.
+
+    For fixed d the dual of the rows is max over 0 <= gamma <= c of v'gamma - 1/2 gamma'G gamma
+    with margins v = t - B d and G the pair-by-pair kernel. Its own dual, minimised with d, is
+
+        min tau  over d in [0, 1], zeta >= 0, psi >= 0
+        subject to [[G, (v + zeta - psi) / sqrt 2], [., tau - psi'c]] >= 0,
+
+    without psi, and with G + diag(1 / (2c)), for the squared hinge. Forms G: tiny problems only.
+    """
+    block, constant, null, t_null = sdp_block(problem)
+    n, size, m = len(constant), block.shape[2], problem.n_unlabelled
+    objective = np.zeros(size)
+    objective[0] = 1.0
+    # zeta, psi and d are >= 0, d is <= 1.
+    linear = np.vstack([-np.eye(size)[1:], np.eye(size)[1 : 1 + m]])
+    right = np.concatenate([np.zeros(size - 1), np.ones(m)])
+    # Feasible to 1e-10 is beyond reach on some processors: cvxopt then divides by zero.
+    options = {"show_progress": False, "abstol": 1e-9, "reltol": 1e-9, "feastol": 1e-8}
+    equality = {"A": cvxopt.matrix(null), "b": cvxopt.matrix(-t_null)} if len(null) else {}
+    result = cvxopt.solvers.sdp(
+        cvxopt.matrix(objective),
+        Gl=cvxopt.matrix(linear),
+        hl=cvxopt.matrix(right),
+        Gs=[cvxopt.matrix(-block.reshape(n * n, size))],
+        hs=[cvxopt.matrix(constant)],
+        options=options,
+        **equality,
+    )
+    return result["primal objective"]
+
+
+def sdp_block(problem):
+    """Return the matrix inequality as coefficients (n, n, variables) and constant (n, n).
+
+    Variables are tau, d, zeta and, for the hinge, psi. G is singular: the Schur complement needs
+    v + zeta - psi in its range. With G = U S U' that is said exactly: by the block over the live
+    eigenvectors, whitened to [[I, x], [x', 2 (tau - psi'c)]], and by U0'(v + zeta - psi) = 0 over
+    the others, whose coefficients and constant are the last two answers.
+    """
+    general = problem.general()
+    rows, m = general.n_rows, problem.n_unlabelled
+    A, B = general.dense()
+    points = A @ problem.factor
+    pairs = points @ points.T
+    hinge = problem.norm == 1
+    if not hinge:
+        pairs += np.diag(0.5 / general.c)
+    values, vectors = np.linalg.eigh(pairs)
+    live = values > 1e-11 * values.max()
+    rank = int(live.sum())
+    size = 1 + m + rows + (rows if hinge else 0)
+    affine = np.zeros((rows, size))
+    affine[:, 1 : 1 + m] = -B
+    affine[:, 1 + m : 1 + m + rows] = np.eye(rows)
+    corner = np.zeros(size)
+    corner[0] = 2.0
+    if hinge:
+        affine[:, 1 + m + rows :] = -np.eye(rows)
+        corner[1 + m + rows :] = -2.0 * general.c
+    white, null = vectors[:, live].T / np.sqrt(values[live])[:, None], vectors[:, ~live].T
+    block = np.zeros((rank + 1, rank + 1, size))
+    block[:rank, rank] = block[rank, :rank] = white @ affine
+    block[rank, rank] = corner
+    constant = np.zeros((rank + 1, rank + 1))
+    constant[:rank, :rank] = np.eye(rank)
+    constant[:rank, rank] = constant[rank, :rank] = white @ general.t
+    return block, constant, null @ affine, null @ general.t
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -173,7 +244,7 @@ def test_the_hardest_hinges_converge(seed, cost, margin, norm):
     solution = solved(seed, cost, margin, norm)
     assert solution.converged, str(solution)
     problem, K = solved_problem(seed, cost, margin, norm)
-    again = judge(
+    again = certify(
         problem.general(), solution.f, solution.gamma, solution.u, iterations=0, solver=""
     )
     assert again.converged, str(again)

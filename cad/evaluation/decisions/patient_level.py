@@ -19,9 +19,8 @@ import pandas as pd
 from scipy.special import expit, logit
 
 from cad.errors import CadError
-from cad.evaluation.measures import weighted
+from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc
-from cad.evaluation.measures.metrics import CLIP
 from cad.files import JsonObject
 from cad.logistic import fit_logistic
 
@@ -162,16 +161,16 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
         Whose it is.
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
-    p = np.clip(np.asarray(q, float), CLIP, 1 - CLIP)
+    p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
     known = np.isfinite(p)
     highest = np.full(len(names), -np.inf)
     np.maximum.at(highest, code[known], p[known])
     count = np.bincount(code[known], minlength=len(names))
     odds = np.bincount(code[known], weights=(p / (1 - p))[known], minlength=len(names))
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.log(np.maximum(odds - highest / (1 - highest), CLIP) / (count - 1))
+        rest = np.log(np.maximum(odds - highest / (1 - highest), metrics.CLIP) / (count - 1))
         table = {
-            "highest": np.where(count > 0, logit(np.maximum(highest, CLIP)), np.nan),
+            "highest": np.where(count > 0, logit(np.maximum(highest, metrics.CLIP)), np.nan),
             "rest": np.where(count > 1, rest, np.nan),
         }
     return pd.DataFrame(table, index=pd.Index(names, name="participant_id"))
@@ -297,10 +296,10 @@ def measure_men(
     def values(weight: np.ndarray) -> np.ndarray:
         return np.stack(
             [
-                weighted.average_precision(y == 1, order, weight),
-                weighted.calibration_intercept(y, p, weight),
-                weighted.calibration_slope(y, p, weight),
-                weighted.brier(y, p, weight),
+                metrics.average_precision(y == 1, order, weight=weight),
+                metrics.calibration_intercept(y, p, weight=weight),
+                metrics.calibration_slope(y, p, weight=weight),
+                metrics.brier(y, p, weight=weight),
             ],
             axis=1,
         )

@@ -23,7 +23,7 @@ from cad.evaluation.folds.crossval import (
 )
 from cad.evaluation.folds.unlabelled import UNLABELLED
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.scorers import soft_log_loss
+from cad.evaluation.measures.scorers import mean_kl, soft_log_loss
 
 _Loss = Callable[[np.ndarray, np.ndarray], float]
 
@@ -35,7 +35,7 @@ def _auc_loss(y: np.ndarray, q: np.ndarray) -> float:
 CRITERIA: dict[str, _Loss] = {
     "cross-entropy": metrics.cross_entropy,
     "brier": metrics.brier,
-    "kl": lambda y, q: metrics.kl(y, q) / len(y),
+    "kl": mean_kl,
     "auc": _auc_loss,
 }
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
@@ -239,9 +238,7 @@ def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:
     if measure == "brier":
         square: np.ndarray = (aim - q) ** 2
         return square
-    p, q = (np.clip(v, metrics.CLIP, 1 - metrics.CLIP) for v in (aim, q))
-    divergence: np.ndarray = xlogy(p, p / q) + xlogy(1 - p, (1 - p) / (1 - q))
-    return divergence
+    return metrics.divergences(aim, q)
 
 
 def _difference(

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import precision_recall_curve, roc_curve
 
-from cad.evaluation.measures import metrics, weighted
+from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc, delong_auc
 from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
 CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
+CELLS = ("tp", "fp", "tn", "fn")
 RATES = ("sensitivity", "specificity", "ppv", "npv")
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """Hold the two-by-two table at one threshold, and its rates with intervals."""
-
-    threshold: float
-    tp: int
-    fp: int
-    tn: int
-    fn: int
-    sensitivity: Interval
-    specificity: Interval
-    ppv: Interval
-    npv: Interval
-
-
-@dataclass(frozen=True)
-class ROC:
-    """Hold the ROC curve of :func:`cad.evaluation.measures.metrics.roc_curve`."""
-
-    fpr: np.ndarray
-    tpr: np.ndarray
-    threshold: np.ndarray
-
-
-@dataclass(frozen=True)
-class PrecisionRecall:
-    """Hold the curve of :func:`cad.evaluation.measures.metrics.precision_recall_curve`."""
-
-    precision: np.ndarray
-    recall: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -69,9 +42,10 @@ class Comparison:
         From resampled patients.
     measures : dict of str to Interval
         Every other :data:`~cad.evaluation.measures.table.MEASURES` by name.
-    operating_points : list of OperatingPoint
-        At P-, .5 and P+; empty without a probability.
-    roc, precision_recall, calibration_curve, decision_curve
+    operating_points : list of dict
+        At P-, .5 and P+: ``threshold``, the counts ``tp``, ``fp``, ``tn``, ``fn``, and each rate as
+        an Interval; empty without a probability.
+    roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
         None unless two patients have malignant and two have benign regions.
     """
 
@@ -87,9 +61,9 @@ class Comparison:
     auc_roi_level: Interval
     auc_bootstrap: Interval
     measures: dict[str, Interval]
-    operating_points: list[OperatingPoint] = field(default_factory=list)
-    roc: ROC | None = None
-    precision_recall: PrecisionRecall | None = None
+    operating_points: list[dict[str, Any]] = field(default_factory=list)
+    roc: dict[str, np.ndarray] | None = None
+    precision_recall: dict[str, np.ndarray] | None = None
     calibration_curve: dict[str, list[float]] | None = None
     decision_curve: dict[str, list[float]] | None = None
 
@@ -118,45 +92,71 @@ def compare_with_truth(
     ties : int
         Passed on.
     """
-    known, predicted = np.isfinite(truth), np.isfinite(score)
-    if not (known & predicted).any():
+    judged, predicted = np.isfinite(truth), np.isfinite(score)
+    if not (judged & predicted).any():
         return None
     cases = _cases(truth, target, score, patients)
-    found = _intervals(cases, thresholds, bootstraps, seed)
+    intervals = _intervals(cases, thresholds, bootstraps, seed)
     y, q, group = cases.truth, cases.score, cases.patients
     curves = enough_patients(y, group)
+    of_probability = curves and cases.is_probability
     return Comparison(
         n=len(y),
         patients=len(np.unique(group)),
         positive=int(y.sum()),
         negative=int((1 - y).sum()),
-        unknown=int((~known).sum()),
-        not_predicted=int((known & ~predicted).sum()),
+        unknown=int((~judged).sum()),
+        not_predicted=int((judged & ~predicted).sum()),
         ties=ties,
         warnings=_warnings(cases),
         auc=clustered_auc(y, q, group),
         auc_roi_level=delong_auc(y, q),
-        auc_bootstrap=found["auc"],
-        measures={name: found[name] for name in MEASURES if name != "auc"},
-        operating_points=_operating_points(cases, thresholds, found),
-        roc=ROC(*metrics.roc_curve(y, q)) if curves else None,
-        precision_recall=(
-            PrecisionRecall(*metrics.precision_recall_curve(y, q)) if curves else None
-        ),
-        calibration_curve=(
-            metrics.calibration_curve(y, q) if curves and cases.is_probability else None
-        ),
-        decision_curve=metrics.decision_curve(y, q) if curves and cases.is_probability else None,
+        auc_bootstrap=intervals["auc"],
+        measures={name: intervals[name] for name in MEASURES if name != "auc"},
+        operating_points=_operating_points(cases, thresholds, intervals),
+        roc=roc(y, q) if curves else None,
+        precision_recall=_precision_recall(y, q) if curves else None,
+        calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
+        decision_curve=metrics.decision_curve(y, q) if of_probability else None,
     )
 
 
+def roc(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the ROC curve, from (0, 0) to (1, 1).
+
+    Parameters
+    ----------
+    truth, score : ndarray, shape (n,)
+        0 or 1; larger is more malignant.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (n_distinct + 1,)
+        ``fpr``, ``tpr``, ``threshold``: a ROI is called positive when its score is at or above the
+        threshold; the first is infinite. Rates are NaN where their class is absent.
+    """
+    if not len(truth):
+        nothing = np.full(1, np.nan)
+        return {"fpr": nothing, "tpr": nothing, "threshold": np.full(1, np.inf)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)  # NaN says it
+        fpr, tpr, threshold = roc_curve(truth, score, drop_intermediate=False)
+    return {"fpr": fpr, "tpr": tpr, "threshold": threshold}
+
+
+def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+    """Return precision and recall from the highest threshold down; precision starts at 1."""
+    precision, recall, _ = precision_recall_curve(truth, score)
+    return {"precision": precision[::-1], "recall": recall[::-1]}
+
+
 def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
-    """Tell whether each class has the patients that a curve needs."""
+    """Return whether each class has the patients that a curve needs."""
     return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
 
 
 def is_probability(score: np.ndarray) -> bool:
-    """Tell whether every score lies in [0, 1]."""
+    """Return whether every score lies in [0, 1]."""
     return bool(((score >= 0) & (score <= 1)).all())
 
 
@@ -193,9 +193,11 @@ def _rates(
 ) -> dict[str, np.ndarray]:
     if not cases.is_probability:
         return {}
-    malignant = cases.truth == 1
-    found = {t: weighted.rates(malignant, cases.score, t, weight) for t in thresholds}
-    return {_key(rate, t): found[t][rate] for t in thresholds for rate in RATES}
+    named: dict[str, np.ndarray] = {}
+    for threshold in thresholds:
+        values = metrics.rates(cases.truth == 1, cases.score, threshold, weight)
+        named |= {_key(rate, threshold): value for rate, value in values.items()}
+    return named
 
 
 def _key(rate: str, threshold: float) -> str:
@@ -203,35 +205,41 @@ def _key(rate: str, threshold: float) -> str:
 
 
 def _operating_points(
-    cases: Cases, thresholds: tuple[float, ...], found: dict[str, Interval]
-) -> list[OperatingPoint]:
+    cases: Cases, thresholds: tuple[float, ...], intervals: dict[str, Interval]
+) -> list[dict[str, Any]]:
     if not cases.is_probability:
         return []
-    points = []
+    points: list[dict[str, Any]] = []
+    once = np.ones((1, len(cases.truth)))
     for threshold in thresholds:
-        table = metrics.counts(cases.truth, cases.score, threshold)
-        rates = (found[_key(rate, threshold)] for rate in RATES)
-        points.append(OperatingPoint(threshold, table.tp, table.fp, table.tn, table.fn, *rates))
+        cells = metrics.two_by_two(cases.truth == 1, cases.score, threshold, once)
+        points.append(
+            {
+                "threshold": threshold,
+                **{name: int(cell[0]) for name, cell in zip(CELLS, cells, strict=True)},
+                **{rate: intervals[_key(rate, threshold)] for rate in RATES},
+            }
+        )
     return points
 
 
 def _warnings(cases: Cases) -> list[str]:
     y, q, group = cases.truth, cases.score, cases.patients
     if not enough_patients(y, group):
-        found = [
+        classes = [
             f"{int((y == label).sum())} {name} (patients: {len(np.unique(group[y == label]))})"
             for label, name in ((1, "malignant"), (0, "benign"))
         ]
         return [
-            f"not enough regions: {' and '.join(found)}; without {CLASS_PATIENTS} patients of each "
-            "there is no curve and no interval of the AUC"
+            f"not enough regions: {' and '.join(classes)}; without {CLASS_PATIENTS} patients of "
+            "each there is no curve and no interval of the AUC"
         ]
-    said = []
+    texts = []
     if np.ptp(q) == 0:
-        said.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
+        texts.append("all probabilities are equal: AUC is .5 by definition, no calibration slope")
     if len(np.unique(group)) < FEW_PATIENTS:
-        said.append(
+        texts.append(
             f"{len(np.unique(group))} patients, fewer than {FEW_PATIENTS}: "
             "intervals are too wide to mean anything"
         )
-    return said
+    return texts

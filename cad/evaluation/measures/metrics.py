@@ -1,73 +1,143 @@
-"""Measures of discrimination and of probability, each a pure function (docs/methods.md 6).
+"""Measures of discrimination and of probability, each a function (docs/methods.md 6).
 
 Arrays are one value per ROI. ``truth`` is 0 or 1; ``target`` is a probability in [0, 1] (what
 readers believed, or a certain 0 or 1); ``probability`` is what a learner says.
+
+A measure called with arrays counts every ROI once and returns a float. With ``weight``, shape
+(draws, n), which says how often each ROI counts in each draw of a resampling, it returns shape
+(draws,); arrays are then taken as they are: ``truth`` bool, nothing unknown. NaN where a measure is
+not defined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logit, xlogy
+from scipy.stats import binomtest
 
-from cad.evaluation.measures import weighted
-from cad.evaluation.measures.weighted import CLIP as CLIP
+from cad.logistic import fit_logistic
 
-
-def auc(truth: ArrayLike, score: ArrayLike) -> float:
-    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent."""
-    return _once(weighted.auc, *_binary(truth, score))
+CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
 
-def roc_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return false and true positive rates at every threshold, from (0, 0) to (1, 1).
+class Measured(Protocol):
+    """Call a measure of ROIs that count once each, or as often as ``weight`` says."""
 
-    Returns
-    -------
-    fpr, tpr, threshold : ndarray, shape (n_distinct + 1,)
-        A ROI is called positive when its score is at or above the threshold; the first threshold
-        is infinite. Rates are NaN where their class is absent.
-    """
-    threshold, true, false, positives, negatives = _cumulative(truth, score)
-    with np.errstate(invalid="ignore"):
-        return false / negatives, true / positives, threshold
+    @overload
+    def __call__(self, truth: ArrayLike, score: ArrayLike, *others: Any) -> float: ...
+
+    @overload
+    def __call__(
+        self, truth: np.ndarray, score: np.ndarray, *others: Any, weight: np.ndarray
+    ) -> np.ndarray: ...
 
 
-def precision_recall_curve(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return precision and recall at every threshold, highest first; precision starts at 1."""
-    _, true, false, positives, _ = _cumulative(truth, score)
-    called = true + false
-    precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
-    with np.errstate(invalid="ignore"):
-        return precision, true / positives
+def _measure(
+    read: Callable[[ArrayLike, ArrayLike], tuple[np.ndarray, np.ndarray]],
+) -> Callable[[Callable[..., np.ndarray]], Measured]:
+    """Return a decorator: without ``weight`` read two arrays and count every ROI once."""
+
+    def decorate(draws: Callable[..., np.ndarray]) -> Measured:
+        @wraps(draws)
+        def measure(truth: Any, score: Any, *others: Any, weight: Any = None) -> Any:
+            if weight is not None:
+                return draws(truth, score, *others, weight=weight)
+            y, s = read(truth, score)
+            return float(draws(y, s, *others, weight=np.ones((1, len(y))))[0])
+
+        return measure
+
+    return decorate
 
 
-def average_precision(truth: ArrayLike, score: ArrayLike) -> float:
-    """Return the sum of precision times the step in recall; NaN without positives."""
-    return _once(weighted.average_precision, *_binary(truth, score))
+def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    t, s = np.asarray(target, dtype=float), np.asarray(score, dtype=float)
+    if t.shape != s.shape or t.ndim != 1:
+        raise ValueError(f"truth {t.shape} and score {s.shape} must be two equal one-dim. arrays")
+    if not ((t >= 0) & (t <= 1)).all():
+        raise ValueError("truth must lie in [0, 1]; leave out ROIs of unknown truth")
+    if np.isnan(s).any():
+        raise ValueError("scores must be known; leave out ROIs without one")
+    return t, s
 
 
-def patient_average_precision(truth: ArrayLike, score: ArrayLike, patients: ArrayLike) -> float:
-    """Return the average precision over patients, each with the largest of their regions' scores.
+def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    y, s = _known(truth, score)
+    if not np.isin(y, (0.0, 1.0)).all():
+        raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
+    return y == 1, s
 
-    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
-    field's challenges (Saha et al. 2024). NaN without a malignant patient.
+
+def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
+
+
+def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return true and false positives at or above each threshold, from infinity down.
 
     Parameters
     ----------
-    truth, score : array, shape (n,)
-        Of the regions.
-    patients : array, shape (n,)
-        The patient of every region.
+    y : ndarray of bool, shape (n,)
+    s : ndarray, shape (n,)
+    weight : ndarray, shape (draws, n)
+
+    Returns
+    -------
+    true, false : ndarray, shape (draws, n_distinct + 1)
     """
-    groups = np.asarray(patients)
-    return _once(weighted.patient_average_precision, *_binary(truth, score), groups)
+    order = np.argsort(-s, kind="stable")
+    y, s, weight = y[order], s[order], weight[:, order]
+    last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
+    none = np.zeros((len(weight), 1))
+    true = np.hstack([none, np.cumsum(weight * y, axis=1)[:, last]])
+    return true, np.hstack([none, np.cumsum(weight * ~y, axis=1)[:, last]])
 
 
-def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> float:
+@_measure(_binary)
+def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the area under the ROC curve, ties counted one half; NaN where a class is absent."""
+    true, false = cumulative(y, s, weight)
+    pairs = np.diff(false) * (true[:, 1:] + true[:, :-1]) / 2
+    return _share(pairs.sum(axis=1), true[:, -1] * false[:, -1])
+
+
+@_measure(_binary)
+def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the sum of precision times the step in recall; NaN without positives."""
+    true, false = cumulative(y, s, weight)
+    called = true + false
+    precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
+    recall = _share(true, true[:, -1:])
+    steps: np.ndarray = np.sum(np.diff(recall) * precision[:, 1:], axis=1)
+    return np.where(true[:, -1] > 0, steps, np.nan)
+
+
+@_measure(_binary)
+def patient_average_precision(
+    y: np.ndarray, s: np.ndarray, patients: ArrayLike, *, weight: np.ndarray
+) -> np.ndarray:
+    """Return the average precision over patients, each with the largest of their regions' scores.
+
+    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
+    field's challenges (Saha et al. 2024). NaN without a malignant patient. ``patients``, shape
+    (n,), names the patient of every region; patients count as often as their first ROI.
+    """
+    _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
+    largest = np.full((2, len(first)), -np.inf)
+    np.maximum.at(largest[0], code, y)
+    np.maximum.at(largest[1], code, s)
+    return average_precision(largest[0] == 1, largest[1], weight=weight[:, first])
+
+
+@_measure(_binary)
+def partial_auc(
+    y: np.ndarray, s: np.ndarray, max_fpr: float = 0.2, *, weight: np.ndarray
+) -> np.ndarray:
     """Return the area left of ``max_fpr``, chance being .5 and perfect 1 (McClish 1989).
 
     Raises
@@ -77,11 +147,25 @@ def partial_auc(truth: ArrayLike, score: ArrayLike, max_fpr: float = 0.2) -> flo
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], found {max_fpr}")
-    return _once(weighted.partial_auc, *_binary(truth, score), max_fpr)
+    true, false = cumulative(y, s, weight)
+    x, height = _share(false, false[:, -1:]), _share(true, true[:, -1:])
+    width, rise = np.diff(x), np.diff(height)
+    # A piece counts up to max_fpr; what it has risen by there is interpolated.
+    inside = np.clip(max_fpr - x[:, :-1], 0, width)
+    part = np.divide(inside, width, out=np.zeros_like(width), where=width > 0)
+    area: np.ndarray = np.sum(inside * (height[:, :-1] + part * rise / 2), axis=1)
+    chance = max_fpr**2 / 2
+    return 0.5 * (1 + (area - chance) / (max_fpr - chance))
 
 
 def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
     """Threshold a consensus: above is positive, a tie is negative.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        The readers' mean; NaN where nobody read.
+    threshold : float
 
     Returns
     -------
@@ -96,124 +180,146 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     return np.where(np.isnan(p), np.nan, truth), int(tie.sum())
 
 
-@dataclass(frozen=True)
-class Counts:
-    """Hold a two-by-two table and the rates it gives; a rate without cases is NaN."""
+def two_by_two(
+    y: np.ndarray, q: np.ndarray, threshold: float, weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return true and false positives, true and false negatives; above is called malignant.
 
-    tp: int
-    fp: int
-    tn: int
-    fn: int
+    Parameters
+    ----------
+    y : ndarray of bool, shape (n,)
+    q : ndarray, shape (n,)
+    threshold : float
+    weight : ndarray, shape (draws, n)
 
-    @property
-    def sensitivity(self) -> float:
-        """Return the share of the malignant that are called malignant."""
-        return _ratio(self.tp, self.tp + self.fn)
-
-    @property
-    def specificity(self) -> float:
-        """Return the share of the benign that are called benign."""
-        return _ratio(self.tn, self.tn + self.fp)
-
-    @property
-    def ppv(self) -> float:
-        """Return the share of malignant among those called malignant."""
-        return _ratio(self.tp, self.tp + self.fp)
-
-    @property
-    def npv(self) -> float:
-        """Return the share of benign among those called benign."""
-        return _ratio(self.tn, self.tn + self.fn)
-
-    @property
-    def accuracy(self) -> float:
-        """Return the share called as they are."""
-        return _ratio(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
+    Returns
+    -------
+    tp, fp, tn, fn : ndarray, shape (draws,)
+    """
+    called = q > threshold
+    cells = (called & y, called & ~y, ~called & ~y, ~called & y)
+    tp, fp, tn, fn = ((weight * cell).sum(axis=1) for cell in cells)
+    return tp, fp, tn, fn
 
 
-def counts(truth: ArrayLike, probability: ArrayLike, threshold: float = 0.5) -> Counts:
-    """Return the two-by-two table when ROIs above the threshold are called malignant."""
-    y, q = _binary(truth, probability)
-    return Counts(*(int(cell[0]) for cell in weighted.table(y, q, threshold, np.ones((1, len(y))))))
+def rates(
+    y: np.ndarray, q: np.ndarray, threshold: float, weight: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the rates of a two-by-two table by name; parameters as :func:`two_by_two`.
+
+    Returns
+    -------
+    dict of str to ndarray, shape (draws,)
+        ``sensitivity``, ``specificity``, ``ppv``, ``npv``; NaN for a rate without cases.
+    """
+    tp, fp, tn, fn = two_by_two(y, q, threshold, weight)
+    return {
+        "sensitivity": _share(tp, tp + fn),
+        "specificity": _share(tn, tn + fp),
+        "ppv": _share(tp, tp + fp),
+        "npv": _share(tn, tn + fn),
+    }
 
 
-def accuracy(truth: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_binary)
+def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the share of ROIs on their own side of .5."""
-    return counts(truth, probability).accuracy
+    tp, fp, tn, fn = two_by_two(y, q, 0.5, weight)
+    return _share(tp + tn, tp + fp + tn + fn)
 
 
-def kl(target: ArrayLike, probability: ArrayLike) -> float:
+def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Return P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)) of every ROI, in nats; both clipped."""
+    t, q = clipped(target), clipped(probability)
+    nats: np.ndarray = xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q))
+    return nats
+
+
+@_measure(_floats)
+def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the two-sided binary Kullback-Leibler distance, a sum in nats; both clipped."""
-    return _once(weighted.kl, *_floats(target, probability))
+    return _sum(weight, divergences(t, q))
 
 
-def kl_one_sided(target: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_floats)
+def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return [N14] App. C as printed: sum of P ln(P/Q). Can be negative; Q = 1 games it.
 
     Only for standing beside the paper's numbers, never a criterion.
     """
-    return _once(weighted.kl_one_sided, *_floats(target, probability))
+    t, q = clipped(t), clipped(q)
+    return _sum(weight, xlogy(t, t / q))
 
 
-def alignment_error(target: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_floats)
+def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return 1 - <P, Q> / (|P| |Q|) ([N14] App. C), blind to scale; NaN for a zero vector."""
-    return _once(weighted.alignment_error, *_floats(target, probability))
+    size = np.sqrt(_sum(weight, t * t) * _sum(weight, q * q))
+    return 1 - _share(_sum(weight, t * q), size)
 
 
-def cross_entropy(target: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_floats)
+def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
-    return _once(weighted.cross_entropy, *_floats(target, probability))
+    q = clipped(q)
+    return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
 
 
-def brier(target: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_floats)
+def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the mean squared difference."""
-    return _once(weighted.brier, *_floats(target, probability))
+    return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Hold weak calibration: logit of the target's expectation = intercept + slope * logit Q.
+@_measure(_known)
+def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
+    """Return the intercept a of target ~ expit(a + logit(probability)), by maximum likelihood.
 
-    Parameters
-    ----------
-    intercept : float
-        Calibration in the large: the intercept when the slope is held at 1; 0 is right.
-    slope : float
-        1 is right, below 1 means too extreme probabilities.
+    Calibration in the large: 0 is right. NaN where the target is constant.
     """
-
-    intercept: float
-    slope: float
-
-
-def calibration(target: ArrayLike, probability: ArrayLike) -> Calibration:
-    """Return calibration intercept and slope, by maximum likelihood."""
-    return Calibration(
-        calibration_intercept(target, probability), calibration_slope(target, probability)
-    )
+    usable = _spread(t, weight) > 0
+    intercept = np.full(len(weight), np.nan)
+    if usable.any():
+        design, offset = np.ones((len(t), 1)), logit(clipped(q))
+        beta = fit_logistic(design, t, weight=weight[usable], offset=offset)
+        intercept[usable] = beta[:, 0]
+    return intercept
 
 
-def calibration_intercept(target: ArrayLike, probability: ArrayLike) -> float:
-    """Return the calibration intercept, the slope held at 1; NaN where the target is constant."""
-    return _once(weighted.calibration_intercept, *_known(target, probability))
-
-
-def calibration_slope(target: ArrayLike, probability: ArrayLike) -> float:
+@_measure(_known)
+def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
 
-    With a soft target it is 1 where probabilities are the target's expectation, which a target
-    thresholded at 1/2 would not show: that asks for more extreme ones.
+    1 is right, below 1 means too extreme probabilities. With a soft target it is 1 where
+    probabilities are the target's expectation, which a target thresholded at 1/2 would not show:
+    that asks for more extreme ones.
 
     NaN where target or probability is constant, or where the classes of a hard target are separated
     by the probability, which has no finite slope.
     """
-    return _once(weighted.calibration_slope, *_known(target, probability))
+    x = logit(clipped(q))
+    usable = (_spread(t, weight) > 0) & (_spread(x, weight) >= 1e-9)
+    hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
+    lowest, highest = _ends(x, weight * (t == 1))
+    below, above = _ends(x, weight * (t == 0))
+    usable &= ~(hard & ((lowest >= above) | (highest <= below)))
+    slope = np.full(len(weight), np.nan)
+    if usable.any():
+        design = np.column_stack([np.ones(len(t)), x])
+        slope[usable] = fit_logistic(design, t, weight=weight[usable])[:, 1]
+    return slope
 
 
 def calibration_curve(
     truth: ArrayLike, probability: ArrayLike, bins: int = 10
 ) -> dict[str, list[float]]:
     """Return the observed share of malignant in groups of equal size, ordered by probability.
+
+    Parameters
+    ----------
+    truth, probability : array, shape (n,)
+    bins : int
+        Groups at most.
 
     Returns
     -------
@@ -223,9 +329,8 @@ def calibration_curve(
         one group, so there may be fewer groups than asked for.
     """
     y, q = _binary(truth, probability)
-    curve: dict[str, list[float]] = {
-        k: [] for k in ("predicted", "observed", "lower", "upper", "n")
-    }
+    columns = ("predicted", "observed", "lower", "upper", "n")
+    curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
@@ -233,10 +338,10 @@ def calibration_curve(
     for g in np.unique(group):
         inside = group == g
         n, k = int(inside.sum()), int(y[inside].sum())
-        lower, upper = wilson(k, n)
-        values = (float(q[inside].mean()), k / n, lower, upper, float(n))
+        lower, upper = binomtest(k, n).proportion_ci(method="wilson")
+        values = (q[inside].mean(), k / n, lower, upper, n)
         for name, value in zip(curve, values, strict=True):
-            curve[name].append(value)
+            curve[name].append(float(value))
     return curve
 
 
@@ -244,6 +349,12 @@ def decision_curve(
     truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
 ) -> dict[str, list[float]]:
     """Return the net benefit over threshold probabilities (Vickers & Elkin 2006).
+
+    Parameters
+    ----------
+    truth, probability : array, shape (n,)
+    thresholds : array, optional
+        .01 to .99 when not given.
 
     Returns
     -------
@@ -267,51 +378,32 @@ def decision_curve(
     }
 
 
-def wilson(successes: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Return the wilson score interval of a proportion; NaN for n = 0."""
-    if n == 0:
-        return float("nan"), float("nan")
-    share = successes / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+def clipped(values: np.ndarray) -> np.ndarray:
+    """Return probabilities at a distance from 0 and 1 that logarithms can bear."""
+    inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
+    return inside
 
 
-def _ratio(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
+def _sum(weight: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return weighted sums; numpy's, which do not depend on the number of threads."""
+    total: np.ndarray = (weight * values).sum(axis=1)
+    return total
 
 
-def _binary(truth: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    y, s = _known(truth, score)
-    if not np.isin(y, (0.0, 1.0)).all():
-        raise ValueError("truth must be 0 or 1; leave out ROIs of unknown truth")
-    return y == 1, s
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(whole > 0, part / whole, np.nan)
 
 
-def _known(target: ArrayLike, score: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    t, s = np.asarray(target, dtype=float), np.asarray(score, dtype=float)
-    if t.shape != s.shape or t.ndim != 1:
-        raise ValueError(f"truth {t.shape} and score {s.shape} must be two equal one-dim. arrays")
-    if not ((t >= 0) & (t <= 1)).all():
-        raise ValueError("truth must lie in [0, 1]; leave out ROIs of unknown truth")
-    if np.isnan(s).any():
-        raise ValueError("scores must be known; leave out ROIs without one")
-    return t, s
+def _ends(values: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and the largest value that counts; inf and -inf where none does."""
+    counts = weight > 0
+    low = np.where(counts, values, np.inf).min(axis=1, initial=np.inf)
+    high = np.where(counts, values, -np.inf).max(axis=1, initial=-np.inf)
+    return low, high
 
 
-def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    return np.asarray(target, dtype=float), np.asarray(probability, dtype=float)
-
-
-def _once(measure: Callable[..., np.ndarray], one: np.ndarray, *others: Any) -> float:
-    """Return a measure of ROIs that count once each."""
-    return float(measure(one, *others, np.ones((1, len(one))))[0])
-
-
-def _cumulative(
-    truth: ArrayLike, score: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Return thresholds from infinity down, true and false positives at or above, and all."""
-    y, s = _binary(truth, score)
-    threshold, true, false = weighted.cumulative(y, s, np.ones((1, len(y))))
-    return threshold, true[0], false[0], float(true[0, -1]), float(false[0, -1])
+def _spread(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return largest minus smallest value; 0 or less where none counts."""
+    low, high = _ends(values, weight)
+    return np.where(high >= low, high - low, 0.0)

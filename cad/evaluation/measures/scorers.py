@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
     return metrics.kl(target, probability) / np.size(target)
 
 
-def _scorer(loss: Callable[[ArrayLike, ArrayLike], float]) -> Any:
+def _scorer(loss: Any) -> Any:
     return make_scorer(loss, greater_is_better=False, response_method=("predict_proba", "predict"))
 
 

@@ -1,7 +1,7 @@
 """The functions of the measures, and what each needs; their words are in :mod:`cad.terms.measures`.
 
 Whatever computes or compares a measure looks it up here by name. To add one, add a row to both and,
-where there is none yet, its function in :mod:`cad.evaluation.measures.weighted`.
+where there is none yet, its function in :mod:`cad.evaluation.measures.metrics`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from cad.evaluation.measures import weighted
+from cad.evaluation.measures import metrics
 from cad.terms.measures import MEASURES as WORDS
 from cad.terms.measures import MeasureWords
 
@@ -42,6 +42,7 @@ class Cases:
     is_probability: bool
 
 
+_Needs = Literal["score", "probability"]
 Function = Callable[[Cases, np.ndarray], np.ndarray]
 """From :class:`Cases`, and how often each region counts in each draw, shape (draws, n), to an
 ndarray of shape (draws,); NaN where it is not defined."""
@@ -59,7 +60,7 @@ class Measure(MeasureWords):
         Whether any ranking will do. Without a probability the value is NaN.
     """
 
-    needs: Literal["score", "probability"] = "score"
+    needs: _Needs = "score"
     function: Function = field(kw_only=True)
 
     def __call__(self, cases: Cases) -> float:
@@ -73,34 +74,32 @@ class Measure(MeasureWords):
         return self.function(cases, weight)
 
 
-_TABLE: dict[str, tuple[Literal["score", "probability"], Function]] = {
-    "auc": ("score", lambda c, w: weighted.auc(c.truth == 1, c.score, w)),
-    "accuracy": (
-        "probability",
-        lambda c, w: weighted.rates(c.truth == 1, c.score, 0.5, w)["accuracy"],
-    ),
-    "average_precision": (
-        "score",
-        lambda c, w: weighted.average_precision(c.truth == 1, c.score, w),
-    ),
+def _ranked(measure: metrics.Measured, *others: float) -> tuple[_Needs, Function]:
+    """Return the row of a measure of any score against the truth."""
+    return "score", lambda c, w: measure(c.truth == 1, c.score, *others, weight=w)
+
+
+def _soft(measure: metrics.Measured) -> tuple[_Needs, Function]:
+    """Return the row of a measure of a probability against the target."""
+    return "probability", lambda c, w: measure(c.target, c.score, weight=w)
+
+
+_TABLE: dict[str, tuple[_Needs, Function]] = {
+    "auc": _ranked(metrics.auc),
+    "accuracy": ("probability", _ranked(metrics.accuracy)[1]),
+    "average_precision": _ranked(metrics.average_precision),
     "patient_average_precision": (
         "score",
-        lambda c, w: weighted.patient_average_precision(c.truth == 1, c.score, c.patients, w),
+        lambda c, w: metrics.patient_average_precision(c.truth == 1, c.score, c.patients, weight=w),
     ),
-    "partial_auc": ("score", lambda c, w: weighted.partial_auc(c.truth == 1, c.score, 0.2, w)),
-    "kl": ("probability", lambda c, w: weighted.kl(c.target, c.score, w)),
-    "kl_one_sided": ("probability", lambda c, w: weighted.kl_one_sided(c.target, c.score, w)),
-    "alignment_error": ("probability", lambda c, w: weighted.alignment_error(c.target, c.score, w)),
-    "cross_entropy": ("probability", lambda c, w: weighted.cross_entropy(c.target, c.score, w)),
-    "brier": ("probability", lambda c, w: weighted.brier(c.target, c.score, w)),
-    "calibration_intercept": (
-        "probability",
-        lambda c, w: weighted.calibration_intercept(c.target, c.score, w),
-    ),
-    "calibration_slope": (
-        "probability",
-        lambda c, w: weighted.calibration_slope(c.target, c.score, w),
-    ),
+    "partial_auc": _ranked(metrics.partial_auc, 0.2),
+    "kl": _soft(metrics.kl),
+    "kl_one_sided": _soft(metrics.kl_one_sided),
+    "alignment_error": _soft(metrics.alignment_error),
+    "cross_entropy": _soft(metrics.cross_entropy),
+    "brier": _soft(metrics.brier),
+    "calibration_intercept": _soft(metrics.calibration_intercept),
+    "calibration_slope": _soft(metrics.calibration_slope),
 }
 MEASURES: dict[str, Measure] = {
     name: Measure(**vars(words), needs=_TABLE[name][0], function=_TABLE[name][1])

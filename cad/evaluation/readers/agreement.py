@@ -2,52 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-@dataclass(frozen=True)
-class Kappa:
-    """Hold quadratic weighted kappa of readers ``a`` and ``b`` on the ``n`` regions both scored."""
-
-    a: str
-    b: str
-    n: int
-    value: float
-
-
-@dataclass(frozen=True)
-class Correlation:
-    """Hold intraclass correlations (:class:`Intraclass`) on the ``n`` regions that all scored."""
-
-    n: int
-    single: float
-    average: float
-    consistency: float
-
-
-@dataclass(frozen=True)
-class Alpha:
-    """Hold Krippendorff's alpha on the ``n`` regions with two scores or more, by scale level."""
-
-    n: int
-    interval: float
-    ordinal: float
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Hold every agreement measure of a set of readers; NaN where one cannot be had."""
-
-    kappa: list[Kappa]
-    icc: Correlation
-    krippendorff_alpha: Alpha
-
-
-def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
+def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
     """Measure how readers agree, pair by pair and all together.
 
     Parameters
@@ -56,25 +18,32 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
         Scores as probabilities (or on any one interval scale); NaN where there is none.
     names : list of str
         Reader ids.
+
+    Returns
+    -------
+    dict
+        ``kappa``, for each pair: readers ``a`` and ``b``, the ``n`` regions both scored, and
+        quadratic weighted kappa as ``value``. ``icc``: :func:`intraclass` on the ``n`` regions
+        that all scored. ``krippendorff_alpha``, ``interval`` and ``ordinal``, on the ``n`` regions
+        with two scores or more. NaN for a measure that cannot be had.
     """
     table = np.asarray(ratings, dtype=float)
+    scored = np.isfinite(table)
     pairs = []
     for i, j in combinations(range(len(table)), 2):
-        both = np.isfinite(table[i]) & np.isfinite(table[j])
+        both = scored[i] & scored[j]
         value = weighted_kappa(table[i, both], table[j, both])
-        pairs.append(Kappa(names[i], names[j], int(both.sum()), value))
-    complete = np.isfinite(table).all(axis=0)
-    scored_twice = np.isfinite(table).sum(axis=0) >= 2
-    icc = intraclass(table[:, complete])
-    return Agreement(
-        pairs,
-        Correlation(int(complete.sum()), icc.single, icc.average, icc.consistency),
-        Alpha(
-            int(scored_twice.sum()),
-            krippendorff_alpha(table, "interval"),
-            krippendorff_alpha(table, "ordinal"),
-        ),
-    )
+        pairs.append({"a": names[i], "b": names[j], "n": int(both.sum()), "value": value})
+    complete = scored.all(axis=0)
+    return {
+        "kappa": pairs,
+        "icc": {"n": int(complete.sum()), **intraclass(table[:, complete])},
+        "krippendorff_alpha": {
+            "n": int((scored.sum(axis=0) >= 2).sum()),
+            "interval": krippendorff_alpha(table, "interval"),
+            "ordinal": krippendorff_alpha(table, "ordinal"),
+        },
+    }
 
 
 def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
@@ -91,41 +60,35 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
-@dataclass(frozen=True)
-class Intraclass:
-    """Hold the intraclass correlations of Shrout & Fleiss (1979).
+def intraclass(ratings: ArrayLike) -> dict[str, float]:
+    """Return the two-way intraclass correlations of Shrout & Fleiss (1979).
 
     Parameters
     ----------
-    single : float
-        ICC(2,1): agreement of single readers, readers random.
-    average : float
-        ICC(2,k): agreement of the mean of these readers.
-    consistency : float
-        ICC(3,1): as ``single``, constant differences between readers forgiven.
+    ratings : array, shape (readers, n)
+        Complete.
+
+    Returns
+    -------
+    dict
+        ``single``, ICC(2,1): agreement of single readers, readers random. ``average``, ICC(2,k):
+        agreement of the mean of these readers. ``consistency``, ICC(3,1): as ``single``, constant
+        differences between readers forgiven. NaN for fewer than two readers or regions.
     """
-
-    single: float
-    average: float
-    consistency: float
-
-
-def intraclass(ratings: ArrayLike) -> Intraclass:
-    """Return two-way intraclass correlations of complete ratings, shape (readers, n)."""
     x = np.asarray(ratings, dtype=float)
     k, n = x.shape
     if k < 2 or n < 2:
-        return Intraclass(float("nan"), float("nan"), float("nan"))
+        return dict.fromkeys(("single", "average", "consistency"), float("nan"))
     grand = x.mean()
     rows = k * np.sum((x.mean(axis=0) - grand) ** 2) / (n - 1)
     columns = n * np.sum((x.mean(axis=1) - grand) ** 2) / (k - 1)
     residual = x - x.mean(axis=0) - x.mean(axis=1)[:, None] + grand
     error = np.sum(residual**2) / ((n - 1) * (k - 1))
-    return Intraclass(
-        single=_ratio(rows - error, rows + (k - 1) * error + k * (columns - error) / n),
-        average=_ratio(rows - error, rows + (columns - error) / n),
-        consistency=_ratio(rows - error, rows + (k - 1) * error),
-    )
+    return {
+        "single": _ratio(rows - error, rows + (k - 1) * error + k * (columns - error) / n),
+        "average": _ratio(rows - error, rows + (columns - error) / n),
+        "consistency": _ratio(rows - error, rows + (k - 1) * error),
+    }
 
 
 def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:

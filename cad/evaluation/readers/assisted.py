@@ -19,12 +19,13 @@ reader's many equal scores leave the order to it (docs/evidence.md has what each
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, logit
 
 from cad.errors import CadError
-from cad.evaluation.measures.intervals import Interval, clustered_auc
+from cad.evaluation.measures.intervals import clustered_auc
 from cad.evaluation.measures.metrics import CLIP
 from cad.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.files import JsonObject
@@ -81,9 +82,9 @@ class Combinations:
         self, reader: str, score: np.ndarray, classifier: np.ndarray
     ) -> tuple[np.ndarray, str]:
         """Return P(malignant | score, classifier) and, for a reader not known, a note."""
-        known = self.readers.get(reader)
-        if known is not None:
-            return known.probability(score, classifier), ""
+        combination = self.readers.get(reader)
+        if combination is not None:
+            return combination.probability(score, classifier), ""
         note = f"reader {reader} is not among those the model knows: an average reader's weights"
         return self.anyone.probability(score, classifier), note
 
@@ -99,22 +100,14 @@ class Combinations:
 
 
 @dataclass(frozen=True)
-class AssistedReader:
-    """Compare one reader alone and with the tool, on the regions that have all three values."""
-
-    n: int
-    alone: Interval
-    with_tool: Interval
-
-
-@dataclass(frozen=True)
 class Assisted:
     """Hold what the tool does for readers.
 
     Parameters
     ----------
-    readers : dict of str to AssistedReader
-        Patient-clustered AUC against histology, by reader id.
+    readers : dict of str to dict
+        By reader id, on the ``n`` regions that have all three values: patient-clustered AUC
+        against histology ``alone`` and ``with_tool``.
     probability : dict of str to ndarray, shape (n,)
         Of every region with the reader's score, by weights fitted without its patient.
     combinations : Combinations or None
@@ -125,7 +118,7 @@ class Assisted:
         Why there is no test.
     """
 
-    readers: dict[str, AssistedReader]
+    readers: dict[str, dict[str, Any]]
     probability: dict[str, np.ndarray]
     combinations: Combinations | None
     test: MRMC | None
@@ -135,15 +128,15 @@ class Assisted:
         """Return whether the tool helps these readers, in one sentence."""
         if self.test is None:
             return f"Whether the tool helps readers was not tested: {self.note}."
-        found = self.test
-        change = f"{found.difference:+.3f} [{found.lower:+.3f}, {found.upper:+.3f}]"
-        if found.p < 0.05:
-            said = "helps" if found.difference > 0 else "harms"
+        test = self.test
+        change = f"{test.difference:+.3f} [{test.lower:+.3f}, {test.upper:+.3f}]"
+        if test.p < 0.05:
+            effect = "helps" if test.difference > 0 else "harms"
         else:
-            said = "is not shown to help or harm"
+            effect = "is not shown to help or harm"
         return (
-            f"The tool {said} these readers: mean AUC {found.treatment_aucs[0]:.3f} alone, "
-            f"{found.treatment_aucs[1]:.3f} with it, difference {change}, p = {found.p:.2g}."
+            f"The tool {effect} these readers: mean AUC {test.treatment_aucs[0]:.3f} alone, "
+            f"{test.treatment_aucs[1]:.3f} with it, difference {change}, p = {test.p:.2g}."
         )
 
 
@@ -184,12 +177,12 @@ def assist(
     combinations = fit_combinations(truth, table, classifier, names)
     probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
     for patient in np.unique(patients):
-        own = patients == patient
-        other = fit_combinations(truth[~own], table[:, ~own], classifier[~own], names)
+        out = patients == patient
+        others = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
-            values = other.readers[name].probability(table[j], classifier)
-            probability[j, own] = values[own]
-            rank[j, own] = _rank(values[own], values[~own])
+            values = others.readers[name].probability(table[j], classifier)
+            probability[j, out] = values[out]
+            rank[j, out] = _rank(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
 
@@ -205,7 +198,15 @@ def _assisted(
     """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
-    readers = {name: _one(truth, table[j], rank[j], patients) for j, name in enumerate(names)}
+    readers = {}
+    for j, name in enumerate(names):
+        use = np.isfinite(truth) & np.isfinite(rank[j])
+        y, of = truth[use], patients[use]
+        readers[name] = {
+            "n": int(use.sum()),
+            "alone": clustered_auc(y, table[j, use], of),
+            "with_tool": clustered_auc(y, rank[j, use], of),
+        }
     test, note = None, ""
     try:
         alone = np.where(np.isfinite(rank), table, np.nan)
@@ -226,8 +227,8 @@ def fit_combinations(
     truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> Combinations:
     """Fit the weights of all readers together; parameters and errors as in :func:`assist`."""
-    known = np.isfinite(truth) & np.isfinite(classifier)
-    reader, row = np.nonzero(np.isfinite(scores) & known)
+    usable = np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier)
+    reader, row = np.nonzero(usable)
     y = truth[row]
     rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
     if min(rows_by_class) < FEW:
@@ -238,9 +239,10 @@ def fit_combinations(
     s, z = scores[reader, row], logit(np.clip(classifier[row], CLIP, 1 - CLIP))
     middle, scale = _scale(s), _scale(z)
     both = np.column_stack([np.ones(len(y)), (s - middle[0]) / middle[1]])
-    own = np.zeros((len(y), len(names), 2))
-    own[np.arange(len(y)), reader] = both
-    design = np.hstack([both, own.reshape(len(y), -1)])
+    # A reader's two deviations have columns of their own, zero in the others' rows.
+    deviating = np.zeros((len(y), len(names), 2))
+    deviating[np.arange(len(y)), reader] = both
+    design = np.hstack([both, deviating.reshape(len(y), -1)])
     precision = np.r_[1e-4, COMMON_SD**-2, np.full(2 * len(names), OWN_SD**-2)]
     centred = z - scale[0]
     # c is fitted on the log-odds in standard deviations; its prior is 1 on the log-odds themselves.
@@ -271,14 +273,3 @@ def fit_combinations(
 def _scale(values: np.ndarray) -> tuple[float, float]:
     """Return mean and standard deviation, 1 where there is no variation."""
     return float(values.mean()), float(values.std()) or 1.0
-
-
-def _one(
-    truth: np.ndarray, alone: np.ndarray, with_tool: np.ndarray, patients: np.ndarray
-) -> AssistedReader:
-    use = np.isfinite(truth) & np.isfinite(with_tool)
-    return AssistedReader(
-        int(use.sum()),
-        clustered_auc(truth[use], alone[use], patients[use]),
-        clustered_auc(truth[use], with_tool[use], patients[use]),
-    )

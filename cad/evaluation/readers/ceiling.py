@@ -17,25 +17,6 @@ from cad.evaluation.readers.results import mean_of_known
 
 
 @dataclass(frozen=True)
-class OneAgainstOthers:
-    """Compare one reader, and the classifier, with the mean of the other readers.
-
-    Parameters
-    ----------
-    n : int
-        Regions that the reader, another reader and the classifier have all scored.
-    brier : float
-        Mean squared distance of the reader's score to the others' mean.
-    classifier_brier : float
-        The same of the classifier, on the same regions.
-    """
-
-    n: int
-    brier: float
-    classifier_brier: float
-
-
-@dataclass(frozen=True)
 class Ceiling:
     """Hold what readers allow.
 
@@ -47,8 +28,11 @@ class Ceiling:
         Of the same; NaN without histology.
     classifier_auc : Interval
         On the same regions.
-    against_others : dict of str to OneAgainstOthers
-        By reader id; readers who share no region with another are left out.
+    against_others : dict of str to dict
+        By reader id, on the ``n`` regions that the reader, another reader and the classifier have
+        scored: mean squared distance to the others' mean of the reader's score (``brier``) and of
+        the classifier (``classifier_brier``). Readers who share no region with another are left
+        out.
     distance : float
         Mean squared distance of the classifier to the readers' mean, on regions with two or more.
     scatter : float
@@ -62,7 +46,7 @@ class Ceiling:
     auc: Interval
     brier: float
     classifier_auc: Interval
-    against_others: dict[str, OneAgainstOthers]
+    against_others: dict[str, dict[str, float]]
     distance: float
     scatter: float
     share: Interval
@@ -76,11 +60,13 @@ class Ceiling:
                 f"classifier {self.classifier_auc.value:.3f}"
             )
         if self.against_others:
-            own = np.mean([part.brier for part in self.against_others.values()])
-            other = np.mean([part.classifier_brier for part in self.against_others.values()])
+            reader, classifier = (
+                np.mean([part[name] for part in self.against_others.values()])
+                for name in ("brier", "classifier_brier")
+            )
             parts.append(
-                f"one reader misses the others' mean by {own:.3f} (squared), the classifier by "
-                f"{other:.3f}"
+                f"one reader misses the others' mean by {reader:.3f} (squared), the classifier by "
+                f"{classifier:.3f}"
             )
         if np.isfinite(self.share.value):
             parts.append(
@@ -129,8 +115,8 @@ def readers_ceiling(
     def share(weight: np.ndarray) -> np.ndarray:
         total = (weight * distance).sum(axis=1, keepdims=True)
         with np.errstate(invalid="ignore"):
-            own = (weight * scatter).sum(axis=1, keepdims=True) / total
-        return np.where(total > 0, own, np.nan)
+            part = (weight * scatter).sum(axis=1, keepdims=True) / total
+        return np.where(total > 0, part, np.nan)
 
     everything = np.ones((1, int(use.sum())))
     lower, upper = bootstrap(share, group[use], bootstraps, seed)[0]
@@ -148,15 +134,15 @@ def readers_ceiling(
 
 def _against_others(
     scores: np.ndarray, classifier: np.ndarray, names: list[str]
-) -> dict[str, OneAgainstOthers]:
-    found = {}
+) -> dict[str, dict[str, float]]:
+    parts: dict[str, dict[str, float]] = {}
     for j, name in enumerate(names):
         others = mean_of_known(np.delete(scores, j, axis=0).T)
         use = np.isfinite(others) & np.isfinite(scores[j]) & np.isfinite(classifier)
         if use.any():
-            found[name] = OneAgainstOthers(
-                int(use.sum()),
-                metrics.brier(others[use], scores[j, use]),
-                metrics.brier(others[use], classifier[use]),
-            )
-    return found
+            parts[name] = {
+                "n": int(use.sum()),
+                "brier": metrics.brier(others[use], scores[j, use]),
+                "classifier_brier": metrics.brier(others[use], classifier[use]),
+            }
+    return parts

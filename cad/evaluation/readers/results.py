@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.comparison import ROC
+from cad.evaluation.measures.comparison import roc
 from cad.evaluation.measures.intervals import Interval, clustered_auc
-from cad.evaluation.readers.agreement import Agreement, agreement
-from cad.evaluation.readers.mrmc import AgainstReaders, against_readers
-
-
-@dataclass(frozen=True)
-class AgainstOthers:
-    """Compare one reader with the mean of the others, thresholded at .5.
-
-    Parameters
-    ----------
-    n, ties : int
-        Regions that the reader and another have scored; means that lie on .5.
-    auc : Interval
-        Patient-clustered.
-    """
-
-    n: int
-    ties: int
-    auc: Interval
+from cad.evaluation.readers.agreement import agreement
+from cad.evaluation.readers.mrmc import against_readers
 
 
 @dataclass(frozen=True)
 class ReaderResult:
-    """Compare one reader with histology.
+    """Compare one reader with histology, and with the mean of the other readers.
 
     Parameters
     ----------
@@ -44,39 +28,18 @@ class ReaderResult:
         The reader's, patient-clustered.
     cad_auc : Interval
         The classifier's on the same regions.
-    roc : ROC
-        The reader's curve.
-    consensus_of_others : AgainstOthers
-        The reader is left out of the consensus that they are compared with.
+    roc : dict of str to ndarray
+        The reader's curve (:func:`cad.evaluation.measures.comparison.roc`).
+    consensus_of_others : dict
+        Against the mean of the others, thresholded at .5: ``n`` regions that the reader and
+        another have scored, ``ties`` on .5, ``auc``, patient-clustered.
     """
 
     n: int
     auc: Interval
     cad_auc: Interval
-    roc: ROC
-    consensus_of_others: AgainstOthers
-
-
-@dataclass(frozen=True)
-class ReaderResults:
-    """Hold the results of all readers of a run.
-
-    Parameters
-    ----------
-    readers : dict of str to ReaderResult
-        By reader id.
-    agreement : Agreement or None
-        None for fewer than two readers.
-    cad_vs_readers : AgainstReaders or None
-        Obuchowski-Rockette, readers and patients random.
-    cad_vs_readers_note : str
-        Why there is none.
-    """
-
-    readers: dict[str, ReaderResult] = field(default_factory=dict)
-    agreement: Agreement | None = None
-    cad_vs_readers: AgainstReaders | None = None
-    cad_vs_readers_note: str = "no readers"
+    roc: dict[str, np.ndarray]
+    consensus_of_others: dict[str, Any]
 
 
 def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -97,7 +60,7 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.D
 
 def reader_results(
     truth: np.ndarray, score: np.ndarray, patients: np.ndarray, wide: pd.DataFrame | None
-) -> ReaderResults:
+) -> dict[str, Any]:
     """Measure every reader.
 
     Parameters
@@ -106,41 +69,49 @@ def reader_results(
         Histology, the classifier's score, and the patient of every region; NaN where unknown.
     wide : DataFrame, shape (n, readers), or None
         See :func:`score_table`.
+
+    Returns
+    -------
+    dict
+        ``readers``, a :class:`ReaderResult` by reader id; ``agreement``, None for fewer than two
+        readers; ``cad_vs_readers``, Obuchowski-Rockette with readers and patients random, or None
+        and in ``cad_vs_readers_note`` why there is none.
     """
     if wide is None:
-        return ReaderResults()
+        results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))
+        return {"readers": {}, **results, "cad_vs_readers_note": "no readers"}
     table, names = wide.to_numpy(dtype=float), list(wide.columns)
     note, beside = "", None
     try:
         beside = against_readers(truth, score, table.T, patients)
     except CadError as error:
         note = str(error)
-    return ReaderResults(
-        {name: _one_reader(j, table, truth, score, patients) for j, name in enumerate(names)},
-        agreement(table.T, names) if len(names) > 1 else None,
-        beside,
-        note,
-    )
+    return {
+        "readers": {
+            name: _one_reader(j, table, truth, score, patients) for j, name in enumerate(names)
+        },
+        "agreement": agreement(table.T, names) if len(names) > 1 else None,
+        "cad_vs_readers": beside,
+        "cad_vs_readers_note": note,
+    }
 
 
 def _one_reader(
     j: int, table: np.ndarray, truth: np.ndarray, score: np.ndarray, patients: np.ndarray
 ) -> ReaderResult:
-    own = table[:, j]
-    use = np.isfinite(own) & np.isfinite(truth)
+    scores = table[:, j]
+    use = np.isfinite(scores) & np.isfinite(truth)
     both = use & np.isfinite(score)
     mean = mean_of_known(np.delete(table, j, axis=1))
-    consensus, ties = metrics.consensus_truth(np.where(np.isfinite(own), mean, np.nan))
-    seen = np.isfinite(own) & np.isfinite(consensus)
-    others = AgainstOthers(
-        int(seen.sum()), ties, clustered_auc(consensus[seen], own[seen], patients[seen])
-    )
+    consensus, ties = metrics.consensus_truth(np.where(np.isfinite(scores), mean, np.nan))
+    seen = np.isfinite(consensus)
+    auc = clustered_auc(consensus[seen], scores[seen], patients[seen])
     return ReaderResult(
         n=int(use.sum()),
-        auc=clustered_auc(truth[use], own[use], patients[use]),
+        auc=clustered_auc(truth[use], scores[use], patients[use]),
         cad_auc=clustered_auc(truth[both], score[both], patients[both]),
-        roc=ROC(*metrics.roc_curve(truth[use], own[use])),
-        consensus_of_others=others,
+        roc=roc(truth[use], scores[use]),
+        consensus_of_others={"n": int(seen.sum()), "ties": ties, "auc": auc},
     )
 
 

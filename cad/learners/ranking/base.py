@@ -29,14 +29,6 @@ def require(condition: bool, problem: str, hint: str = "") -> None:
         raise LearnerError(problem, hint=hint)
 
 
-def require_positive(name: str, value: object) -> None:
-    """Raise LearnerError unless the value is a finite number > 0."""
-    good = isinstance(value, (int, float, np.number)) and np.isfinite(value) and value > 0
-    require(
-        bool(good), f"{name} = {value!r}, must be a finite number > 0", f"for example {name}=1.0"
-    )
-
-
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise LearnerError unless the value is one of the choices."""
     listed = ", ".join(repr(c) for c in choices)

@@ -6,13 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from cad.learners.ranking.base import (
-    Floats,
-    Ranker,
-    require,
-    require_positive,
-    warn_not_converged,
-)
+from cad.learners.base import check_cost
+from cad.learners.ranking.base import Floats, Ranker, require, warn_not_converged
 
 
 class OPAUC(Ranker):
@@ -55,7 +50,7 @@ class OPAUC(Ranker):
         self.platt_folds = platt_folds
 
     def _check_parameters(self) -> None:
-        require_positive("eta", self.eta)
+        check_cost("eta", self.eta)
         good = isinstance(self.lambda_, (int, float, np.number)) and 0 <= self.lambda_ < np.inf
         require(good, f"lambda_ = {self.lambda_!r}, must be a finite number >= 0")
 
@@ -108,23 +103,6 @@ def opauc_path(
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
-
-
-def opauc_objective(w: Floats, X: Floats, sign: Floats, lambda_: float) -> float:
-    """Return lambda/2 |w|^2 + mean over all pairs of (1 - w'(x_p - x_q))^2 / 2."""
-    f = X @ w
-    loss = 1.0 - np.subtract.outer(f[sign > 0], f[sign < 0])
-    return 0.5 * lambda_ * float(w @ w) + 0.5 * float(np.mean(loss * loss))
-
-
-def opauc_gradient(w: Floats, X: Floats, sign: Floats, lambda_: float) -> Floats:
-    """Return the gradient of :func:`opauc_objective` from means and covariances alone, (d,)."""
-    up, down = X[sign > 0], X[sign < 0]
-    between = up.mean(0) - down.mean(0)
-    up, down = up - up.mean(0), down - down.mean(0)
-    spread = up.T @ (up @ w) / len(up) + down.T @ (down @ w) / len(down)
-    gradient: Floats = lambda_ * w + (float(between @ w) - 1.0) * between + spread
-    return gradient
 
 
 @njit(cache=True)

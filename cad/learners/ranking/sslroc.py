@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from cad.learners.ranking.base import Floats, require_positive
-from cad.learners.ranking.svmroc import PairwiseKernelRanker
+from cad.learners.base import check_cost
+from cad.learners.ranking.base import Floats
+from cad.learners.ranking.svmroc import SVMROC
 from cad.learners.solvers.kernels import KernelFunction
 
 
-class SSLROC(PairwiseKernelRanker):
+class SSLROC(SVMROC):
     """Learn to rank from labelled and unlabelled points [W14 (3), (5)], C1 = C2 = C.
 
     Minimises over f and soft labels d in [0, 1]
@@ -51,21 +52,12 @@ class SSLROC(PairwiseKernelRanker):
         max_iter: int = 100,
         platt_folds: int = 5,
     ) -> None:
-        self.C = C
+        super().__init__(C, norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds)
         self.M = M
-        self.norm = norm
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.platt_folds = platt_folds
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        require_positive("M", self.M)
+        check_cost("M", self.M)
 
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         self._solve(X, sign, weight, (0.5 * self.C, 0.5 * self.C), self.M)

@@ -5,20 +5,33 @@ Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from scipy.linalg import qr
+from scipy.special import expit, xlogy
 
+from cad.learners.base import check_cost
 from cad.learners.ranking.base import (
     Floats,
     Ranker,
     require,
     require_choice,
     require_count,
-    require_positive,
     warn_not_converged,
 )
-from cad.learners.ranking.transductive import Annealing, HalfLabelled, anneal, multi_switch
 from cad.learners.solvers.newton import MAX_NEWTON, finite_newton
+
+# The unlabelled loss grows from this weight, the temperature falls from this multiple of
+# lambda_u; both by a factor of two, the temperature until its share or the entropy is negligible.
+_FIRST_WEIGHT = 1e-5
+_FIRST_TEMPERATURE = 10.0
+_LAST_TEMPERATURE = 1e-6
+_MAX_INNER = 100
+
+
+Steps = list[tuple[float, list[float]]]
 
 
 class SVMLin(Ranker):
@@ -74,8 +87,8 @@ class SVMLin(Ranker):
         self.platt_folds = platt_folds
 
     def _check_parameters(self) -> None:
-        require_positive("lambda_", self.lambda_)
-        require_positive("lambda_u", self.lambda_u)
+        check_cost("lambda_", self.lambda_)
+        check_cost("lambda_u", self.lambda_u)
         methods = ("multi-switch", "deterministic-annealing", "supervised")
         require_choice("method", self.method, methods)
         require_count("max_switches", self.max_switches)
@@ -97,34 +110,23 @@ class SVMLin(Ranker):
         if self.method != "supervised":
             cost[labelled] /= weight[labelled].sum()
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
-        w, good = finite_newton(
-            rows[labelled],
-            sign[labelled],
-            cost[labelled],
-            float(self.lambda_),
-            np.zeros(rows.shape[1]),
-        )
-        steps: list[Annealing] = []
+        of_labelled = rows[labelled], sign[labelled], cost[labelled]
+        w, good = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
+        steps: Steps = []
         self.soft_labels_ = np.zeros(0)
         if unlabelled.any():
             share = self.positive_fraction
             if share is None:
                 share = float(weight[sign > 0].sum() / weight[labelled].sum())
-            problem = HalfLabelled(
-                rows[labelled],
-                sign[labelled],
-                cost[labelled],
-                rows[unlabelled],
-                cost[unlabelled],
-                float(self.lambda_),
-                float(self.lambda_u),
-                share,
-            )
+            problem = _HalfLabelled(
+                *of_labelled, rows[unlabelled], cost[unlabelled], float(self.lambda_),
+                float(self.lambda_u), share,
+            )  # fmt: skip
             if self.method == "multi-switch":
-                found = multi_switch(problem, w, self.max_switches)
+                fitted = _multi_switch(problem, w, self.max_switches)
             else:
-                found = anneal(problem, w)
-            w, self.soft_labels_, steps, good = found
+                fitted = _anneal(problem, w)
+            w, self.soft_labels_, steps, good = fitted
         if not good:
             warn_not_converged(
                 "SVMLin",
@@ -132,10 +134,10 @@ class SVMLin(Ranker):
                 "margin violations",
                 "standardise the features or raise lambda_",
             )
-        self.annealing_levels_ = np.concatenate(
-            [np.full(len(s.objectives), s.level) for s in steps] or [np.zeros(0)]
-        )
-        self.annealing_objectives_ = np.concatenate([s.objectives for s in steps] or [np.zeros(0)])
+        self.annealing_levels_ = np.repeat(
+            [level for level, _ in steps], [len(values) for _, values in steps]
+        ).astype(float)
+        self.annealing_objectives_ = np.array([v for _, values in steps for v in values])
         weights = w if turn is None else turn @ w
         self.coef_ = weights[None, :-1]
         self.bias_ = float(weights[-1])
@@ -148,3 +150,165 @@ class SVMLin(Ranker):
     def _scores(self, X: Floats) -> Floats:
         values: Floats = X @ self.coef_[0] + self.bias_
         return values
+
+
+@dataclass(frozen=True)
+class _HalfLabelled:
+    """Hold the labelled and unlabelled rows of one problem.
+
+    Parameters
+    ----------
+    rows, sign, cost : ndarray, shapes (l, d), (l,), (l,)
+        Labelled rows; costs sum to 1.
+    free_rows, free_cost : ndarray, shapes (u, d), (u,)
+        Unlabelled rows; costs sum to 1.
+    lambda_, lambda_u : float
+        Weights of |w|^2 / 2 and of the unlabelled loss.
+    share : float
+        Positives among the unlabelled.
+    """
+
+    rows: Floats
+    sign: Floats
+    cost: Floats
+    free_rows: Floats
+    free_cost: Floats
+    lambda_: float
+    lambda_u: float
+    share: float
+
+
+def _multi_switch(
+    problem: _HalfLabelled, w: Floats, max_switches: int
+) -> tuple[Floats, Floats, Steps, bool]:
+    """Fit by exchanging pairs of labels while the unlabelled weight grows.
+
+    Parameters
+    ----------
+    problem : _HalfLabelled
+    w : ndarray (d,)
+        Supervised solution to start from.
+    max_switches : int
+        Pairs exchanged before the next refit.
+
+    Returns
+    -------
+    w : ndarray (d,)
+    labels : ndarray (u,)
+        0 or 1.
+    steps : list of (float, list of float)
+        Weight or temperature, and the objective after every inner step.
+    converged : bool
+    """
+    free_rows, lambda_ = problem.free_rows, problem.lambda_
+    guess = _top_share(free_rows @ w, problem.share)
+    both = np.vstack([problem.rows, free_rows])
+    steps: Steps = []
+    good = True
+    level = min(_FIRST_WEIGHT, problem.lambda_u)
+    while True:
+        costs = np.concatenate([problem.cost, level * problem.free_cost])
+        values: list[float] = []
+        for _ in range(_MAX_INNER * len(guess)):
+            y = np.concatenate([problem.sign, guess])
+            w, settled = finite_newton(both, y, costs, lambda_, w)
+            good = good and settled
+            values.append(_objective(both, y, costs, lambda_, w))
+            if not _switch(guess, free_rows @ w, problem.free_cost, max_switches):
+                break
+            y = np.concatenate([problem.sign, guess])
+            values.append(_objective(both, y, costs, lambda_, w))
+        steps.append((level, values))
+        if level >= problem.lambda_u:
+            return w, (guess > 0).astype(float), steps, good
+        level = min(2.0 * level, problem.lambda_u)
+
+
+def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Steps, bool]:
+    """Fit by deterministic annealing; start and answers as :func:`_multi_switch`.
+
+    The objective of one temperature T is that of the expected loss plus
+    T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
+    """
+    free_rows, free_cost, lambda_u = problem.free_rows, problem.free_cost, problem.lambda_u
+    w: Any = start
+    p: Floats = np.full(len(free_rows), problem.share)
+    stacked = np.vstack([problem.rows, free_rows, free_rows])
+    ones = np.ones(len(free_rows))
+    y = np.concatenate([problem.sign, ones, -ones])
+    steps: Steps = []
+    good = True
+    temperature = _FIRST_TEMPERATURE * lambda_u
+
+    def costs() -> Floats:
+        positive, negative = lambda_u * p * free_cost, lambda_u * (1.0 - p) * free_cost
+        return np.concatenate([problem.cost, positive, negative])
+
+    def total() -> float:
+        entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+        expected = _objective(stacked, y, costs(), problem.lambda_, w)
+        return expected + 0.5 * temperature * entropy
+
+    while True:
+        values: list[float] = []
+        for _ in range(_MAX_INNER):
+            w, settled = finite_newton(stacked, y, costs(), problem.lambda_, w)
+            good = good and settled
+            values.append(total())
+            f = free_rows @ w
+            advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
+            old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, problem.share)
+            values.append(total())
+            if float(np.abs(p - old).max()) <= 1e-4:
+                break
+        steps.append((temperature, values))
+        entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+        if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
+            w, settled = finite_newton(stacked, y, costs(), problem.lambda_, w)
+            return w, p, steps, good and settled
+        temperature *= 0.5
+
+
+def _top_share(f: Floats, share: float) -> Floats:
+    """Return +1 for the given share of largest f, -1 for the rest."""
+    count = round(share * len(f))
+    guess = np.full(len(f), -1.0)
+    guess[np.argsort(-f, kind="stable")[:count]] = 1.0
+    return guess
+
+
+def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
+    """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
+    price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
+    up, down = np.flatnonzero(guess > 0), np.flatnonzero(guess < 0)
+    up = up[np.argsort(-price[up], kind="stable")][:most]
+    down = down[np.argsort(price[down], kind="stable")][:most]
+    pairs = min(len(up), len(down))
+    gain = price[up[:pairs]] - price[down[:pairs]]
+    better = gain > 1e-9 * np.abs(price).max(initial=0.0)
+    guess[up[:pairs][better]] = -1.0
+    guess[down[:pairs][better]] = 1.0
+    return bool(better.any())
+
+
+def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
+    """Return p = sigmoid((advantage - nu) / T), nu such that p's weighted mean is the share."""
+    z = advantage / temperature
+    odds = float(np.log(share / (1.0 - share)))
+    low, high = float(z.min()) - odds - 1.0, float(z.max()) - odds + 1.0
+    target = share * float(cost.sum())
+    for _ in range(200):
+        nu = 0.5 * (low + high)
+        if not low < nu < high:
+            break
+        if float(cost @ expit(z - nu)) > target:
+            low = nu
+        else:
+            high = nu
+    probability: Floats = expit(z - 0.5 * (low + high))
+    return probability
+
+
+def _objective(rows: Floats, y: Floats, cost: Floats, lambda_: float, w: Floats) -> float:
+    missed = np.maximum(0.0, 1.0 - y * (rows @ w))
+    return 0.5 * lambda_ * float(w @ w) + 0.5 * float(cost @ (missed * missed))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cad.learners.base import check_cost
 from cad.learners.ranking.base import (
     Floats,
     Ranker,
     require,
     require_choice,
     require_count,
-    require_positive,
     warn_not_converged,
 )
+from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.kernels import (
     Kernel,
     KernelFunction,
@@ -22,103 +23,12 @@ from cad.learners.solvers.kernels import (
     settle_kernel,
 )
 from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
-from cad.learners.solvers.problem import Solution
 
 # A coefficient below this share of the largest is the interior point's idea of zero.
 _ZERO = 1e-8
 
 
-class PairwiseKernelRanker(Ranker):
-    """Share what SVMROC and SSLROC have in common: kernel, pairwise solve, support points."""
-
-    C: float
-    norm: int
-    kernel: str | KernelFunction
-    gamma: float | str
-    degree: int
-    coef0: float
-    solver: str
-    tol: float
-    max_iter: int
-
-    def _check_parameters(self) -> None:
-        require_positive("C", self.C)
-        require_positive("tol", self.tol)
-        require_choice("norm", self.norm, (1, 2))
-        require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
-        require_count("max_iter", self.max_iter)
-
-    def _solve(
-        self,
-        X: Floats,
-        sign: Floats,
-        weight: Floats,
-        costs: tuple[float, float],
-        margin: float,
-    ) -> None:
-        """Solve on the rows of X and keep the support."""
-        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
-        self.gamma_ = kernel.gamma
-        groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
-        order = np.concatenate(groups)
-        matrix = X if kernel.name == "precomputed" else kernel.between(X, X)
-        if kernel.name in ("precomputed", "callable"):
-            check_precomputed(matrix)
-        matrix = matrix[np.ix_(order, order)]
-        require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
-        problem = PairwiseProblem(
-            kernel_factor(0.5 * (matrix + matrix.T)),
-            len(groups[0]),
-            len(groups[1]),
-            weight[order],
-            *costs,
-            margin,
-            self.norm,
-        )
-        self.solution_ = solution = self._run_solver(problem)
-        if not solution.converged:
-            warn_not_converged(
-                type(self).__name__,
-                f"relative gap {solution.gap:.1e}, KKT violation {solution.kkt:.1e} after "
-                f"{solution.iterations} iterations",
-                "scale the features, lower C or raise max_iter",
-            )
-        beta = np.empty(len(order))
-        beta[order] = solution.beta
-        keep = np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0)
-        self.support_ = np.flatnonzero(keep)
-        self.dual_coef_ = beta[self.support_][None, :]
-        precomputed = kernel.name == "precomputed"
-        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
-        self.n_iter_ = max(1, solution.iterations)
-
-    def _run_solver(self, problem: PairwiseProblem) -> Solution:
-        if self.solver == "cvxopt":
-            from cad.learners.solvers.sdp import solve_pairwise_cvxopt
-
-            return solve_pairwise_cvxopt(problem)
-        return solve_pairwise(problem, self.tol, self.max_iter)
-
-    @property
-    def intercept_(self) -> Floats:
-        """Return minus the threshold at probability one half, shape (1,); a rank has none."""
-        return np.array([-self.threshold_])
-
-    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
-        self.support_ = kept[self.support_]
-
-    def _scores(self, X: Floats) -> Floats:
-        if self.kernel == "precomputed":
-            values: Floats = X[:, self.support_] @ self.dual_coef_[0]
-            return values
-        if callable(self.kernel):
-            kernel = Kernel("callable", function=self.kernel)
-        else:
-            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
-        return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
-
-
-class SVMROC(PairwiseKernelRanker):
+class SVMROC(Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
     Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm.
@@ -169,5 +79,75 @@ class SVMROC(PairwiseKernelRanker):
         self.max_iter = max_iter
         self.platt_folds = platt_folds
 
+    def _check_parameters(self) -> None:
+        check_cost("C", self.C)
+        check_cost("tol", self.tol)
+        require_choice("norm", self.norm, (1, 2))
+        require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
+        require_count("max_iter", self.max_iter)
+
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         self._solve(X, sign, weight, (self.C, self.C), 1.0)
+
+    def _solve(
+        self,
+        X: Floats,
+        sign: Floats,
+        weight: Floats,
+        costs: tuple[float, float],
+        margin: float,
+    ) -> None:
+        """Solve with costs of (labelled, other) pairs and M, and keep the support."""
+        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        self.gamma_ = kernel.gamma
+        # The solver's points come as positives, negatives, unlabelled.
+        groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
+        order = np.concatenate(groups)
+        matrix = X if kernel.name == "precomputed" else kernel.between(X, X)
+        if kernel.name in ("precomputed", "callable"):
+            check_precomputed(matrix)
+        matrix = matrix[np.ix_(order, order)]
+        require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
+        # Symmetric to the last bit, which the pivoted Cholesky factorisation takes for granted.
+        factor = kernel_factor(0.5 * (matrix + matrix.T))
+        problem = PairwiseProblem(
+            factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
+        )
+        if self.solver == "cvxopt":
+            solution = solve_cvxopt(factor @ factor.T, problem.general())
+        else:
+            solution = solve_pairwise(problem, self.tol, self.max_iter)
+        self.solution_ = solution
+        if not solution.converged:
+            warn_not_converged(
+                type(self).__name__,
+                f"relative gap {solution.gap:.1e}, KKT violation {solution.kkt:.1e} after "
+                f"{solution.iterations} iterations",
+                "scale the features, lower C or raise max_iter",
+            )
+        beta = np.empty(len(order))
+        beta[order] = solution.beta
+        keep = np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0)
+        self.support_ = np.flatnonzero(keep)
+        self.dual_coef_ = beta[self.support_][None, :]
+        precomputed = kernel.name == "precomputed"
+        self.support_vectors_ = np.empty((0, 0)) if precomputed else X[self.support_]
+        self.n_iter_ = max(1, solution.iterations)
+
+    @property
+    def intercept_(self) -> Floats:
+        """Return minus the threshold at probability one half, shape (1,); a rank has none."""
+        return np.array([-self.threshold_])
+
+    def _widen(self, kept: NDArray[np.intp], n: int) -> None:
+        self.support_ = kept[self.support_]
+
+    def _scores(self, X: Floats) -> Floats:
+        if self.kernel == "precomputed":
+            values: Floats = X[:, self.support_] @ self.dual_coef_[0]
+            return values
+        if callable(self.kernel):
+            kernel = Kernel("callable", function=self.kernel)
+        else:
+            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])

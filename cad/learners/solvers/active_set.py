@@ -94,7 +94,7 @@ def active_set(
         change = np.zeros(len(at.f))
         signed = rows.sign * at.gamma
         balance = np.array([signed.sum() + rest[0], rows.q @ signed + rest[1]])
-        done, free.size = to_full_step(
+        done, free.size = _to_full_step(
             free.L, free.rows, free.size, rows, at, balance, change, max_iter - steps
         )
         steps += abs(done)
@@ -170,13 +170,13 @@ def _take_in(store: RowStore, rows: Rows, free: _Free, new: NDArray[np.intp]) ->
         free.L = larger
     free.rows[free.size : size] = new
     points = rows.point[free.rows[:size]]
-    append(free.L, free.size, store.block(rows.point[new], points), free.ridge)
+    _append(free.L, free.size, store.block(rows.point[new], points), free.ridge)
     free.size = size
     return True
 
 
 @numba.njit(cache=True)
-def to_full_step(L, free, size, rows, at, balance, change, most):  # type: ignore[no-untyped-def]
+def _to_full_step(L, free, size, rows, at, balance, change, most):  # type: ignore[no-untyped-def]
     """Step until no bound is in the way, dropping the rows that meet one.
 
     Parameters
@@ -298,7 +298,7 @@ def _room(free, size, rows, gamma, step):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def append(L, size, block, ridge):  # type: ignore[no-untyped-def]
+def _append(L, size, block, ridge):  # type: ignore[no-untyped-def]
     """Add rows to the factor; ``block`` (new, size + new) holds their kernel values."""
     for i in range(len(block)):
         at = size + i

@@ -1,33 +1,13 @@
-"""Solvers of pointwise problems by name; what they share is only the problem and the solution."""
+"""Solvers of pointwise problems by name; they share the problem and the solution, no code."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import partial
-
-import numpy as np
 
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.pointwise import solve_hybrid
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 
-
-def _solve_reference(
-    gram: Gram, problem: Problem, *, tol: float, cache_mb: float, start: Array | None
-) -> Solution:
-    """Solve by cvxopt, which needs the whole matrix and starts from nothing."""
-    matrix = gram.held(np.inf).matrix
-    assert matrix is not None  # nosec B101  # noqa: S101 (no budget)
-    return solve_cvxopt(matrix, problem, gap_tol=tol, kkt_tol=10 * tol)
-
-
-SOLVERS: dict[str, Callable[..., Solution]] = {
-    "auto": solve_hybrid,
-    "hybrid": solve_hybrid,
-    "smo": partial(solve_hybrid, polish=False),
-    "cvxopt": _solve_reference,
-}
+SOLVERS = ("auto", "hybrid", "smo", "cvxopt")
 
 
 def solve_pointwise(
@@ -62,6 +42,13 @@ def solve_pointwise(
         raise LearnerError(f"solver {solver!r} is unknown: {', '.join(SOLVERS)}")
     if not 0 < tol < 1:
         raise LearnerError(f"tol = {tol!r}, must lie in (0, 1)")
-    solution = SOLVERS[solver](gram, problem, tol=tol, cache_mb=cache_mb, start=start)
+    if solver == "cvxopt":
+        # No budget: the reference needs the whole matrix.
+        K = gram.kernel.between(gram.X, gram.X) if gram.matrix is None else gram.matrix
+        solution = solve_cvxopt(K, problem, gap_tol=tol, kkt_tol=10 * tol)
+    else:
+        solution = solve_hybrid(
+            gram, problem, tol=tol, cache_mb=cache_mb, start=start, polish=solver != "smo"
+        )
     gram.prove(solution.beta.nonzero()[0])
     return solution

@@ -6,12 +6,10 @@ extra ``reference`` and is imported only when this solver is asked for.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from cad.errors import CadError, install
-from cad.learners.solvers.problem import Array, Problem, Solution, judge
+from cad.learners.solvers.problem import Array, Problem, Solution, certify
 
 
 def solve_cvxopt(
@@ -38,25 +36,12 @@ def solve_cvxopt(
         cvxopt's absolute, relative and feasibility tolerance.
     max_iter : int
         Interior-point iterations.
+    gap_tol, kkt_tol : float
+        Limits of a solution that converged.
 
     Returns
     -------
     Solution
-    """
-    m, k = problem.n_rows, len(problem.lower)
-    qp = _dual(K, problem)
-    result = _call(qp, tol, max_iter)
-    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
-    u = np.array(result["y"]).ravel() if k else np.zeros(0)
-    f = K @ (problem.A.T @ gamma)
-    return judge(
-        problem, f, gamma, u,
-        iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
-    )  # fmt: skip
-
-
-def import_cvxopt() -> Any:
-    """Import cvxopt.
 
     Raises
     ------
@@ -70,51 +55,36 @@ def import_cvxopt() -> Any:
             "the reference solver needs cvxopt, which is not installed",
             hint=f"{install('reference')} (GPL-3); or solver='auto', which needs no extra",
         ) from error
-    return cvxopt
-
-
-class _Quadratic(NamedTuple):
-    """Hold the problem min 1/2 x'Px + q'x with Gx <= h and Ax = 0."""
-
-    P: Array
-    q: Array
-    G: Array
-    h: Array
-    A: Array
-
-
-def _dual(K: Array, problem: Problem) -> _Quadratic:
-    """Return the dual quadratic program over (gamma, one p or q per finite bound)."""
     m, k = problem.n_rows, len(problem.lower)
     A, B = problem.dense()
+    # min 1/2 x'Px + q'x with Gx <= h and Ex = 0, x = (gamma, p of every finite upper bound, q of
+    # every finite lower one).
     up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
     size = m + int(up.sum() + low.sum())
     P = np.zeros((size, size))
     P[:m, :m] = A @ K @ A.T
     if problem.r == 2:
+        # The squared hinge's -sum gamma^2 / (4 c).
         P[np.arange(m), np.arange(m)] += 1 / (2 * problem.c)
     q = np.concatenate([-problem.t, problem.upper[up], -problem.lower[low]])
-    balance = np.zeros((k, size))
-    balance[:, :m] = B.T
-    balance[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
-    balance[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
+    # E x = B'gamma - p + q: the balance g of each scalar, less the parts that its box allows.
+    E = np.zeros((k, size))
+    E[:, :m] = B.T
+    E[np.flatnonzero(up), m + np.arange(up.sum())] = -1.0
+    E[np.flatnonzero(low), m + up.sum() + np.arange(low.sum())] = 1.0
     G, h = -np.eye(size), np.zeros(size)
     if problem.r == 1:
         G, h = np.vstack([G, np.eye(m, size)]), np.concatenate([h, problem.c])
-    return _Quadratic(P, q, G, h, balance)
-
-
-def _call(qp: _Quadratic, tol: float, max_iter: int) -> dict[str, Any]:
-    cvxopt = import_cvxopt()
+    parts = [cvxopt.matrix(part) for part in (P, q, G, h, *((E, np.zeros(k)) if k else ()))]
     options = {
-        "show_progress": False,
-        "abstol": tol,
-        "reltol": tol,
-        "feastol": tol,
-        "maxiters": max_iter,
-        "refinement": 2,
-    }
-    equalities = (qp.A, np.zeros(len(qp.A))) if len(qp.A) else ()
-    parts = [cvxopt.matrix(part) for part in (qp.P, qp.q, qp.G, qp.h, *equalities)]
-    result: dict[str, Any] = cvxopt.solvers.qp(*parts, options=options)
-    return result
+        "show_progress": False, "abstol": tol, "reltol": tol, "feastol": tol,
+        "maxiters": max_iter, "refinement": 2,
+    }  # fmt: skip
+    result = cvxopt.solvers.qp(*parts, options=options)
+    gamma = np.clip(np.array(result["x"]).ravel()[:m], 0, problem.c if problem.r == 1 else np.inf)
+    u = np.array(result["y"]).ravel() if k else np.zeros(0)
+    f = K @ (problem.A.T @ gamma)
+    return certify(
+        problem, f, gamma, u,
+        iterations=int(result["iterations"]), solver="cvxopt", gap_tol=gap_tol, kkt_tol=kkt_tol,
+    )  # fmt: skip

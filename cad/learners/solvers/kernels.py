@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf
@@ -358,17 +359,25 @@ def _probed_symmetric(K: Array, least: float) -> bool:
     Entries of 1 to 2 and either sign: one that is mirrored wrongly shows in full, and several hide
     each other with the probability of an accident in their last digits. NaN and infinity spread.
     """
-    from cad.learners.solvers.products import add_both_products  # numba: no other kernel needs it
-
     v = _probe(len(K))
     product, mirrored = np.zeros(len(K)), np.zeros(len(K))
     # Either order of memory will do: the question is the same of the transpose.
-    add_both_products(
-        np.ascontiguousarray(K.T if K.flags.f_contiguous else K), v, product, mirrored
-    )
+    rows = np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
+    _add_both_products(rows, v, product, mirrored)
     with np.errstate(invalid="ignore", over="ignore"):
         agree: bool = bool((np.abs(product - mirrored) <= least).all())
     return agree
+
+
+@numba.njit(cache=True, fastmath={"reassoc", "contract"})
+def _add_both_products(K, v, product, mirrored):  # type: ignore[no-untyped-def]
+    """Add K v and K' v, each entry of K read from memory once: two products read it twice."""
+    for i in range(len(v)):
+        row, weight, total = K[i], v[i], 0.0
+        for j in range(len(v)):
+            total += row[j] * v[j]
+            mirrored[j] += row[j] * weight
+        product[i] += total
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dgesv, dpotrf, dpotrs
 
-from cad.learners.solvers.problem import Array, Problem, Solution, judge
+from cad.learners.solvers.problem import Array, Problem, Solution, certify
 
 _STEPS = 100
 # Share of the way to the nearest bound that a step goes.
@@ -76,7 +76,7 @@ def solve_low_rank(
         return made
 
     def verdict(gamma: Array, u: Array) -> Solution:
-        return judge(
+        return certify(
             problem, times(problem.coefficients(gamma)), gamma, u,
             iterations=state.steps, solver="low-rank", gap_tol=gap_tol, kkt_tol=kkt_tol,
         )  # fmt: skip

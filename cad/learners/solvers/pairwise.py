@@ -8,24 +8,34 @@ and a primal-dual interior point (Mehrotra's predictor and corrector) solves the
 row touches two points and at most one d, so the normal equations of the rows are one weighted
 graph over the points: its matrix is written down from row sums, d is eliminated by its diagonal,
 and each step costs O(pairs + n^3) with n the number of *points*. No matrix over pairs exists.
+
+Sums over the rows of a point are numba kernels, which never write down which rows those are;
+everything else is numpy and LAPACK, and one Cholesky factor serves predictor and corrector.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg.lapack import dpotrf, dpotrs, dpstrf
 
-from cad.learners.solvers.interior import Rows, State, reach, step, verdict
 from cad.learners.solvers.problem import Problem, Solution
 
 Floats = NDArray[np.float64]
 # Share of the gap asked for that the products of an iterate aim at.
 _AIM = 0.01
 _CAREFUL_AFTER = 20
+# Share of the way to the nearest bound that a step goes.
+_CLOSE = 0.999
+_SHORTEST = 1e-10
+# Least product of a pair, relative to the mean.
+_LEAST = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,11 @@ class PairwiseProblem:
     norm: int
 
     @property
+    def hinge(self) -> bool:
+        """Return whether the loss is the hinge, not its square."""
+        return self.norm == 1
+
+    @property
     def n_unlabelled(self) -> int:
         """Return the number of points without a label."""
         return len(self.factor) - self.n_positive - self.n_negative
@@ -72,9 +87,11 @@ class PairwiseProblem:
         """Return the same problem with other costs: the next point of a path."""
         return replace(self, labelled_cost=labelled, unlabelled_cost=unlabelled)
 
-    def costs(self) -> Floats:
+    @cached_property
+    def cost(self) -> Floats:
         """Return the cost of every row, (rows,)."""
-        p, q, m = self._split(self.weight)
+        pq = self.n_positive + self.n_negative
+        p, q, m = np.split(self.weight, [self.n_positive, pq])
         return np.concatenate(
             [
                 self.labelled_cost * np.outer(p, q).ravel(),
@@ -83,7 +100,8 @@ class PairwiseProblem:
             ]
         )
 
-    def targets(self) -> Floats:
+    @cached_property
+    def target(self) -> Floats:
         """Return the margin t of every row, (rows,)."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
@@ -104,11 +122,7 @@ class PairwiseProblem:
         touched = row[self.sizes[0] :]
         B = sparse.csr_array((pull[touched], (touched, soft[touched])), shape=(len(row), m))
         zero = np.zeros(m)
-        return Problem(A.tocsr(), B, self.targets(), self.costs(), zero, zero + 1.0, self.norm)
-
-    def _split(self, value: Floats) -> tuple[Floats, Floats, Floats]:
-        p, pq = self.n_positive, self.n_positive + self.n_negative
-        return value[:p], value[p:pq], value[pq:]
+        return Problem(A.tocsr(), B, self.target, self.cost, zero, zero + 1.0, self.norm)
 
 
 def kernel_factor(kernel: Floats) -> Floats:
@@ -146,14 +160,10 @@ def solve_pairwise(
     Solution
         Deterministic: the same bits for the same problem and start.
     """
-    rows = Rows(
-        np.ascontiguousarray(problem.factor), problem.n_positive, problem.n_negative,
-        float(problem.margin), problem.targets(), problem.costs(), problem.norm == 1,
-    )  # fmt: skip
-    state = _start(problem, rows, start)
+    state = _start(problem, start)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
-        solution = _judged(verdict(rows, state.gamma, state.d), state, iteration, tol)
+        solution = _certified(problem, state, iteration, tol)
         # Round-off can spoil the last steps of an ill-conditioned problem: keep the best.
         if best is None or _merit(solution) < _merit(best):
             best = solution
@@ -162,7 +172,7 @@ def solve_pairwise(
         try:
             # Stiffer equations than the gap needs spoil it, because multipliers take up rounding.
             least = _AIM * tol * abs(solution.primal) if abs(solution.gap) > tol else 0.0
-            length = step(rows, state, least, iteration >= _CAREFUL_AFTER)
+            length = _step(problem, state, least, iteration >= _CAREFUL_AFTER)
         except np.linalg.LinAlgError:
             break
         if length == 0.0:
@@ -174,40 +184,302 @@ def _merit(solution: Solution) -> float:
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
-def _start(problem: PairwiseProblem, rows: Rows, start: Solution | None) -> State:
+def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
     """Return a start in the middle of every box, or near an earlier solution."""
     factor = problem.factor
     if start is None:
         w, d, near = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5), 1.0
     else:
         w, d, near = factor.T @ start.beta, np.clip(start.u, 0.1, 0.9), 0.1
-    asked = reach(factor @ w, d, problem.n_positive, problem.n_negative, float(problem.margin))
-    short, cost = rows.target - asked, rows.cost
+    asked = _sides(factor @ w, d, problem.n_positive, problem.n_negative, problem.margin)
+    short, cost = problem.target - asked, problem.cost
     s, xi = np.maximum(-short, 0.0) + near, np.maximum(short, 0.0) + near
-    if problem.norm == 1:
+    if problem.hinge:
         share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
         gamma = cost * share
     else:
         gamma = 2.0 * cost * xi
     price = float((s * gamma).mean())
-    return State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
+    return _State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
 
 
-def _judged(
-    found: tuple[Floats, Floats, float, float, float], state: State, iterations: int, tol: float
-) -> Solution:
-    beta, f, primal, dual, kkt = found
+@dataclass
+class _State:
+    """Hold the interior point: weights w, soft labels d, slacks s and xi, and multipliers.
+
+    gamma belongs to the rows, nu to xi >= 0, lower and upper to 0 <= d <= 1. For the squared hinge
+    xi = gamma / (2 cost), and nu is not used. ``room`` is 1 - d, which near 1 d itself cannot tell.
+    """
+
+    w: Floats
+    d: Floats
+    room: Floats
+    s: Floats
+    xi: Floats
+    gamma: Floats
+    nu: Floats
+    lower: Floats
+    upper: Floats
+
+
+# Rows come in three blocks (positive, negative), (unlabelled, negative), (positive, unlabelled);
+# walking them block by block keeps every inner loop contiguous.
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _onto(value, p, q, margin, n):  # type: ignore[no-untyped-def]
+    """Return A' value, shape (n,), and B' value, shape (n - p - q,).
+
+    ``value`` holds one number for each row; A and B are the rows over the scores f and the soft
+    labels d.
+    """
+    m = n - p - q
+    points, onto_d = np.zeros(n), np.zeros(m)
+    at = 0
+    for i in range(p):
+        total = 0.0
+        for j in range(q):
+            total += value[at + j]
+            points[p + j] -= value[at + j]
+        points[i] += total
+        at += q
+    for i in range(m):
+        total = 0.0
+        for j in range(q):
+            total += value[at + j]
+            points[p + j] -= value[at + j]
+        points[p + q + i] += total
+        onto_d[i] -= margin * total
+        at += q
+    for i in range(p):
+        total = 0.0
+        for j in range(m):
+            total += value[at + j]
+            points[p + q + j] -= value[at + j]
+            onto_d[j] += margin * value[at + j]
+        points[i] += total
+        at += m
+    return points, onto_d
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
+    """Return A f + B d, the left side of every row; f (n,) scores, d (n - p - q,) soft labels."""
+    m = len(d)
+    out = np.empty(p * q + m * q + p * m)
+    moved = f[p + q :] - margin * d
+    at = 0
+    for i in range(p):
+        for j in range(q):
+            out[at + j] = f[i] - f[p + j]
+        at += q
+    for i in range(m):
+        for j in range(q):
+            out[at + j] = moved[i] - f[p + j]
+        at += q
+    for i in range(p):
+        for j in range(m):
+            out[at + j] = f[i] - moved[j]
+        at += m
+    return out
+
+
+def _soonest(value: Floats, change: Floats) -> float:
+    """Return 1 / t, t the least step along ``change`` that brings a value to zero; 0 if none."""
+    return -float(np.min(change / value, initial=0.0))
+
+
+def _factorise(
+    problem: PairwiseProblem, stiffness: Floats, theta: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Return the Cholesky factor of I + L' S L, S the rows' graph after eliminating d.
+
+    A row joins two points by a spring, so without d the rows are the Laplacian of a weighted graph.
+    An unlabelled point's rows do not join it but a node at f_i - M d_i, which a spring of theta /
+    M^2 joins to the point. Eliminating that node leaves a graph again (the star-mesh transform),
+    whose weights are sums and products of positive numbers: nothing cancels.
+
+    Beside it the cross terms A' W B divided by d's diagonal, and that diagonal.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When rounding has made the equations indefinite.
+    """
+    n, known, margin = len(problem.factor), problem.n_positive + problem.n_negative, problem.margin
+    of_labelled, of_negative, of_positive = _blocks(problem, stiffness)
+    weight = np.zeros((n, n))
+    weight[: problem.n_positive, problem.n_positive : known] = of_labelled
+    weight[problem.n_positive : known, : problem.n_positive] = of_labelled.T
+    star = np.hstack([of_positive.T, of_negative])
+    total = star.sum(axis=1)
+    big = margin**2 * total + theta
+    lean = np.zeros((n, len(theta)))
+    if len(theta):
+        share = star / (total + theta / margin**2)[:, None]
+        weight[:known, :known] += share.T @ star
+        weight[known:, :known] = share * (theta / margin**2)[:, None]
+        weight[:known, known:] = weight[known:, :known].T
+        np.fill_diagonal(weight, 0.0)
+        lean[:known] = margin * star.T / big
+        np.fill_diagonal(lean[known:], -margin * total / big)
+    graph = -weight
+    np.fill_diagonal(graph, weight.sum(axis=1))
+    system = problem.factor.T @ graph @ problem.factor
+    system.flat[:: len(system) + 1] += 1.0
+    chol, info = dpotrf(system, lower=1)
+    if info != 0:
+        raise np.linalg.LinAlgError("the normal equations are indefinite")
+    return chol, lean, big
+
+
+def _blocks(problem: PairwiseProblem, value: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return numbers of rows as (positive, negative), (unlabelled, negative), (positive, unl.)."""
+    p, q = problem.n_positive, problem.n_negative
+    m = len(problem.factor) - p - q
+    first, second, third = np.split(value, [p * q, p * q + m * q])
+    return first.reshape(p, q), second.reshape(m, q), third.reshape(p, m)
+
+
+def _step(problem: PairwiseProblem, at: _State, least: float, careful: bool) -> float:
+    """Move the state by one step, in place.
+
+    Parameters
+    ----------
+    least : float
+        Sum of the products that must vanish (:func:`_pairs`) below which the step does not aim.
+    careful : bool
+        Whether the corrector trusts what the predictor saw only as far as that got. In full it
+        takes fewer steps, but goes round in circles in one problem of a thousand.
+
+    Returns
+    -------
+    length : float
+        Of the step; 0 when no further progress is possible.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When rounding has made the equations indefinite.
+    """
+    count = sum(len(x) for x, _ in _pairs(at, problem.hinge))
+    _lift(at, problem.hinge, least / count)
+    towards = _equations(problem, at)
+    mean = _complementarity(at, at, 0.0, problem.hinge) / count
+    # The predictor, then the corrector (Mehrotra).
+    ahead = towards(0.0, [np.zeros(1)] * 4)
+    seen = _reach_of(at, ahead, problem.hinge)
+    left = max(_complementarity(at, ahead, seen, problem.hinge), 0.0) / count
+    aim = max(mean * min(1.0, left / mean) ** 3, least / count)
+    trust = seen**2 if careful else 1.0
+    change = towards(aim, [trust * dx * dy for dx, dy in _pairs(ahead, problem.hinge)])
+    length = _CLOSE * _reach_of(at, change, problem.hinge)
+    if not length > _SHORTEST:
+        return 0.0
+    for name, value in vars(at).items():
+        value += length * getattr(change, name)
+    return length
+
+
+def _equations(problem: PairwiseProblem, at: _State) -> Callable[[float, list[Floats]], _State]:
+    """Return a function from an aim of the products, and second-order terms, to the change."""
+    p, q, margin, hinge = problem.n_positive, problem.n_negative, problem.margin, problem.hinge
+    n = len(problem.factor)
+    asked = problem.target - _sides(problem.factor @ at.w, at.d, p, q, margin)
+    # Without its slacks each row is (ease + give) dgamma = asked - _sides(df, dd).
+    ease, give = at.s / at.gamma, at.xi / at.nu if hinge else 0.5 / problem.cost
+    if not hinge:
+        at.xi[:] = give * at.gamma
+        asked -= at.xi
+    stiffness = 1.0 / (ease + give)
+    chol, lean, big = _factorise(problem, stiffness, at.lower / at.d + at.upper / at.room)
+    points, onto_d = _onto(at.gamma, p, q, margin, n)
+    left_w = problem.factor.T @ points - at.w
+    left_d = onto_d - at.upper + at.lower
+
+    def towards(aim: float, second: list[Floats]) -> _State:
+        to_s, to_l = (aim - second[0]) / at.gamma, (aim - second[1]) / at.d - at.lower
+        to_u = (aim - second[2]) / at.room - at.upper
+        to_xi = (aim - second[3]) / at.nu if hinge else np.zeros_like(asked)
+        right = asked + to_s - to_xi
+        points, onto_d = _onto(stiffness * right, p, q, margin, n)
+        rest_d = onto_d + left_d + to_l - to_u
+        dw = dpotrs(chol, left_w + problem.factor.T @ (points - lean @ rest_d), lower=1)[0]
+        df = problem.factor @ dw
+        dd = rest_d / big - lean.T @ df
+        dg = stiffness * (right - _sides(df, dd, p, q, margin))
+        ds, dx = to_s - at.s - ease * dg, to_xi - at.xi + give * dg
+        dl, du = to_l - at.lower * dd / at.d, to_u + at.upper * dd / at.room
+        return _State(dw, dd, -dd, ds, dx, dg, -dg, dl, du)
+
+    return towards
+
+
+def _pairs(at: _State, hinge: bool) -> list[tuple[Floats, Floats]]:
+    """Return the pairs whose products must vanish; the first of each may be lifted freely."""
+    pairs = [(at.s, at.gamma), (at.lower, at.d), (at.upper, at.room)]
+    return [*pairs, (at.xi, at.nu)] if hinge else pairs
+
+
+def _lift(at: _State, hinge: bool, least: float) -> None:
+    """Raise slacks, and multipliers of d's box, whose products lie below ``least`` or the average.
+
+    Left so near zero they make equations that rounding spoils; the next step closes what this
+    opens.
+    """
+    pairs = _pairs(at, hinge)
+    mean = sum(float(x @ y) for x, y in pairs) / sum(len(x) for x, _ in pairs)
+    for x, y in pairs:
+        np.maximum(x, max(least, _LEAST * mean) / y, out=x)
+
+
+def _reach_of(at: _State, change: _State, hinge: bool) -> float:
+    """Return how far the state may move along a change before a bound is met, at most 1."""
+    worst = 1.0
+    for pair, moves in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
+        worst = max(worst, *map(_soonest, pair, moves))
+    return 1.0 / worst
+
+
+def _complementarity(at: _State, change: _State, length: float, hinge: bool) -> float:
+    """Return the sum of the products that must vanish, after so long a step."""
+    total = 0.0
+    for (x, y), (dx, dy) in zip(_pairs(at, hinge), _pairs(change, hinge), strict=True):
+        total += float(x @ y + length * (x @ dy + dx @ y + length * (dx @ dy)))
+    return total
+
+
+def _certified(problem: PairwiseProblem, state: _State, iterations: int, tol: float) -> Solution:
+    """Return (gamma, d) with objectives and KKT violation, nothing taken from the iteration.
+
+    The balance of each d counts relative to all that its rows could pull.
+    """
+    p, q, margin, cost = problem.n_positive, problem.n_negative, problem.margin, problem.cost
+    gamma, d = state.gamma, state.d
+    beta, balance = _onto(gamma, p, q, margin, len(problem.factor))
+    w = problem.factor.T @ beta
+    f = problem.factor @ w
+    norm2 = 0.5 * float(w @ w)
+    short = problem.target - _sides(f, d, p, q, margin)
+    missed, share = np.maximum(short, 0.0), gamma / cost
+    dual = float(problem.target @ gamma) - norm2 - float(np.maximum(balance, 0.0).sum())
+    if problem.hinge:
+        primal = norm2 + float(cost @ missed)
+        # gamma = c where the margin is missed, 0 where it is kept: a step along t - A f - B d,
+        # clipped to the box, must not move gamma.
+        off = np.clip(share + short, 0.0, 1.0) - share
+    else:
+        primal = norm2 + float(cost @ missed**2)
+        dual -= 0.25 * float(gamma @ share)
+        off = missed - 0.5 * share
+    # All that the rows of each d could pull: those of either block, whatever their sign.
+    _, of_negative, of_positive = _blocks(problem, cost)
+    most = margin * (of_negative.sum(axis=1) + of_positive.sum(axis=0))
+    wish = np.clip(d + balance / most, 0.0, 1.0)
+    kkt = max(float(np.abs(off).max()), float(np.abs(wish - d).max(initial=0.0)))
     gap = (primal - dual) / max(abs(primal), abs(dual), np.finfo(float).tiny)
+    converged = bool(abs(gap) <= tol and kkt <= 10.0 * tol)
     return Solution(
-        beta=beta,
-        f=f,
-        u=state.d.copy(),
-        gamma=state.gamma.copy(),
-        primal=primal,
-        dual=dual,
-        gap=gap,
-        kkt=kkt,
-        iterations=iterations,
-        converged=bool(abs(gap) <= tol and kkt <= 10.0 * tol),
-        solver="interior-point",
-    )
+        beta, f, d.copy(), gamma.copy(), primal, dual, gap, kkt, iterations, converged,
+        "interior-point",
+    )  # fmt: skip

@@ -18,8 +18,8 @@ from cad.learners.solvers.active_set import active_set
 from cad.learners.solvers.decomposition import block_size, smo_by_blocks
 from cad.learners.solvers.kernels import Gram, Kernel
 from cad.learners.solvers.lowrank import solve_low_rank
-from cad.learners.solvers.problem import Array, Problem, Solution, judge
-from cad.learners.solvers.rows import Iterate, Rows, RowStore, read_rows
+from cad.learners.solvers.problem import Array, Problem, Solution, certify
+from cad.learners.solvers.rows import Iterate, Rows, RowStore, as_rows
 from cad.learners.solvers.smo import smo
 
 # Violation that pairs leave to the active set; more where a move costs a pass over many rows.
@@ -46,19 +46,6 @@ _ROWS_AT_ONCE = 31
 _FIRST_SCALE = 0.5
 # Violation that the active set leaves, units of the margin.
 _EXACT = 1e-10
-
-
-def is_pointwise(problem: Problem) -> bool:
-    """Return whether every row looks at one point with sign +-1 and the scalars are (b[, s])."""
-    if problem.r != 1 or problem.A.nnz != problem.n_rows or not 1 <= len(problem.lower) <= 2:
-        return False
-    return bool(
-        (np.diff(problem.A.indptr) == 1).all()
-        and (np.abs(problem.A.data) == 1).all()
-        and np.isinf(problem.lower[0])
-        and (problem.lower[1:] == 0).all()
-        and np.isinf(problem.upper).all()
-    )
 
 
 def solve_hybrid(
@@ -124,7 +111,7 @@ class _Work:
 
     def __post_init__(self) -> None:
         problem = self.problem
-        self.rows = read_rows(problem)
+        self.rows = as_rows(problem)
         self.store = RowStore(self.gram, self.cache_mb)
         gamma = np.zeros(problem.n_rows)
         if self.start is not None:
@@ -223,7 +210,7 @@ class _Work:
         """Return the solution as it stands; f is made afresh, in ``at`` too."""
         problem = self.problem
         at.f[:] = (self.store or self.gram).times(problem.coefficients(at.gamma))
-        return judge(
+        return certify(
             problem, at.f.copy(), at.gamma.copy(), at.u[: len(problem.lower)].copy(),
             iterations=self.iterations, solver=solver, gap_tol=self.tol, kkt_tol=10 * self.tol,
         )  # fmt: skip

@@ -167,7 +167,7 @@ class Solution:
         )
 
 
-def judge(
+def certify(
     problem: Problem,
     f: Array,
     gamma: Array,

@@ -100,7 +100,7 @@ class KernelRows(NamedTuple):
     diagonal: Array
 
 
-def read_rows(problem: Problem) -> Rows:
+def as_rows(problem: Problem) -> Rows:
     """Return the rows of a pointwise problem in the kernels' notation."""
     sign = np.ascontiguousarray(problem.A.data, dtype=float)
     learned = problem.B.shape[1] == 2
