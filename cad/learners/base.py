@@ -1,4 +1,4 @@
-"""What kernel estimators share: reading labels, the kernel, decision values, complaints."""
+"""The bases of learners: reading labels, the kernel, decision values, complaints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cad.learners.solvers.kernels import Gram, Kernel, decision_values, make_gram, settle_kernel
+from cad.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
 from cad.learners.solvers.problem import Array, LearnerError, Solution
 
 _CLIP = 1e-6
@@ -140,14 +140,26 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
         )
 
 
-class SoftScore:
-    """Score probabilities against soft labels: what every learner's ``score`` is.
+class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Share what every learner of two classes has: its classes, and a score of soft labels.
 
     scikit-learn's classifiers score by accuracy, which soft labels do not have: its grid search
     would take the error for NaN and keep the first point.
     """
 
     classes_: NDArray[Any]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        # Only those with a kernel have one that may be given.
+        tags.input_tags.pairwise = getattr(self, "kernel", None) == "precomputed"
+        return tags
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the class whose side of the decision surface a sample is on, shape (n,)."""
+        chosen: NDArray[Any] = self.classes_[(self.decision_function(X) > 0).astype(int)]
+        return chosen
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the mean cross-entropy, in nats: higher is better, 0 is certain and right.
@@ -165,7 +177,7 @@ class SoftScore:
         LearnerError
             For a label that is neither a class nor a probability.
         """
-        q: Array = self.predict_proba(X)[:, 1]  # type: ignore[attr-defined]
+        q: Array = self.predict_proba(X)[:, 1]
         return soft_score(as_probabilities(y, self.classes_), q, sample_weight)
 
 
@@ -220,7 +232,7 @@ def cross_entropies(p: Array, q: Array) -> Array:
     return losses
 
 
-class SoftLearner(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SoftLearner(BinaryLearner):
     """Share what learners of p without a kernel have in common; subclasses declare ``fit``."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
@@ -275,16 +287,11 @@ class SoftLearner(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         log_odds: Array = logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP))
         return log_odds
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
     def _probability(self, X: Array) -> Array:
         raise NotImplementedError
 
 
-class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class KernelMachine(BinaryLearner):
     """Share what kernel estimators have in common; subclasses declare parameters and ``fit``.
 
     Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
@@ -301,12 +308,6 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
     solver: str
     tol: float
     cache_size: float
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
 
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
@@ -362,9 +363,7 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
-        kernel = Kernel("callable", function=self.kernel)
-        if not callable(self.kernel):
-            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, rows)
         support = rows[:, self.support_] if self.kernel == "precomputed" else rows
         values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])
         shifted: Array = values + self.intercept_[0]
@@ -382,12 +381,6 @@ class KernelMachine(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""
         positive = self._probability(self.decision_function(X))
         return np.column_stack([1.0 - positive, positive])
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class whose side of the decision surface a sample is on, shape (n,)."""
-        values = self.decision_function(X)
-        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
-        return chosen
 
     def _probability(self, values: Array) -> Array:
         raise NotImplementedError

@@ -45,7 +45,29 @@ def rival_learners() -> dict[str, BaseEstimator]:
     }
 
 
-class SoftLogistic(SoftLearner):
+class GroupedLearner(SoftLearner):
+    """Share the fit of learners that choose their settings on inner folds of whole patients."""
+
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+    ) -> Self:
+        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        self._fit(*self._read_grouped(X, y, sample_weight, groups))
+        return self
+
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
+        """Fit to rows (n, d), probabilities, weights and patients, shape (n,), weights > 0."""
+        raise NotImplementedError
+
+
+class SoftLogistic(GroupedLearner):
     """Learn logistic regression on soft labels: |w|^2 / 2 + C times the sum of cross-entropies.
 
     Parameters
@@ -67,8 +89,6 @@ class SoftLogistic(SoftLearner):
     intercept_ : float
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
-
     def __init__(
         self,
         Cs: tuple[float, ...] = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
@@ -79,16 +99,7 @@ class SoftLogistic(SoftLearner):
         self.scaling = scaling
         self.folds = folds
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        eta: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
         best = np.inf
         for scaling, scaler, rows in _scaled(given, self.scaling):
             K, folds = rows @ rows.T, _splits(p, groups, self.folds)
@@ -118,7 +129,6 @@ class SoftLogistic(SoftLearner):
                 stacklevel=2,
             )
         self.coef_ = chosen.T @ alpha
-        return self
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return log-odds, shape (n,)."""
@@ -135,7 +145,7 @@ class SoftLogistic(SoftLearner):
         return probability
 
 
-class RidgeProbability(SoftLearner):
+class RidgeProbability(GroupedLearner):
     """Learn p by kernel ridge, clipped inside (0, 1) so that cross-entropy is finite.
 
     Parameters
@@ -162,8 +172,6 @@ class RidgeProbability(SoftLearner):
         The chosen ones.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
-
     def __init__(
         self,
         gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6),
@@ -180,18 +188,9 @@ class RidgeProbability(SoftLearner):
         self.clip = clip
         self.folds = folds
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        eta: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
         if self.choose not in ("left-out error", "likelihood"):
             raise LearnerError(f"choose = {self.choose!r}: known are left-out error, likelihood")
-        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
         self.mean_ = float(np.average(p, weights=weight))
         # Weights are precisions of the labels: S K S + alpha I with S the roots of the weights.
         root = np.sqrt(weight)
@@ -214,7 +213,6 @@ class RidgeProbability(SoftLearner):
                         best, self.gamma_, self.alpha_ = loss, float(gamma), float(alpha)
                         self.scaling_, self.scaler_, self.rows_ = scaling, scaler, rows
                         self.dual_ = root * (vectors @ (turned / (values + alpha)))
-        return self
 
     def _probability(self, X: Array) -> Array:
         rows = X if self.scaler_ is None else self.scaler_.transform(X)
@@ -223,7 +221,7 @@ class RidgeProbability(SoftLearner):
         return probability
 
 
-class SoftBoosting(SoftLearner):
+class SoftBoosting(GroupedLearner):
     """Boost trees on soft labels by Newton's steps on the cross-entropy (Friedman 2001).
 
     Parameters
@@ -253,8 +251,6 @@ class SoftBoosting(SoftLearner):
         As :class:`cad.learners.SoftExtraTrees`; values are steps of the log-odds.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
-
     def __init__(
         self,
         depths: tuple[int, ...] = (1, 3),
@@ -273,16 +269,7 @@ class SoftBoosting(SoftLearner):
         self.folds = folds
         self.seed = seed
 
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        eta: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        given, p, weight, groups = self._read_grouped(X, y, sample_weight, groups)
+    def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
         rows = given.astype(np.float32)
         losses = np.zeros((len(self.depths), self.trees + 1))
         for train, test in _splits(p, groups, self.folds):
@@ -301,7 +288,6 @@ class SoftBoosting(SoftLearner):
         for name, array in flatten([tree for tree, _ in grown]).items():
             setattr(self, name, array)
         self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
-        return self
 
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
@@ -346,13 +332,12 @@ def _scaled(X: Array, names: tuple[str, ...]) -> Iterator[tuple[str, Any, Array]
 
 
 def _splits(
-    p: Array, groups: ArrayLike | None, folds: int
+    p: Array, groups: NDArray[Any], folds: int
 ) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    owner = np.arange(len(p)) if groups is None else np.asarray(groups)
-    n = min(folds, len(np.unique(owner)))
+    n = min(folds, len(np.unique(groups)))
     if n < 2:
         raise LearnerError("inner folds need at least two patients")
-    return list(GroupKFold(n).split(p, groups=owner))
+    return list(GroupKFold(n).split(p, groups=groups))
 
 
 def _newton(

@@ -106,13 +106,12 @@ def test_a_fold_does_not_know_its_patient(name: str) -> None:
         after = out_of_fold(
             estimator, X_other, y_other, groups=groups, eta=eta_other, keep_estimators=True
         )
-        assert before.estimator_for(patient) is not None
-        mine = fitted_state(before.estimator_for(patient))
-        theirs = fitted_state(after.estimator_for(patient))
+        one, two = ({fold.name: fold.estimator for fold in o.folds} for o in (before, after))
+        mine, theirs = fitted_state(one[patient]), fitted_state(two[patient])
         assert len(mine) > 5
         assert [m for m, t in zip(mine, theirs, strict=True) if m != t] == []
         other = "sub-03"
-        assert fitted_state(before.estimator_for(other)) != fitted_state(after.estimator_for(other))
+        assert fitted_state(one[other]) != fitted_state(two[other])
 
 
 def test_features_that_depend_on_the_training_rows() -> None:
@@ -164,7 +163,7 @@ def test_eta_and_patients_reach_the_fit_and_unlabelled_rows_do_not(wrapped: bool
     found = out_of_fold(
         estimator, X, y, groups=sites, eta=eta, patients=groups, keep_estimators=True
     )
-    fold_b = found.estimator_for("B")
+    fold_b = next(fold.estimator for fold in found.folds if fold.name == "B")
     inner = fold_b.named_steps["r"] if wrapped else fold_b
     expected = np.flatnonzero((sites == "A") & (np.arange(60) != 3))
     np.testing.assert_array_equal(inner.eta_, eta[expected])

@@ -16,7 +16,7 @@ from cad.evaluation.folds.selection import (
     MutualInformationSelector,
     StabilitySelector,
     TTestSelector,
-    mutual_information,
+    column_information,
     quantile_codes,
     welch_t,
 )
@@ -58,7 +58,7 @@ def test_t_is_scipys() -> None:
 def test_mutual_information_is_scikit_learns() -> None:
     X, y = table()
     codes = quantile_codes(X, 5)
-    ours = mutual_information(codes, y.astype(int), 5)
+    ours = column_information(codes, y.astype(int), 5)
     theirs = [mutual_info_score(y, column) for column in codes.T]
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
     assert codes.min() == 0

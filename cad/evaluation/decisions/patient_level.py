@@ -20,7 +20,7 @@ from scipy.special import expit, logit
 
 from cad.errors import CadError
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
 from cad.files import JsonObject
 from cad.logistic import fit_logistic
 
@@ -304,11 +304,6 @@ def measure_men(
             axis=1,
         )
 
-    ends = bootstrap(values, np.arange(len(y)), bootstraps, seed)
-    points = values(np.ones((1, len(y))))[0]
-    intervals = [
-        Interval(float(point), float(low), float(high), f"{bootstraps} patient resamples")
-        for point, (low, high) in zip(points, ends, strict=True)
-    ]
+    intervals = bootstrap_intervals(values, np.arange(len(y)), bootstraps, seed)
     auc = clustered_auc(y, order, np.arange(len(y)))
     return PatientLevel(len(y), int(y.sum()), int((~known).sum()), auc, *intervals)

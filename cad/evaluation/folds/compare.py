@@ -7,8 +7,9 @@ ROI-level; [N14]'s bootstrap sign test is there to reproduce its tables and for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,42 +20,6 @@ from cad.errors import CadError
 from cad.evaluation.measures.comparison import is_probability
 from cad.evaluation.measures.intervals import auc_covariance, patient_resamples
 from cad.evaluation.measures.table import MEASURES, Cases, Measure
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Hold one measure of two learners on the same regions.
-
-    Parameters
-    ----------
-    measure, a, b : str
-        A name in :data:`~cad.evaluation.measures.table.MEASURES`, and the learners.
-    value_a, value_b, difference : float
-        Of the first, of the second, first less second.
-    lower, upper, p_bootstrap : float
-        Patient-clustered paired bootstrap.
-    p_permutation : float
-        Learners swapped inside randomly chosen patients; ranks for the AUC.
-    p_clustered, p_delong : float
-        Two-sided, AUC only; NaN for the others.
-    n, patients : int
-        Regions and patients compared.
-    """
-
-    measure: str
-    a: str
-    b: str
-    value_a: float
-    value_b: float
-    difference: float
-    lower: float
-    upper: float
-    p_bootstrap: float
-    p_permutation: float
-    p_clustered: float
-    p_delong: float
-    n: int
-    patients: int
 
 
 def compare_learners(
@@ -87,8 +52,13 @@ def compare_learners(
     Returns
     -------
     DataFrame
-        A :class:`PairedDifference` per row, with ``p_holm`` and ``p_hochberg``: the permutation's
-        p-value corrected over the pairs of one measure.
+        A row per measure and pair, in columns: ``measure``; the learners ``a`` and ``b``;
+        ``value_a``, ``value_b`` and their ``difference``, first less second; ``lower``, ``upper``
+        and ``p_bootstrap`` of the patient-clustered paired bootstrap; ``p_permutation``, learners
+        swapped inside randomly chosen patients (ranks for the AUC); ``p_clustered`` and
+        ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and ``patients``
+        compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected over the pairs
+        of one measure.
 
     Raises
     ------
@@ -102,9 +72,9 @@ def compare_learners(
             _compare(MEASURES[measure], (a, b), table, resamples, seed)
             for a, b in combinations(table, 2)
         ]
-        p = np.array([pair.p_permutation for pair in pairs])
+        p = np.array([pair["p_permutation"] for pair in pairs])
         for pair, p_holm, p_hochberg in zip(pairs, holm(p), hochberg(p), strict=True):
-            rows.append({**asdict(pair), "p_holm": p_holm, "p_hochberg": p_hochberg})
+            rows.append({**pair, "p_holm": p_holm, "p_hochberg": p_hochberg})
     return pd.DataFrame(rows)
 
 
@@ -181,39 +151,41 @@ def paper_sign_test(
 
 def _compare(
     measure: Measure, names: tuple[str, str], table: dict[str, Cases], resamples: int, seed: int
-) -> PairedDifference:
+) -> dict[str, Any]:
+    """Return one row of :func:`compare_learners`, but for the corrected p-values."""
     first, second = (table[name] for name in names)
-
     group = first.patients
+    patients = len(np.unique(group))
     values = [
         measure.draws(first, weight) - measure.draws(second, weight)
         for weight in patient_resamples(group, resamples, seed)
     ]
     draws = np.concatenate([*values, np.empty(0)])
     draws = draws[np.isfinite(draws)]
-    enough = len(draws) and len(np.unique(group)) > 1
+    enough = len(draws) and patients > 1
     lower, upper = np.quantile(draws, [0.025, 0.975]) if enough else (np.nan, np.nan)
     delong = clustered = float("nan")
     if measure.name == "auc":
         both = np.stack([first.score, second.score])
         delong = _auc_p(first.truth, both, np.arange(len(first.truth)))
         clustered = _auc_p(first.truth, both, group)
-    return PairedDifference(
-        measure=measure.name,
-        a=names[0],
-        b=names[1],
-        value_a=measure(first),
-        value_b=measure(second),
-        difference=measure(first) - measure(second),
-        lower=float(lower),
-        upper=float(upper),
-        p_bootstrap=_two_sided(draws),
-        p_permutation=_permutation_p(measure, first, second, resamples, seed),
-        p_clustered=clustered,
-        p_delong=delong,
-        n=len(first.truth),
-        patients=len(np.unique(group)),
-    )
+    value_a, value_b = measure(first), measure(second)
+    return {
+        "measure": measure.name,
+        "a": names[0],
+        "b": names[1],
+        "value_a": value_a,
+        "value_b": value_b,
+        "difference": value_a - value_b,
+        "lower": float(lower),
+        "upper": float(upper),
+        "p_bootstrap": _two_sided(draws),
+        "p_permutation": _permutation_p(measure, first, second, resamples, seed),
+        "p_clustered": clustered,
+        "p_delong": delong,
+        "n": len(first.truth),
+        "patients": patients,
+    }
 
 
 def _permutation_p(
@@ -258,8 +230,9 @@ def _two_sided(draws: np.ndarray) -> float:
 
 
 def _stepwise(p: np.ndarray, down: bool) -> np.ndarray:
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(p))
+    order = finite[np.argsort(p[finite], kind="stable")]
+    # The k-th smallest of m p-values counts m - k + 1 times; stepping keeps them in order.
     scaled = p[order] * np.arange(len(order), 0, -1)
     adjusted = np.maximum.accumulate(scaled) if down else np.minimum.accumulate(scaled[::-1])[::-1]
     out = np.full(len(p), np.nan)

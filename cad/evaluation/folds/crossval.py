@@ -7,7 +7,6 @@ to whatever splits patients inside the fold.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import get_routing_for_object
+from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
@@ -84,10 +84,6 @@ class OutOfFold:
     probability: np.ndarray
     decision: np.ndarray
     folds: list[Fold]
-
-    def estimator_for(self, name: object) -> Any:
-        """Return the estimator of the fold that left out ``name``; folds must have been kept."""
-        return next(fold.estimator for fold in self.folds if fold.name == str(name))
 
 
 # What a fit on some fold's rows may raise without costing the other folds.
@@ -225,32 +221,32 @@ def fit_keywords(
     For a pipeline every step that declares one gets it, as ``step__eta``. With scikit-learn's
     metadata routing on, what is requested is given, to pipelines and searches alike.
     """
-    known = {"eta": eta, "groups": groups}
-    given = {name: value for name, value in known.items() if value is not None}
+    given = {"eta": eta, "groups": groups}
+    given = {name: value for name, value in given.items() if value is not None}
     routed = get_config()["enable_metadata_routing"]
     wanted = get_routing_for_object(estimator).consumes("fit", list(given)) if routed else set()
     if routed or not isinstance(estimator, Pipeline):
-        return {n: v for n, v in given.items() if n in wanted or _takes(estimator, n)}
+        return {n: v for n, v in given.items() if n in wanted or has_fit_parameter(estimator, n)}
     return {
         f"{step}__{name}": value
         for step, part in estimator.steps
         if part is not None and part != "passthrough"
         for name, value in given.items()
-        if _takes(part, name)
+        if has_fit_parameter(part, name)
     }
 
 
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none."""
     if not hasattr(estimator, "predict_proba"):
-        return np.full(_n_rows(X), np.nan)
+        return np.full(np.shape(X)[0], np.nan)
     return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
 
 
 def decision_value(estimator: Any, X: Any) -> np.ndarray:
     """Return a fitted estimator's decision value, shape (n,); NaN where it has none."""
     if not hasattr(estimator, "decision_function"):
-        return np.full(_n_rows(X), np.nan)
+        return np.full(np.shape(X)[0], np.nan)
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()
 
 
@@ -267,13 +263,13 @@ def fit_fold(
 ) -> Fold:
     """Fit a clone without the rows of the group ``name``, and predict these."""
     rows = np.flatnonzero(group == name)
-    others, known = group != name, ~np.isnan(y)
-    labelled = np.flatnonzero(others & known)
+    others, read = group != name, ~np.isnan(y)
+    labelled = np.flatnonzero(others & read)
     nothing = np.full(len(rows), np.nan)
     fitted = clone(estimator)
     if relabel is not None:
         y, spread = relabel(labelled)
-    told = labels_told(estimator, np.where(known, y, np.nan))
+    told = labels_told(estimator, np.where(read, y, np.nan))
     train = np.flatnonzero(others & ~np.isnan(told))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
     # One BLAS thread: matrices are small, and the last bits must not depend on the machine's cores.
@@ -285,6 +281,8 @@ def fit_fold(
             test = _safe_indexing(table, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
+            # Of a search around the pipeline, or of a learner that searches by itself.
+            chosen = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
         except FIT_ERRORS as error:
             return Fold(name, rows, len(labelled), nothing, nothing, error=str(error))
     return Fold(
@@ -293,7 +291,7 @@ def fit_fold(
         len(labelled),
         probability,
         decision,
-        selected=_plain(_selected(fitted)),
+        selected={k: v.item() if isinstance(v, np.generic) else v for k, v in chosen.items()},
         features=_kept_features(fitted),
         warnings=sorted({str(w.message) for w in caught}),
         estimator=fitted if keep else None,
@@ -309,24 +307,6 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
         if step is not None and step != "passthrough":
             X = step.transform(X)
     return fitted.steps[-1][1], X
-
-
-def _selected(fitted: Any) -> dict[str, Any]:
-    """Return what a search, or a learner that searches by itself, chose."""
-    last = fitted[-1] if isinstance(fitted, Pipeline) else fitted
-    chosen: dict[str, Any] = getattr(fitted, "best_params_", getattr(last, "best_params_", {}))
-    return chosen
-
-
-def _takes(estimator: Any, name: str) -> bool:
-    kind: type = type(estimator)
-    return name in _fit_parameters(kind)
-
-
-@cache
-def _fit_parameters(kind: type) -> frozenset[str]:
-    fit: Callable[..., Any] = getattr(kind, "fit")  # noqa: B009 (a type may have any method)
-    return frozenset(inspect.signature(fit).parameters)
 
 
 @cache
@@ -349,11 +329,3 @@ def _kept_features(fitted: Any) -> list[int] | None:
             return None  # a step in between changed the columns: they have no names any more
         kept = kept[support]
     return [int(i) for i in kept] if len(kept) < best.n_features_in_ else None
-
-
-def _plain(params: dict[str, Any]) -> dict[str, Any]:
-    return {k: v.item() if isinstance(v, np.generic) else v for k, v in params.items()}
-
-
-def _n_rows(X: Any) -> int:
-    return int(np.shape(X)[0])

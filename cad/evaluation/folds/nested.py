@@ -146,21 +146,18 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's probabilities, shape (n, 2)."""
         check_is_fitted(self)
-        probability: np.ndarray = self.best_estimator_.predict_proba(X)
-        return probability
+        return np.asarray(self.best_estimator_.predict_proba(X))
 
     @available_if(lambda self: self._has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's decision values, shape (n,)."""
         check_is_fitted(self)
-        values: np.ndarray = self.best_estimator_.decision_function(X)
-        return values
+        return np.asarray(self.best_estimator_.decision_function(X))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the chosen estimator's classes, shape (n,)."""
         check_is_fitted(self)
-        labels: np.ndarray = self.best_estimator_.predict(X)
-        return labels
+        return np.asarray(self.best_estimator_.predict(X))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return minus the cross-entropy of soft labels, as :data:`soft_log_loss`."""
@@ -226,11 +223,7 @@ def _fold_losses(
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except FIT_ERRORS:
             return [float("inf")] * len(points)
-        known = ~np.isnan(rows).any(axis=1)
-        return [
-            loss(y[test], q) if found else float("inf")
-            for q, found in zip(rows, known, strict=True)
-        ]
+        return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:
         fitted = with_params(learner, point)

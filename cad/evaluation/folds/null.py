@@ -1,4 +1,4 @@
-"""What the whole validation loop gives when labels say nothing about images (docs/methods.md 6)."""
+"""The whole validation loop when labels say nothing about images (docs/methods.md 6)."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class PermutationNull:
 
     def as_dict(self) -> JsonObject:
         """Return the form of ``metrics.json``, the schemes beside the other keys."""
-        own = {"observed": self.observed, "n": self.n, "against": self.against}
-        return {**own, **{name: asdict(part) for name, part in self.schemes.items()}}
+        common = {"observed": self.observed, "n": self.n, "against": self.against}
+        return {**common, **{name: asdict(part) for name, part in self.schemes.items()}}
 
 
 def permutation_null(
@@ -155,13 +155,24 @@ def permutation_null(
     CadError
         For an unknown scheme, n < 1, truth of one class only, or no AUC with the true labels.
     """
-    loop = _Loop.of(estimator, X, y, truth, groups, eta, patients)
-    _check(loop, schemes, n)
-    observed = loop.auc(np.arange(len(loop.y))) if observed is None else observed
+    unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
+    if unknown or n < 1:
+        raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
+    labels, classes = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
+    against = "histology" if np.isfinite(classes).any() else "labels"
+    if against == "labels":
+        classes = consensus_truth(labels)[0]
+    if not ((classes == 1).any() and (classes == 0).any()):
+        raise CadError("the truth has one class only: there is no AUC to permute")
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
+    group = np.asarray(groups)
+    owner = group if patients is None else np.asarray(patients)
+    loop = _Loop(estimator, X, labels, classes, group, spread, owner)
+    observed = loop.auc(np.arange(len(labels))) if observed is None else observed
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
     sources = [
-        _PERMUTE[scheme](loop.patients, np.random.default_rng([seed, number, k]))
+        _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
         for number, scheme in enumerate(schemes)
         for k in range(n)
     ]
@@ -171,8 +182,8 @@ def permutation_null(
         if progress is not None:
             progress(done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
-    found = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
-    return PermutationNull(observed, n, loop.against, found)
+    results = {scheme: _scheme(observed, row) for scheme, row in zip(schemes, rows, strict=True)}
+    return PermutationNull(observed, n, against, results)
 
 
 @dataclass(frozen=True)
@@ -186,27 +197,6 @@ class _Loop:
     groups: np.ndarray
     eta: np.ndarray | None
     patients: np.ndarray
-    against: str
-
-    @classmethod
-    def of(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        truth: ArrayLike,
-        groups: ArrayLike,
-        eta: ArrayLike | None,
-        patients: ArrayLike | None,
-    ) -> _Loop:
-        labels, known = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
-        against = "histology" if np.isfinite(known).any() else "labels"
-        if against == "labels":
-            known = consensus_truth(labels)[0]
-        spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
-        group = np.asarray(groups)
-        owner = group if patients is None else np.asarray(patients)
-        return cls(estimator, X, labels, known, group, spread, owner, against)
 
     def auc(self, source: np.ndarray) -> float:
         """Return the loop's AUC when row i has the labels of row ``source[i]``; NaN on failure."""
@@ -229,8 +219,8 @@ class _Loop:
         shared = SharedFolds.of(self.estimator, self.X, self.y, np.asarray(self.groups), patients)
         if shared is None:
             work = [delayed(self.auc)(source) for source in sources]
-            found = Parallel(n_jobs=n_jobs, return_as="generator")(work)
-            yield from ((done, [value]) for done, value in enumerate(found, start=1))
+            values = Parallel(n_jobs=n_jobs, return_as="generator")(work)
+            yield from ((done, [value]) for done, value in enumerate(values, start=1))
             return
         etas, begin = None if self.eta is None else self.eta[sources], 0
         for done, (probability, decision) in shared.scores(self.y[sources], etas, n_jobs):
@@ -245,20 +235,12 @@ class _Loop:
         return auc(truth[usable], score[usable])
 
 
-def _check(loop: _Loop, schemes: tuple[str, ...], n: int) -> None:
-    unknown = [scheme for scheme in schemes if scheme not in _PERMUTE]
-    if unknown or n < 1:
-        raise CadError(f"permutation schemes are {', '.join(SCHEMES)} and n >= 1: {schemes}, {n}")
-    if not ((loop.truth == 1).any() and (loop.truth == 0).any()):
-        raise CadError("the truth has one class only: there is no AUC to permute")
-
-
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
-    found = "evidence" if p < SIGNIFICANT else "no evidence"
+    evidence = "evidence" if p < SIGNIFICANT else "no evidence"
     return NullScheme(
         aucs=aucs,
         failed=failed,
@@ -266,5 +248,5 @@ def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
         lower=float(lower),
         upper=float(upper),
         mean=float(usable.mean()) if len(usable) else float("nan"),
-        evidence=f"{found} that images tell malignant from benign (p = {p:.3g})",
+        evidence=f"{evidence} that images tell malignant from benign (p = {p:.3g})",
     )

@@ -26,6 +26,11 @@ from cad.evaluation.measures.intervals import auc_covariance
 CONSTANT, READERS = "constant", "readers' mean"
 _TITLES = {"readers": "the readers", "histology": "histology"}
 _NAMES = {"kl": "two-sided KL", "brier": "Brier"}
+MEASURED = {
+    "kl": metrics.kl,
+    "brier": metrics.brier,
+    "calibration_slope": metrics.calibration_slope,
+}
 # By what the sentence judges: the issue with readers is the probability, with histology too.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
@@ -227,10 +232,7 @@ def _value(measure: str, aim: np.ndarray, q: np.ndarray) -> float:
         return float("nan")
     if measure == "auc":
         return metrics.auc(metrics.consensus_truth(aim)[0], q)
-    if measure == "calibration_slope":
-        return metrics.calibration_slope(aim, q)
-    losses = _losses(measure, aim, q)
-    return float(losses.sum() if measure == "kl" else losses.mean())
+    return MEASURED[measure](aim, q)
 
 
 def _losses(measure: str, aim: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -96,7 +96,7 @@ class MutualInformationSelector(_Selector):
         self.bins = bins
 
     def _scores(self, X: np.ndarray, positive: np.ndarray) -> np.ndarray:
-        return mutual_information(quantile_codes(X, self.bins), positive.astype(int), self.bins)
+        return column_information(quantile_codes(X, self.bins), positive.astype(int), self.bins)
 
 
 class MRMRSelector(MutualInformationSelector):
@@ -108,14 +108,14 @@ class MRMRSelector(MutualInformationSelector):
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         codes = quantile_codes(X, self.bins)
-        relevance = mutual_information(codes, positive.astype(int), self.bins)
+        relevance = column_information(codes, positive.astype(int), self.bins)
         redundancy = np.zeros_like(relevance)
         kept: list[int] = []
         for step in range(min(self.n_features, X.shape[1])):
             gain = relevance - redundancy / max(step, 1)
             gain[kept] = -np.inf
             kept.append(int(np.argmax(gain)))
-            redundancy += mutual_information(codes, codes[:, kept[-1]], self.bins)
+            redundancy += column_information(codes, codes[:, kept[-1]], self.bins)
         return relevance, np.array(kept)
 
 
@@ -193,7 +193,7 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
     return codes
 
 
-def mutual_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
+def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
     """Return plug-in mutual information, in nats, of every column of codes with a vector.
 
     Parameters

@@ -11,7 +11,12 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc, delong_auc
+from cad.evaluation.measures.intervals import (
+    Interval,
+    bootstrap_intervals,
+    clustered_auc,
+    delong_auc,
+)
 from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
@@ -174,18 +179,14 @@ def _intervals(
     def values(weight: np.ndarray) -> dict[str, np.ndarray]:
         return {**measure_values(cases, weight), **_rates(cases, thresholds, weight)}
 
-    point = values(np.ones((1, len(cases.truth))))
-    ends = bootstrap(
+    names = values(np.ones((1, len(cases.truth))))
+    intervals = bootstrap_intervals(
         lambda weight: np.stack([*values(weight).values()], axis=1),
         cases.patients,
         bootstraps,
         seed,
     )
-    method = f"{bootstraps} patient resamples"
-    return {
-        name: Interval(float(value[0]), float(low), float(high), method)
-        for (name, value), (low, high) in zip(point.items(), ends, strict=True)
-    }
+    return dict(zip(names, intervals, strict=True))
 
 
 def _rates(

@@ -157,8 +157,14 @@ def auc_without_each_patient(
 
 def delong_auc(truth: ArrayLike, score: ArrayLike, level: float = 0.95) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale, which takes ROIs as independent."""
-    theta, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
-    return _logit_interval(theta[0], cov[0, 0], "ROI-level (DeLong)", level)
+    aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
+    theta, variance, method = float(aucs[0]), cov[0, 0], "ROI-level (DeLong)"
+    # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
+    if not np.isfinite(variance) or theta in (0.0, 1.0):
+        return Interval(theta, float("nan"), float("nan"), method, level)
+    half = norm.ppf((1 + level) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
+    lower, upper = expit(logit(theta) - half), expit(logit(theta) + half)
+    return Interval(theta, float(lower), float(upper), method, level)
 
 
 def clustered_share(
@@ -267,6 +273,17 @@ def bootstrap(
     return ends
 
 
+def bootstrap_intervals(
+    statistic: Callable[[np.ndarray], np.ndarray], groups: ArrayLike, n: int, seed: int
+) -> list[Interval]:
+    """Return several statistics with percentile intervals; parameters as :func:`bootstrap`."""
+    values = statistic(np.ones((1, len(np.asarray(groups)))))[0]
+    return [
+        Interval(float(value), float(low), float(high), f"{n} patient resamples")
+        for value, (low, high) in zip(values, bootstrap(statistic, groups, n, seed), strict=True)
+    ]
+
+
 def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the shares of negatives below a positive and positives above a negative; ties half."""
     m, n = int(y.sum()), int((~y).sum())
@@ -278,15 +295,3 @@ def _placements(y: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _cluster_sums(values: np.ndarray, code: np.ndarray, clusters: int) -> np.ndarray:
     return np.array([np.bincount(code, weights=row, minlength=clusters) for row in values])
-
-
-def _logit_interval(theta: float, variance: float, method: str, level: float) -> Interval:
-    if not np.isfinite(variance):
-        return Interval(float(theta), float("nan"), float("nan"), method, level)
-    if theta in (0.0, 1.0):
-        # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
-        return Interval(float(theta), float("nan"), float("nan"), method, level)
-    half = norm.ppf((1 + level) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
-    centre = logit(theta)
-    lower, upper = expit(centre - half), expit(centre + half)
-    return Interval(float(theta), float(lower), float(upper), method, level)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.intervals import Interval, bootstrap, clustered_auc
+from cad.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
 from cad.evaluation.readers.results import mean_of_known
 
 
@@ -118,9 +118,6 @@ def readers_ceiling(
             part = (weight * scatter).sum(axis=1, keepdims=True) / total
         return np.where(total > 0, part, np.nan)
 
-    everything = np.ones((1, int(use.sum())))
-    lower, upper = bootstrap(share, group[use], bootstraps, seed)[0]
-    value, method = float(share(everything)[0, 0]), f"{bootstraps} patient resamples"
     return Ceiling(
         auc=clustered_auc(truth[seen], mean[seen], group[seen]),
         brier=metrics.brier(truth[seen], mean[seen]),
@@ -128,7 +125,7 @@ def readers_ceiling(
         against_others=_against_others(scores, classifier, names),
         distance=float(distance.mean()) if use.any() else float("nan"),
         scatter=float(scatter.mean()) if use.any() else float("nan"),
-        share=Interval(value, float(lower), float(upper), method),
+        share=bootstrap_intervals(share, group[use], bootstraps, seed)[0],
     )
 
 

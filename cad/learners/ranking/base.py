@@ -1,4 +1,4 @@
-"""What every ranker shares: labels, weights, Platt's probabilities on out-of-fold scores."""
+"""The base of every ranker: labels, weights, Platt's probabilities on out-of-fold scores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cad.learners.base import SoftScore
+from cad.learners.base import BinaryLearner
 from cad.learners.platt import fit_sigmoid, platt_targets
 from cad.learners.solvers.problem import LearnerError
 
@@ -46,7 +46,7 @@ def warn_not_converged(who: str, what: str, hint: str) -> None:
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
 
-class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Ranker(BinaryLearner):
     """Share what estimators that order regions have in common; probabilities follow the order.
 
     A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
@@ -131,12 +131,6 @@ class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values = self.decision_function(X)
         positive = expit(self.platt_slope_ * values)
         return np.column_stack([1.0 - positive, positive])
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the more probable class, shape (n,)."""
-        values = self.decision_function(X)
-        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
-        return chosen
 
     @abstractmethod
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
@@ -252,12 +246,6 @@ class Ranker(SoftScore, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "platt_slope_")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        tags.input_tags.pairwise = self._kernel_is_precomputed()
-        return tags
 
 
 def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:

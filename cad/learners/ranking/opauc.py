@@ -130,6 +130,8 @@ def _pass_moments(
                     if diverged[i, j]:
                         continue
                     v = w[i, j]
+                    # The gradient at row t is lambda w + s a + Cov w, a = x_t - mean of the other
+                    # class and s = w'a - y_t: the pairs' mean loss, expanded in two moments.
                     s = -sign[t]
                     for k in range(d):
                         s += apart[k] * v[k]
@@ -141,11 +143,13 @@ def _pass_moments(
                         gradient[k] = steps[i] * weight[t] * g
                         if not abs(gradient[k]) <= largest:
                             largest = abs(gradient[k])
+                    # Written with "not": a NaN counts as overflow too.
                     if not largest < 1e100:
                         diverged[i, j] = True
                         continue
                     for k in range(d):
                         v[k] -= gradient[k]
+        # Welford's update of the class's weighted mean and covariance, row by row.
         seen[own] += weight[t]
         share = weight[t] / seen[own]
         for k in range(d):
@@ -171,7 +175,7 @@ def _pass_factor(
     for i in range(a):
         for j in range(b):
             coefficient = out[i, j]
-            u = np.zeros(n)
+            u = np.zeros(n)  # w'x of every row, kept up to date instead of w
             seen = np.zeros(2)
             for t in range(n):
                 own = 1 if sign[t] > 0 else 0
@@ -181,12 +185,14 @@ def _pass_factor(
                     for k in range(t):
                         if sign[k] != sign[t]:
                             centre += weight[k] * u[k]
-                    centre /= other
+                    centre /= other  # w'(mean of the other class)
                     rate = steps[i] * weight[t]
                     s = u[t] - centre - sign[t]
                     change[t] = -rate * s
                     largest = abs(change[t])
                     for k in range(t):
+                        # Cov w = sum over the other class of share (u - centre)(x - mean), and -s a
+                        # spreads over the same rows: the mean is their weighted sum.
                         change[k] = 0.0
                         if sign[k] != sign[t]:
                             change[k] = -rate * weight[k] / other * (u[k] - centre - s)
@@ -196,6 +202,7 @@ def _pass_factor(
                     if not largest < 1e100 or not abs(shrink * s) < 1e100:
                         diverged[i, j] = True
                         break
+                    # The ridge's step scales w as a whole, before the loss's rows are added.
                     for k in range(n):
                         u[k] *= shrink
                         coefficient[k] *= shrink

@@ -130,8 +130,11 @@ def boost(
         r, where, cut = _best_stump(values, order, advantage)
         if where < 0:
             break
+        # alpha = 1/2 ln((1 + r) / (1 - r)), finite for a perfect stump by one pair of smoothing;
+        # rounding may carry r past 1.
         r = min(max(r, -1.0), 1.0)
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
+        # Rows above the cut: a positive's weight falls by exp(-alpha), a negative's rises.
         for t in range(n - 1, -1, -1):
             if not values[where, t] > cut:
                 break
@@ -139,6 +142,7 @@ def boost(
             if 0 <= role[i] < 4:
                 v[i] *= np.exp(-alpha) if role[i] % 2 == 0 else np.exp(alpha)
         after = _renormalise(v, role, share, totals, sums)
+        # A loss that rises is rounding at the end of what stumps can separate.
         if not (after <= losses[rounds] and after > 0.0):
             break
         features[rounds], thresholds[rounds], alphas[rounds] = where, cut, alpha

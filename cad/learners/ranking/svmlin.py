@@ -207,6 +207,7 @@ def _multi_switch(
     good = True
     level = min(_FIRST_WEIGHT, problem.lambda_u)
     while True:
+        # The unlabelled loss enters softly, or the first guess of labels would decide.
         costs = np.concatenate([problem.cost, level * problem.free_cost])
         values: list[float] = []
         for _ in range(_MAX_INNER * len(guess)):
@@ -233,6 +234,8 @@ def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Step
     free_rows, free_cost, lambda_u = problem.free_rows, problem.free_cost, problem.lambda_u
     w: Any = start
     p: Floats = np.full(len(free_rows), problem.share)
+    # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
+    # loss is then an ordinary L2-SVM's.
     stacked = np.vstack([problem.rows, free_rows, free_rows])
     ones = np.ones(len(free_rows))
     y = np.concatenate([problem.sign, ones, -ones])
@@ -279,6 +282,7 @@ def _top_share(f: Floats, share: float) -> Floats:
 
 def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     """Exchange labels of (+1, -1) pairs, best first, wherever that lowers the loss."""
+    # What a row costs more as +1 than as -1; a swap of (+1, -1) keeps the share of positives.
     price = cost * (np.maximum(0.0, 1.0 - f) ** 2 - np.maximum(0.0, 1.0 + f) ** 2)
     up, down = np.flatnonzero(guess > 0), np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
@@ -293,6 +297,7 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
 
 def _balanced_sigmoid(advantage: Floats, temperature: float, cost: Floats, share: float) -> Floats:
     """Return p = sigmoid((advantage - nu) / T), nu such that p's weighted mean is the share."""
+    # The mean of p falls as nu rises: bisect between shifts that put every p on one side.
     z = advantage / temperature
     odds = float(np.log(share / (1.0 - share)))
     low, high = float(z.min()) - odds - 1.0, float(z.max()) - odds + 1.0

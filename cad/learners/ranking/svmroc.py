@@ -16,7 +16,6 @@ from cad.learners.ranking.base import (
 )
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.kernels import (
-    Kernel,
     KernelFunction,
     check_precomputed,
     decision_values,
@@ -103,7 +102,7 @@ class SVMROC(Ranker):
         # The solver's points come as positives, negatives, unlabelled.
         groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
         order = np.concatenate(groups)
-        matrix = X if kernel.name == "precomputed" else kernel.between(X, X)
+        matrix = kernel.between(X, X)
         if kernel.name in ("precomputed", "callable"):
             check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
@@ -146,8 +145,5 @@ class SVMROC(Ranker):
         if self.kernel == "precomputed":
             values: Floats = X[:, self.support_] @ self.dual_coef_[0]
             return values
-        if callable(self.kernel):
-            kernel = Kernel("callable", function=self.kernel)
-        else:
-            kernel = Kernel(self.kernel, self.gamma_, self.degree, self.coef0)
+        kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
         return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])

@@ -86,12 +86,14 @@ def active_set(
     violation : float
         Largest violation left; infinite when the method gave up.
     """
+    # None: too many free rows, kernel rows that do not fit, or a block that has no factor.
     free = _start(store, rows, at.gamma, max_free)
     if free is None:
         return 0, np.inf
     steps, violation = 0, np.inf
     while steps < max_iter:
         change = np.zeros(len(at.f))
+        # g = B'gamma of b and of s: a full step closes both, whatever the start missed.
         signed = rows.sign * at.gamma
         balance = np.array([signed.sum() + rest[0], rows.q @ signed + rest[1]])
         done, free.size = _to_full_step(
@@ -100,6 +102,7 @@ def active_set(
         steps += abs(done)
         if done < 0:
             return steps, np.inf
+        # f = K A'gamma by what the full step changed: one product with few kernel rows.
         at.f[:] += store.times(change)
         violation, new = _violations(rows, at, free, tol, add_most)
         if not len(new):
@@ -140,11 +143,13 @@ def _violations(
     """Return the largest violation, and the worst rows at a bound, at most one a point."""
     slack = rows.slack(at)
     tight = free.rows[: free.size]
+    # At gamma = 0 a row must keep its margin (slack <= 0), at gamma = c it must miss it.
     bad = np.where(at.gamma <= 0.0, slack, -slack)
     bad[tight] = np.abs(slack[tight])
     violation = float(bad.max())
     if violation <= tol:
         return violation, np.empty(0, dtype=np.intp)
+    # A point has one free row at most: a second one would make the block singular.
     outside = np.ones(len(at.f), dtype=bool)
     outside[rows.point[tight]] = False
     worst = ((bad > tol) & outside[rows.point]).nonzero()[0]
@@ -228,6 +233,7 @@ def _to_full_step(L, free, size, rows, at, balance, change, most):  # type: igno
         u[1] += length * (goal[1] - u[1])
         balance[0] *= 1.0 - length
         balance[1] *= 1.0 - length
+        # On the bound exactly, not to rounding: free rows are told by 0 < gamma < c.
         j = free[blocked]
         gamma[j] = 0.0 if rows.sign[j] * step[blocked] < 0.0 else rows.c[j]
         _remove(L, size, blocked)
@@ -254,6 +260,7 @@ def _direction(  # type: ignore[no-untyped-def]
         slopes[k] = rows.q[free[k]]
     _solve_lower(L, size, step)
     _solve_lower(L, size, ones)
+    # 1'(LL')^-1 1 and 1'(LL')^-1 (r - f): the Schur complement of the free block for b.
     a_bb, a_b = _dot(ones, ones, size), _dot(ones, step, size)
     if rows.learned:
         _solve_lower(L, size, slopes)
@@ -266,6 +273,7 @@ def _direction(  # type: ignore[no-untyped-def]
         right_s = _dot(slopes, step, size) + balance[1]
         s = (a_bs * right_b - a_bb * right_s) / determinant
         b = (a_ss * right_b - a_bs * right_s) / determinant
+        # s = 0 would leave its box: the caller solves without s, or moves pairs.
         if s <= 0.0:
             return b, s, False
         for k in range(size):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cad.learners.solvers.kernels import Gram, decision_values
 from cad.learners.solvers.problem import Array
 from cad.learners.solvers.rows import Iterate, KernelRows, Rows
-from cad.learners.solvers.smo import smo
+from cad.learners.solvers.smo import between, smo
 
 # A tenth of the points, within these: larger blocks need fewer passes over all points, smaller ones
 # fewer kernel values of their own.
@@ -59,8 +59,7 @@ def smo_by_blocks(
         down = np.where(np.where(positive, gamma > 0, gamma < c), v, np.inf)
         best, lowest = float(up.max()), float(down.min())
         violation = best - lowest
-        b = 0.5 * (best + lowest) if np.isfinite(violation) else max(best, -lowest)
-        at.u[:] = b, s
+        at.u[:] = between(best, lowest), s
         if not violation > eps or moves >= most:
             return moves, violation
         block = _choose(size, rows, gamma, up, down, block)

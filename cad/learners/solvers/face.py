@@ -45,6 +45,7 @@ def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     h = np.concatenate([-room[above], room[below]])
     # Rows may miss by what the solver left, so that its own answer is inside.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
+    # The leftmost point of the polygon in s; its b is then any of an interval.
     found = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
     if found.status != 0 or found.x[1] > (1 - _SAME) * solution.u[1]:
         return solution

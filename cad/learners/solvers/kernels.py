@@ -107,6 +107,7 @@ class Kernel:
         """
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
+        # (z'z')^degree = sum over monomials of (ways) z^m z'^m: each side takes the root of ways.
         made = Z[:, which[0]] * weight
         for column in which[1:]:
             made *= Z[:, column]
@@ -217,6 +218,7 @@ class Gram:
         enough = n * np.finfo(float).eps * float(rest.max())
         L, row = np.zeros((n, most), order="F"), np.empty((1, n))
         for k in range(most):
+            # rest is the diagonal of K - L L': nothing larger is left anywhere in that matrix.
             pivot = int(np.argmax(rest))
             if rest[pivot] <= enough:
                 return L[:, :k]

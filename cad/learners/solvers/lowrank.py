@@ -70,6 +70,7 @@ def solve_low_rank(
         """Return the lower triangle of Z' diag(give) Z; rows of one point share a product."""
         size = L.shape[1]
         made = np.empty((Z.shape[1], Z.shape[1]), order="F")
+        # sum_j give_j l_i l_i' over the rows j of point i: (+-1)^2 = 1, so signs drop out.
         shares = np.sqrt(np.bincount(point, give, len(L)))
         made[:size, :size] = dsyrk(1.0, L * shares[:, None], trans=1, lower=1)
         made[size:] = (give[:, None] * problem.B).T @ Z
@@ -115,7 +116,7 @@ def _start(Z: Array, problem: Problem) -> _State:
     """Return a start in the middle of every box, one margin away from every bound."""
     c, k = problem.c, len(problem.lower)
     quadratic = np.ones(Z.shape[1])
-    quadratic[-k:] = 0.0
+    quadratic[-k:] = 0.0  # the scalars u have no part in |w|^2 / 2
     x = np.zeros(Z.shape[1])
     # From below, s is found in fewer steps: a large one leaves every row short at first.
     x[-1] = 0.05 if k == 2 else 0.0
@@ -198,9 +199,11 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
         dv, dxi = (to_v - v * dg) / gamma, (to_xi + xi * dg) / back
         return _Change(dx, dg, dv, dxi, (to_s - price * dx[-1]) / s)
 
+    # The predictor aims at products of zero; how far it gets tells how much centring is needed.
     ahead = solve(-gamma * v, -back * xi, -s * price)
     left = ahead.complementarity(state, ahead.reach(state)) / count
     centre = mu * (max(left, 0.0) / mu) ** 3
+    # The corrector takes off the second-order products that the predictor's step would leave.
     change = solve(
         centre - gamma * v - ahead.gamma * ahead.v,
         centre - back * xi + ahead.gamma * ahead.xi,
@@ -221,6 +224,7 @@ def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     interior point's duals where dependent rows leave them open.
     """
     c, k = problem.c, len(problem.lower)
+    # Of a strictly complementary pair one side goes to zero and the other stays.
     low, high = state.v > state.gamma / c, state.xi > state.back / c
     gamma = np.where(low, 0.0, np.where(high, c, state.gamma))
     tight = np.flatnonzero((gamma > 0) & (gamma < c))
@@ -233,6 +237,7 @@ def _vertex(Z: Array, problem: Problem, state: _State) -> tuple[Array, Array]:
     system[:size, size:] = B[tight]
     system[size:, :size] = B[tight].T
     right = np.concatenate([problem.t[tight] - W[tight] @ (W.T @ gamma), -(B.T @ gamma)])
+    # [[W W', B], [B', 0]] (change of gamma, u) = right: tight rows on the margin, balances closed.
     change = dgesv(system, right)[2]
     if not np.abs(system @ change - right).max(initial=0.0) <= _SOLVED:
         change = np.linalg.lstsq(system, right, rcond=1e-12)[0]

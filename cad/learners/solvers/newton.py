@@ -41,6 +41,7 @@ def finite_newton(
     for _ in range(MAX_NEWTON):
         aim = _aim(rows, y, cost, lambda_, f, chosen)
         f_aim = rows @ aim
+        # The minimiser violates the very margins that its quadratic assumes: it is the solution.
         if _same_violations(y, cost, f, f_aim):
             return aim, True
         step = _exact_step(y, cost, lambda_, w, aim, f, f_aim)
@@ -51,7 +52,9 @@ def finite_newton(
             change = max(change, abs(move))
             size = max(size, abs(w[k]))
             w[k] += move
+        # Afresh, not updated along the step: rounding would accumulate.
         f = rows @ w
+        # A step of rounding size cannot change the set of violations any more.
         if change <= 1e-14 * size:
             return w, True
     return w, False
@@ -74,6 +77,7 @@ def _aim(rows: Floats, y: Floats, cost: Floats, lambda_: float, f: Floats, chose
                 chosen[count, k] = root * rows[i, k]
                 right[k] += cost[i] * y[i] * rows[i, k]
             count += 1
+    # Second derivative lambda I + sum over violators of c x x', exact while they are the same.
     part = chosen[:count]
     hessian = part.T @ part
     for k in range(d):
@@ -87,6 +91,7 @@ def _same_violations(y: Floats, cost: Floats, f: Floats, f_aim: Floats) -> bool:
     for i in range(len(y)):
         if cost[i] > 0.0:
             margin = 1.0 - y[i] * f_aim[i]
+            # On the margin itself the loss and its slope are zero on either side.
             active = y[i] * f[i] < 1.0
             if (active and margin < -1e-10) or (not active and margin > 1e-10):
                 return False
@@ -103,6 +108,7 @@ def _exact_step(
     order until it would cross zero.
     """
     n = len(y)
+    # Derivative along w + t step: value at t = 0, slope its own derivative until the next break.
     step = aim - w
     slope = lambda_ * np.dot(step, step)
     value = lambda_ * np.dot(w, step)
@@ -117,6 +123,7 @@ def _exact_step(
         if margin > 0.0:
             value += cost[i] * margin * rate
             slope += cost[i] * rate * rate
+        # A row changes sides where margin + t rate = 0: leaving if it violates, else entering.
         if (margin > 0.0 and rate < 0.0) or (margin <= 0.0 and rate > 0.0):
             where[count] = -margin / rate
             which[count] = i
@@ -127,6 +134,7 @@ def _exact_step(
         t = where[order[k]]
         if value + slope * (t - at) >= 0.0:
             break
+        # No root before the break: carry the derivative there and change its slope.
         value += slope * (t - at)
         at = t
         i = which[order[k]]

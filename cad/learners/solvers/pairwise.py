@@ -111,6 +111,7 @@ class PairwiseProblem:
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
         minus = np.concatenate([np.tile(of_q, p), np.tile(of_q, m), np.tile(of_m, p)])
+        # The unlabelled point of a row, if it has one, comes last in the order of points.
         soft = np.maximum(plus, minus) - (p + q)
         pull = np.repeat([0.0, -self.margin, self.margin], self.sizes)
         row = np.arange(len(plus))
@@ -198,7 +199,7 @@ def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
         share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
         gamma = cost * share
     else:
-        gamma = 2.0 * cost * xi
+        gamma = 2.0 * cost * xi  # what stationarity asks of the squared hinge
     price = float((s * gamma).mean())
     return _State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
 
@@ -267,6 +268,7 @@ def _sides(f, d, p, q, margin):  # type: ignore[no-untyped-def]
     """Return A f + B d, the left side of every row; f (n,) scores, d (n - p - q,) soft labels."""
     m = len(d)
     out = np.empty(p * q + m * q + p * m)
+    # An unlabelled point enters every row as f_m - M d_m.
     moved = f[p + q :] - margin * d
     at = 0
     for i in range(p):
@@ -311,6 +313,7 @@ def _factorise(
     weight = np.zeros((n, n))
     weight[: problem.n_positive, problem.n_positive : known] = of_labelled
     weight[problem.n_positive : known, : problem.n_positive] = of_labelled.T
+    # Row i: the springs between the node of unlabelled i and the positives, the negatives.
     star = np.hstack([of_positive.T, of_negative])
     total = star.sum(axis=1)
     big = margin**2 * total + theta
@@ -394,6 +397,7 @@ def _equations(problem: PairwiseProblem, at: _State) -> Callable[[float, list[Fl
     stiffness = 1.0 / (ease + give)
     chol, lean, big = _factorise(problem, stiffness, at.lower / at.d + at.upper / at.room)
     points, onto_d = _onto(at.gamma, p, q, margin, n)
+    # Stationarity of w = L'A'gamma and of d = B'gamma - upper + lower: what the state misses.
     left_w = problem.factor.T @ points - at.w
     left_d = onto_d - at.upper + at.lower
 

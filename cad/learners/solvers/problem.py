@@ -191,6 +191,7 @@ def certify(
     if problem.r == 1:
         gamma = np.minimum(gamma, problem.c)
     u = np.minimum(np.maximum(u, problem.lower), problem.upper)
+    # Clipped first, so that the dual objective is one of a feasible point: a true lower bound.
     beta = problem.coefficients(gamma)
     slack = problem.slack(f, u)
     half_norm, missed = float(0.5 * beta @ f), np.maximum(0.0, slack)
@@ -222,6 +223,7 @@ def _row_violation(problem: Problem, slack: Array, gamma: Array) -> float:
     if not problem.n_rows:
         return 0.0
     if problem.r == 2:
+        # Stationarity of the squared hinge: gamma = 2 c max(0, slack).
         return float(np.max(np.abs(gamma / (2 * problem.c) - np.maximum(slack, 0.0))))
     # A row that misses its margin is at its cost, one beyond it at 0. Duals are exact to the
     # rounding of the largest one, below which no violation of a cost far smaller can be told.

@@ -146,6 +146,7 @@ class RowStore:
         if len(missing) > 1:  # pairs ask for one row, thousands of times
             missing = np.unique(missing)
         end = self._used + len(missing)
+        # Nothing is thrown out: support vectors, once needed, are needed to the end.
         if end > len(values):
             return False
         self._gram.rows(missing, out=values[self._used : end])
@@ -161,6 +162,7 @@ class RowStore:
     def times(self, beta: Array) -> Array:
         """Return K beta, shape (n,), from the rows at hand, or from the points where one is not."""
         values, slot, _ = self.kernel
+        # K beta over the support alone, whose rows are at hand: K is symmetric.
         support = beta.nonzero()[0]
         places = slot[support]
         if (places < 0).any():

@@ -54,16 +54,19 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         _set_penalties(raising, lowering, j, sign[j], gamma[j], c[j])
         bend[j] = diagonal[point[j]]
     moves = 0
-    wanted = n - n - 1
+    wanted = -1
     while True:
+        # The scale that the proximal term asks for at these duals; s >= 0 is its own box.
         s = max(0.0, anchor + rho * total)
+        # best = max v_j over rows that may raise, lowest = min v_j over rows that may lower: no b
+        # lies between them while best > lowest.
         best, lowest = -np.inf, np.inf
         for j in range(m):
             v[j] = r[j] + q[j] * s - f[point[j]]
             best = max(best, v[j] + raising[j])
             lowest = min(lowest, v[j] + lowering[j])
         violation = best - lowest
-        at.u[0], at.u[1] = _between(best, lowest), s
+        at.u[0], at.u[1] = between(best, lowest), s
         if not violation > eps or moves >= most:
             break
         # One pass for the maximum and a second for where it is: the first vectorises.
@@ -77,6 +80,8 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         k_aa, q_i, most_gain = bend[i], q[i], 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
+            # Second derivative of the dual along the pair: |phi_i - phi_j|^2 of the kernel, and
+            # what the proximal term adds because moving the pair moves s.
             step_q = q_i - q[j]
             curvature = k_aa + bend[j] - 2.0 * column_a[point[j]] + rho * step_q * step_q
             gain[j] = difference * difference / max(curvature, 1e-12)
@@ -96,11 +101,13 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
         delta = (best - v[partner]) / max(curvature, 1e-12)
         room_i = c[i] - gamma[i] if sign[i] > 0 else gamma[i]
         room_o = gamma[partner] if sign[partner] > 0 else c[partner] - gamma[partner]
+        # Both coefficients move by the same amount, so B'gamma = 0 for the intercept stays exact.
         delta = min(delta, room_i, room_o)
         _move(gamma, c, i, sign[i] * delta, delta >= room_i)
         _move(gamma, c, partner, -sign[partner] * delta, delta >= room_o)
         _set_penalties(raising, lowering, i, sign[i], gamma[i], c[i])
         _set_penalties(raising, lowering, partner, sign[partner], gamma[partner], c[partner])
+        # f follows by one axpy; two rows of one point cancel in it.
         if a != o:
             for k in range(n):
                 f[k] += delta * (column_a[k] - column_o[k])
@@ -129,7 +136,7 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _between(best, lowest):  # type: ignore[no-untyped-def]
+def between(best, lowest):  # type: ignore[no-untyped-def]
     """Return the intercept halfway between the bounds, or at the one that is finite."""
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
