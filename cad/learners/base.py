@@ -158,7 +158,8 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Return the class whose side of the decision surface a sample is on, shape (n,)."""
-        chosen: NDArray[Any] = self.classes_[(self.decision_function(X) > 0).astype(int)]
+        values = self.decision_function(X)
+        chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
         return chosen
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:

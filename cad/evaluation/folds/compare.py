@@ -110,7 +110,12 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def hochberg(p: ArrayLike) -> np.ndarray:
-    """Return Hochberg's step-up adjusted p-values; NaN stays NaN and is not counted."""
+    """Return Hochberg's step-up adjusted p-values; NaN stays NaN and is not counted.
+
+    Parameters
+    ----------
+    p : array, shape (m,)
+    """
     return _stepwise(np.asarray(p, dtype=float), down=False)
 
 

@@ -220,6 +220,12 @@ def fit_keywords(
 
     For a pipeline every step that declares one gets it, as ``step__eta``. With scikit-learn's
     metadata routing on, what is requested is given, to pipelines and searches alike.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    eta, groups : ndarray, shape (n,), or None
+        Uncertainty of the labels, and the patient of every row; None is never passed on.
     """
     given = {"eta": eta, "groups": groups}
     given = {name: value for name, value in given.items() if value is not None}
@@ -237,14 +243,26 @@ def fit_keywords(
 
 
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none."""
+    """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+    """
     if not hasattr(estimator, "predict_proba"):
         return np.full(np.shape(X)[0], np.nan)
     return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
 
 
 def decision_value(estimator: Any, X: Any) -> np.ndarray:
-    """Return a fitted estimator's decision value, shape (n,); NaN where it has none."""
+    """Return a fitted estimator's decision value, shape (n,); NaN where it has none.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+    X : array or DataFrame, shape (n, d)
+    """
     if not hasattr(estimator, "decision_function"):
         return np.full(np.shape(X)[0], np.nan)
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()

@@ -2,7 +2,7 @@
 
 Labels change from one labelling to the next, features do not. So what a fold makes of features
 alone (imputation, ranks, scaling; a kernel, where the learner can fit many labellings on one) is
-made once a fold and not once a labelling. What looks at labels is fitted for each.
+made once a fold and not once a labelling. Steps that look at labels are fitted for each.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class SharedFolds:
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             probability, decision = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
-            found = Parallel(n_jobs=n_jobs, return_as="generator")(work)
-            for k, (rows, scores) in enumerate(found, start=1):
+            folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
+            for k, (rows, scores) in enumerate(folds, start=1):
                 probability[:, rows], decision[:, rows] = scores
                 done = begin + len(y) * k // len(names)
                 yield done, (probability, decision) if k == len(names) else (nothing, nothing)
@@ -137,10 +137,10 @@ class SharedFolds:
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
-                found = clone(self.learner).predict_labellings(X, labels, new, etas)
+                fits = clone(self.learner).predict_labellings(X, labels, new, etas)
             except FIT_ERRORS:
                 return None
-        coefficients: np.ndarray = found.coefficients
+        coefficients: np.ndarray = fits.coefficients
         return coefficients
 
     def _features(self, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
@@ -165,8 +165,8 @@ class SharedFolds:
                 X, new = self._features(train, test)
                 if starts is not None:
                     learner = clone(self.learner)
-                    found = learner.predict_labellings(X, y, new, eta, starts[:, train])
-                    return test, (found.probability, found.decision)
+                    fits = learner.predict_labellings(X, y, new, eta, starts[:, train])
+                    return test, (fits.probability, fits.decision)
             except FIT_ERRORS:
                 return test, (nothing, nothing)
             rows = [

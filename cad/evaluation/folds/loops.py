@@ -11,9 +11,9 @@ from joblib.parallel import get_active_backend
 
 Result = TypeVar("Result")
 
-# What a process takes before its first piece: scikit-learn and the compiled kernels are loaded.
+# Seconds of a process before its first piece: scikit-learn and the compiled kernels are loaded.
 START_SECONDS = 2.5
-# What the first piece may take for the same reason, in this process.
+# Seconds that the first piece may take for the same reason, in this process.
 FIRST_USE_SECONDS = 1.5
 
 

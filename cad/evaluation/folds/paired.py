@@ -111,13 +111,13 @@ def compare_with_rivals(
     believed = p if target is None else np.asarray(target, dtype=float)
     folds = folds_side_by_side(rivals, X, p, groups=groups, front=front, fronts=fronts, eta=eta,
                                patients=patients, relabel=relabel, n_jobs=n_jobs)  # fmt: skip
-    tried = {key: _predicted(own, len(p)) for key, own in folds.items()}
-    found = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
-    found[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
+    tried = {key: _predicted(rival, len(p)) for key, rival in folds.items()}
+    beside = {name: np.asarray(probability, dtype=float), **{k: q for k, (q, _) in tried.items()}}
+    beside[CONSTANT] = _constant(p, np.asarray(groups).astype(str))
     if truth is not None:
-        found[READERS] = believed
+        beside[READERS] = believed
     owner = groups if patients is None else patients
-    result = compare_probabilities(found, owner, target=believed, truth=truth, reference=name)
+    result = compare_probabilities(beside, owner, target=believed, truth=truth, reference=name)
     notes = [tried[key][1] if key in tried else "" for key in result.table["learner"]]
     return replace(result, table=result.table.assign(note=notes))
 
@@ -159,9 +159,9 @@ def compare_probabilities(
     CadError
         When the reference is not among them, or there is nothing to compare with.
     """
-    found = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
-    if reference not in found:
-        raise CadError(f"no learner {reference!r} to compare with: {', '.join(found)}")
+    arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
+    if reference not in arrays:
+        raise CadError(f"no learner {reference!r} to compare with: {', '.join(arrays)}")
     code = np.unique(np.asarray(groups).astype(str), return_inverse=True)[1]
     goals = {"readers": target, "histology": truth}
     rows: list[dict[str, object]] = []
@@ -170,18 +170,18 @@ def compare_probabilities(
             continue
         aim = np.asarray(goal, dtype=float)
         if np.isfinite(aim).any():
-            for learner, q in found.items():
+            for learner, q in arrays.items():
                 # The readers' mean is what it would be measured against.
                 if not (against == "readers" and learner == READERS):
-                    rows += _rows(against, learner, q, found[reference], aim, code, reference)
+                    rows += _rows(against, learner, q, arrays[reference], aim, code, reference)
     if not rows:
         raise CadError("neither readers' scores nor histology to compare learners with")
     table = pd.DataFrame(rows).sort_values(
         ["against", "measure"], key=lambda column: column.map(_ORDER), kind="stable"
     )
     table = table.reset_index(drop=True)
-    said = [_sentence(table, against, reference) for against in goals]
-    return Rivals(table, " ".join(text for text in said if text), found, reference)
+    sentences = [_sentence(table, against, reference) for against in goals]
+    return Rivals(table, " ".join(text for text in sentences if text), arrays, reference)
 
 
 _ORDER = {"readers": 0, "histology": 1, "kl": 0, "brier": 1, "auc": 2, "calibration_slope": 3}
@@ -196,15 +196,15 @@ def _rows(
     code: np.ndarray,
     reference: str,
 ) -> list[dict[str, object]]:
-    own = np.isfinite(aim) & np.isfinite(q)
-    both = own & np.isfinite(base)
+    predicted = np.isfinite(aim) & np.isfinite(q)
+    both = predicted & np.isfinite(base)
     rows: list[dict[str, object]] = []
     for measure in ("kl", "brier", "auc", "calibration_slope"):
         if measure == "kl" and against == "histology":
             continue  # of a certain truth it is the cross-entropy, whose clip would decide
         if measure in ("auc", "calibration_slope") and learner == CONSTANT:
             continue  # it only ranks folds, against their own patients
-        value = _value(measure, aim[own], q[own])
+        value = _value(measure, aim[predicted], q[predicted])
         difference = lower = upper = np.nan
         if learner != reference and both.any() and measure != "calibration_slope":
             difference, lower, upper = _difference(
@@ -215,13 +215,13 @@ def _rows(
                 "against": against,
                 "measure": measure,
                 "learner": learner,
-                "n": int(own.sum()),
+                "n": int(predicted.sum()),
                 "value": value,
                 "difference": difference,
                 "lower": lower,
                 "upper": upper,
                 "beyond_chance": bool(lower > 0 or upper < 0),
-                "note": "" if own.any() else "nothing predicted",
+                "note": "" if predicted.any() else "nothing predicted",
             }
         )
     return rows
@@ -280,7 +280,7 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
     ranked = rows.sort_values("value", kind="stable")
     best = ranked.iloc[0]
     name, digits = _NAMES[measure], 1 if measure == "kl" else 3
-    own = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
+    value = float(rows.loc[rows["learner"] == reference, "value"].iloc[0])
     start = f"Against {_TITLES[against]} ({name}, smaller is better)"
     if best["learner"] == reference:
         if len(ranked) == 1:
@@ -288,12 +288,12 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
         second = ranked.iloc[1]
         verdict = "more than chance" if second["beyond_chance"] else "within chance"
         return (
-            f"{start} {reference} is best, {own:.{digits}f}; next {second['learner']}, "
+            f"{start} {reference} is best, {value:.{digits}f}; next {second['learner']}, "
             f"{second['value']:.{digits}f}, {verdict}."
         )
     verdict = "larger than chance" if best["beyond_chance"] else "within chance"
     return (
-        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {own:.{digits}f} "
+        f"{start} {best['learner']} is best, {best['value']:.{digits}f} against {value:.{digits}f} "
         f"of {reference}: the difference is {verdict} "
         f"([{best['lower']:.{digits}f}, {best['upper']:.{digits}f}])."
     )
@@ -302,9 +302,9 @@ def _sentence(table: pd.DataFrame, against: str, reference: str) -> str:
 def _constant(p: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return for every region the mean label of the other groups."""
     code = np.unique(group, return_inverse=True)[1]
-    known = np.isfinite(p)
-    sums = np.bincount(code, np.where(known, p, 0.0))
-    counts = np.bincount(code, known.astype(float))
+    read = np.isfinite(p)
+    sums = np.bincount(code, np.where(read, p, 0.0))
+    counts = np.bincount(code, read.astype(float))
     left = counts.sum() - counts
     mean = np.divide(sums.sum() - sums, left, out=np.full(len(sums), np.nan), where=left > 0)
     means: np.ndarray = mean[code]

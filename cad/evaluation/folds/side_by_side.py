@@ -75,8 +75,8 @@ def folds_side_by_side(
         (each, front, made.get(str(name)), X, labels, spread, relabel, group, patient, name)
         for name in names
     )
-    found = list(each_piece(_fold_of_each, work, n_jobs))
-    return {name: [folds[i] for folds in found] for i, name in enumerate(estimators)}
+    of_groups = list(each_piece(_fold_of_each, work, n_jobs))
+    return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
 
 
 def _fold_of_each(

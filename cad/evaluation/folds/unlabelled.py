@@ -50,6 +50,12 @@ def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
     """Return labels as an estimator takes them, shape (n,): NaN rows as -1 where it learns of them.
 
     A NaN that stays says that the row is no training row.
+
+    Parameters
+    ----------
+    estimator : estimator, pipeline or search
+    y : ndarray, shape (n,)
+        Labels in [0, 1], NaN where nobody read.
     """
     pipeline = getattr(estimator, "estimator", estimator)  # that of a search
     return np.nan_to_num(y, nan=UNLABELLED) if isinstance(pipeline, SemiSupervisedPipeline) else y

@@ -156,7 +156,13 @@ def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndar
 
 
 def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
-    """Return whether each class has the patients that a curve needs."""
+    """Return whether each class has the patients that a curve needs.
+
+    Parameters
+    ----------
+    truth, patients : ndarray, shape (n,)
+        0 or 1; the patient of every region.
+    """
     return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
 
 

@@ -118,9 +118,9 @@ def clustered_auc(
     if few or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
         return Interval(value, none, none, method, level)
     without, pairs = without[pairs > 0], pairs[pairs > 0]
-    known = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
-    k = len(known)
-    error = np.sqrt((k - 1) / k * np.sum((known - known.mean()) ** 2))
+    logits = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
+    k = len(logits)
+    error = np.sqrt((k - 1) / k * np.sum((logits - logits.mean()) ** 2))
     half = t_distribution.ppf((1 + level) / 2, k - 1) * error
     lower, upper = expit(logit(value) - half), expit(logit(value) + half)
     return Interval(value, float(lower), float(upper), method, level)
@@ -208,7 +208,13 @@ def clustered_share(
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
-    """Return the clustered variance of a share over the independent one; NaN where both are 0."""
+    """Return the clustered variance of a share over the independent one; NaN where both are 0.
+
+    Parameters
+    ----------
+    success, groups : array, shape (n,)
+        0 or 1; the patient of every region.
+    """
     x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
     share, patients = x.mean(), int(code.max()) + 1
     if share in (0.0, 1.0) or patients < 2:
@@ -221,7 +227,16 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
 def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarray]:
     """Yield ``n`` bootstrap resamples of whole patients, some at a time.
 
-    Each is how often every row was drawn, shape (some, n_rows).
+    Parameters
+    ----------
+    groups : array, shape (n_rows,)
+        The patient of every row.
+    n, seed : int
+
+    Yields
+    ------
+    ndarray, shape (some, n_rows)
+        How often every row was drawn.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     patients, rng = int(code.max(initial=-1)) + 1, np.random.default_rng(seed)

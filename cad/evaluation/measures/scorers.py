@@ -16,6 +16,10 @@ def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
 
     Of folds of different sizes only means can be averaged; papers print the sum
     (:func:`cad.evaluation.measures.metrics.kl`).
+
+    Parameters
+    ----------
+    target, probability : array, shape (n,)
     """
     return metrics.kl(target, probability) / np.size(target)
 

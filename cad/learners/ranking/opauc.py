@@ -120,8 +120,8 @@ def _pass_moments(
     apart = np.zeros(d)
     gradient = np.zeros(d)
     for t in range(n):
-        own = 1 if sign[t] > 0 else 0
-        other = 1 - own
+        same = 1 if sign[t] > 0 else 0
+        other = 1 - same
         if seen[other] > 0:
             for k in range(d):
                 apart[k] = X[t, k] - mean[other, k]
@@ -150,15 +150,15 @@ def _pass_moments(
                     for k in range(d):
                         v[k] -= gradient[k]
         # Welford's update of the class's weighted mean and covariance, row by row.
-        seen[own] += weight[t]
-        share = weight[t] / seen[own]
+        seen[same] += weight[t]
+        share = weight[t] / seen[same]
         for k in range(d):
-            apart[k] = X[t, k] - mean[own, k]
+            apart[k] = X[t, k] - mean[same, k]
         for k in range(d):
-            mean[own, k] += share * apart[k]
+            mean[same, k] += share * apart[k]
             for m in range(d):
-                c = cov[own, k, m]
-                cov[own, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - c)
+                c = cov[same, k, m]
+                cov[same, k, m] += share * ((1.0 - share) * apart[k] * apart[m] - c)
     return w, diverged
 
 
@@ -178,8 +178,8 @@ def _pass_factor(
             u = np.zeros(n)  # w'x of every row, kept up to date instead of w
             seen = np.zeros(2)
             for t in range(n):
-                own = 1 if sign[t] > 0 else 0
-                other = seen[1 - own]
+                same = 1 if sign[t] > 0 else 0
+                other = seen[1 - same]
                 if other > 0:
                     centre = 0.0
                     for k in range(t):
@@ -211,5 +211,5 @@ def _pass_factor(
                             coefficient[k] += change[k]
                             for m in range(n):
                                 u[m] += change[k] * gram[k, m]
-                seen[own] += weight[t]
+                seen[same] += weight[t]
     return out, diverged

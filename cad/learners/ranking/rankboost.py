@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from cad.learners.ranking.base import Floats, Ranker, require_count
 
 Ints = NDArray[np.int64]
-# What a row is to the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
+# The roles of rows in the boosting kernel; PSEUDO rows are unlabelled rows with a neighbour's rank.
 POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
 
 
@@ -38,12 +38,11 @@ class StumpRanker(Ranker):
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
-        found = boost(values, order, role, weight, discount, self.n_rounds)
-        rounds = found[3]
-        self.features_: Ints = found[0][:rounds]
-        self.thresholds_: Floats = found[1][:rounds]
-        self.alphas_: Floats = found[2][:rounds]
-        self.losses_ = found[4][: rounds + 1]
+        features, thresholds, alphas, rounds, losses = boost(
+            values, order, role, weight, discount, self.n_rounds
+        )
+        self.features_, self.thresholds_ = features[:rounds], thresholds[:rounds]
+        self.alphas_, self.losses_ = alphas[:rounds], losses[: rounds + 1]
 
     def _scores(self, X: Floats) -> Floats:
         stages = stump_scores(X, self.features_, self.thresholds_, self.alphas_)

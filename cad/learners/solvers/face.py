@@ -11,7 +11,7 @@ from cad.learners.solvers.problem import Array, Problem, Solution
 
 # A dual so near to a bound, as a share of its cost, is at the bound.
 _AT_BOUND = 1e-7
-# What rows may miss beyond that, units of the margin.
+# Slack that rows may have beyond that, units of the margin.
 _SLACK = 1e-9
 # The objective may rise by such a share, a tenth of what solvers are asked for.
 _RISE = 1e-7
@@ -46,14 +46,14 @@ def smallest_scale(problem: Problem, solution: Solution) -> Solution:
     # Rows may miss by what the solver left, so that its own answer is inside.
     h += _SLACK + max(0.0, float((G @ solution.u - h).max()))
     # The leftmost point of the polygon in s; its b is then any of an interval.
-    found = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
-    if found.status != 0 or found.x[1] > (1 - _SAME) * solution.u[1]:
+    program = linprog([0.0, 1.0], G, h, bounds=[(None, None), (0, None)])
+    if program.status != 0 or program.x[1] > (1 - _SAME) * solution.u[1]:
         return solution
-    s = float(found.x[1])
+    s = float(program.x[1])
     left = h - G[:, 1] * s
     ends = left / G[:, 0]
     low, high = ends[G[:, 0] < 0].max(initial=-np.inf), ends[G[:, 0] > 0].min(initial=np.inf)
-    b = (low + high) / 2 if np.isfinite([low, high]).all() else float(found.x[0])
+    b = (low + high) / 2 if np.isfinite([low, high]).all() else float(program.x[0])
     # The program's own rounding may leave the face by a hair: step back towards the start.
     for back in (0.0, 1e-4, 1e-3, 1e-2):
         u = (1 - back) * np.array([b, s]) + back * solution.u

@@ -67,7 +67,7 @@ class Kernel:
         return self.finish(self.left(X) @ self.right(Y).T)
 
     def left(self, X: Array) -> Array:
-        """Return what multiplies :meth:`right` so that :meth:`finish` gives the kernel values.
+        """Return a factor: :meth:`finish` makes kernel values of its products with :meth:`right`.
 
         For "rbf" the exponent is one inner product, so the matrix is touched by BLAS once:
         -gamma |u - v|^2 = (2 gamma u, -gamma |u|^2, 1)'(v, 1, -gamma |v|^2).
@@ -97,8 +97,8 @@ class Kernel:
     def dimensions(self, X: Array) -> float:
         """Return the dimensions of the kernel's feature space; infinite where it has no few."""
         d = X.shape[1]
-        known: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
-        return known.get(self.name, np.inf)
+        few: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
+        return few.get(self.name, np.inf)
 
     def monomials(self, X: Array) -> Array:
         """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
@@ -134,6 +134,16 @@ def settle_kernel(
 
     ``gamma="scale"`` is 1 / (d Var X), the variance weighted as the samples are, so that a sample
     twice counts as one of twice the weight; "auto" is 1 / d.
+
+    Parameters
+    ----------
+    kernel : str or callable
+        One of :data:`KERNELS`, or two arrays (n, d), (m, d) to (n, m).
+    gamma, degree, coef0
+        As :class:`Kernel`; gamma also "scale" or "auto".
+    X : ndarray, shape (n, d)
+        Training points.
+    weight : ndarray, shape (n,), optional
 
     Raises
     ------
@@ -245,8 +255,8 @@ class Gram:
     def prove(self, support: NDArray[np.intp]) -> None:
         """Refuse a given matrix that is not positive semi-definite on the support of a solution.
 
-        What was not proved when the matrix came: the solution is then the exact one for the points
-        that carry it, and every other point is at its bound.
+        Of a large matrix a part only was proved when it came. The solution is then the exact one
+        for the points that carry it, and every other point is at its bound.
 
         Raises
         ------
@@ -271,7 +281,14 @@ class Gram:
 
 
 def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Array:
-    """Return K(X, support) beta, shape (n,), in blocks that stay in the processor's cache."""
+    """Return K(X, support) beta, shape (n,), in blocks that stay in the processor's cache.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : ndarray, shape (n, d), or (n, n_support) of kernel values where it is precomputed
+    support, beta : ndarray, shapes (n_support, d) and (n_support,)
+    """
     if kernel.name == "precomputed":
         return X @ beta
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
@@ -311,6 +328,10 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
 
 def check_precomputed(K: Array) -> None:
     """Refuse a matrix that is no kernel matrix.
+
+    Parameters
+    ----------
+    K : ndarray, shape (n, n)
 
     Raises
     ------

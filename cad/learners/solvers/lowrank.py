@@ -89,7 +89,7 @@ def solve_low_rank(
         if exact.converged and exact.gap <= _EXACT:
             return exact
     inside = verdict(state.gamma, state.x[factor.shape[1] :])
-    return min(exact, inside, key=lambda found: (not found.converged, abs(found.gap)))
+    return min(exact, inside, key=lambda solution: (not solution.converged, abs(solution.gap)))
 
 
 @dataclass
@@ -175,7 +175,7 @@ def _step(Z: Array, system_of: Callable[[Array], Array], problem: Problem, state
     mu = (float(gamma @ v + back @ xi) + s * price) / count
     objective = float(0.5 * (state.quadratic * state.x) @ state.x + c @ xi)
     state.left, state.steps = mu * count / max(objective, 1e-300), state.steps + 1
-    # What the rows and the stationarity of x miss: nothing after the first full step.
+    # Residuals of the rows and of the stationarity of x: nothing after the first full step.
     off_rows = t - Z @ state.x - xi + v
     off_x = Z.T @ gamma - state.quadratic * state.x
     off_x[-1] += price

@@ -130,6 +130,14 @@ def kernel_factor(kernel: Floats) -> Floats:
     """Return L (n, r) with K = L L' for a positive semi-definite kernel matrix (n, n).
 
     Pivoted Cholesky: r is the numerical rank, so a linear kernel of few features stays small.
+
+    Parameters
+    ----------
+    kernel : ndarray, shape (n, n)
+
+    Returns
+    -------
+    ndarray, shape (n, r)
     """
     n = len(kernel)
     tolerance = n * np.finfo(float).eps * max(float(np.diag(kernel).max()), np.finfo(float).tiny)
@@ -308,11 +316,12 @@ def _factorise(
     numpy.linalg.LinAlgError
         When rounding has made the equations indefinite.
     """
-    n, known, margin = len(problem.factor), problem.n_positive + problem.n_negative, problem.margin
+    n, p, margin = len(problem.factor), problem.n_positive, problem.margin
+    labelled = p + problem.n_negative
     of_labelled, of_negative, of_positive = _blocks(problem, stiffness)
     weight = np.zeros((n, n))
-    weight[: problem.n_positive, problem.n_positive : known] = of_labelled
-    weight[problem.n_positive : known, : problem.n_positive] = of_labelled.T
+    weight[:p, p:labelled] = of_labelled
+    weight[p:labelled, :p] = of_labelled.T
     # Row i: the springs between the node of unlabelled i and the positives, the negatives.
     star = np.hstack([of_positive.T, of_negative])
     total = star.sum(axis=1)
@@ -320,12 +329,12 @@ def _factorise(
     lean = np.zeros((n, len(theta)))
     if len(theta):
         share = star / (total + theta / margin**2)[:, None]
-        weight[:known, :known] += share.T @ star
-        weight[known:, :known] = share * (theta / margin**2)[:, None]
-        weight[:known, known:] = weight[known:, :known].T
+        weight[:labelled, :labelled] += share.T @ star
+        weight[labelled:, :labelled] = share * (theta / margin**2)[:, None]
+        weight[:labelled, labelled:] = weight[labelled:, :labelled].T
         np.fill_diagonal(weight, 0.0)
-        lean[:known] = margin * star.T / big
-        np.fill_diagonal(lean[known:], -margin * total / big)
+        lean[:labelled] = margin * star.T / big
+        np.fill_diagonal(lean[labelled:], -margin * total / big)
     graph = -weight
     np.fill_diagonal(graph, weight.sum(axis=1))
     system = problem.factor.T @ graph @ problem.factor

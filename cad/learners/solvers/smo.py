@@ -76,7 +76,7 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
             wanted = a
             break
         column_a = values[slot[a]]
-        # What moving the pair would gain is difference^2 / curvature.
+        # Moving the pair gains difference^2 / curvature.
         k_aa, q_i, most_gain = bend[i], q[i], 0.0
         for j in range(m):
             difference = max(0.0, best - v[j] - lowering[j])
