@@ -94,9 +94,11 @@ def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonO
         moved[~rest] = fit.probability(p[~rest])
     out: JsonObject = {"men": len(np.unique(names)), "n": len(y), "positive": int(y.sum())}
     for name, values in (("before", p), ("after", moved)):
-        fit_of = metrics.calibration(y, values)
-        brier = metrics.brier(y, values)
-        out[name] = {"intercept": fit_of.intercept, "slope": fit_of.slope, "brier": brier}
+        out[name] = {
+            "intercept": metrics.calibration_intercept(y, values),
+            "slope": metrics.calibration_slope(y, values),
+            "brier": metrics.brier(y, values),
+        }
     return out
 
 
