@@ -39,7 +39,7 @@ p = .02); then the seeds were raised to the paper's 100 and the signed-rank test
 of several methods is their order; a row says where the P-SVM's own number falls short. "Order
 only", of patients: first as published, but not beyond chance or not tested. Where a paper prints
 no number for a figure, its sentence is the claim. p: of patients, swapped between two methods; of
-seeds, the largest of the one-sided signed-rank tests; [N14] Figs 4 and 5 are the pictures of Tables I
+seeds, the largest of the one-sided signed-rank tests. [N14] Figs 4 and 5 are the pictures of Tables I
 and II, and maps of a grid ([W14] Figs 1 and 4) are shown without a verdict. A table of more than
 five rows is a CSV file beside its figures. [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14]
 Wang et al. 2014, [A14] Amirou et al. 2014. All cohorts of patients are simulated; the lesions of
