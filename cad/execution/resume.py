@@ -22,7 +22,7 @@ from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
-from cad.files import write_atomic
+from cad.files import flush_names, make_folder, write_atomic
 from cad.folders import keep
 from cad.reading import MAX_ARRAYS, parse_json, read_bytes, reading
 from cad.run_folder import RunFolder
@@ -229,14 +229,15 @@ _LONGEST = 2**20  # bytes of a line
 
 
 class _Lines:
-    """Append JSON lines to a file; every line is handed to the system at once.
+    """Append JSON lines to a file; every line is handed to the system at once, at the end the disk.
 
     A line that finds no room is left out: results say themselves what they are made from.
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._stream = path.open("ab+", buffering=0)
+        flush_names(path.parent)
         begin = max(0, self._stream.seek(0, os.SEEK_END) - _LONGEST)
         self._stream.seek(begin)
         # What follows the last line break was torn by a kill: it goes.
@@ -246,7 +247,8 @@ class _Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        with self._stream, suppress(OSError):
+            os.fsync(self._stream.fileno())
 
     def add(self, content: dict[str, object]) -> None:
         """Append a line."""

@@ -68,8 +68,10 @@ class NodeHome:
             if gone and (self.home / FILE).is_file():  # first: after a kill nobody knew them
                 line = {"event": "withdraw", "node_keys": gone}
                 queue.note_line(append(self.home / FILE, line))
-            here = {folder.name for folder in (self.home / INCOMING).iterdir()}
-            for study in [*gone, *(queue.instances().keys() - here)]:  # and a killed removal's rows
+            here = {path.parent.name for path in self.home.glob(f"{INCOMING}/*/*.dcm")}
+            left = {folder.name for folder in self.home.glob(f"{INCOMING}/*")} - here
+            # And what a removal has left that was cut short: a folder without files, or rows.
+            for study in {*gone, *left, *(queue.instances().keys() - here)}:
                 sweep_study(self.home, queue, study)
             if gone:
                 queue.shrink()

@@ -5,44 +5,56 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pydicom
 import pytest
+from certificates import papers
 from dicom_files import deflate, write_series
 from live_node import free_port, make_settings, send
-from pynetdicom.pdu import A_ASSOCIATE_RQ
-from pynetdicom.pdu_primitives import (
-    A_ASSOCIATE,
-    ImplementationClassUIDNotification,
-    MaximumLengthNotification,
+from rough_callers import (
+    INSIDE,
+    ROUGH,
+    accepted,
+    command,
+    cut,
+    encrypted,
+    part,
+    plainly,
+    require_as_before,
 )
-from pynetdicom.presentation import build_context
 
 from cad.dicom.archive import listener
+from cad.dicom.archive.settings import ArchiveTls
+from cad.dicom.archive.tls import calling
 from cad.node import status
 from cad.node.inbox import Inbox
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.status import StatusPage
 
-MR, IMPLICIT = "1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.1.2"
+
+@pytest.fixture(scope="module", params=["plain", "encrypted"])
+def shown(request, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]] | None:
+    """Certificates, for what is tried over TLS, too."""
+    encrypted = request.param == "encrypted"
+    return papers(tmp_path_factory.mktemp("certificates")) if encrypted else None
 
 
 @pytest.fixture
-def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown) -> Iterator[Receiver]:
     monkeypatch.setattr(listener, "_DOOR_SECONDS", 3.0)
     settings = make_settings(
-        tmp_path / "home", receiver={"idle_seconds": 4, "associations": 8},
+        tmp_path / "home",
+        receiver={"idle_seconds": 4, "associations": 8, "tls": shown and shown["node"]},
         studies={"memory_limit": 1.0},
-    )  # fmt: skip
+    )
     made = Receiver(Inbox(settings, Queue(settings.home / "queue.sqlite")))
     yield made
     made.stop()
@@ -56,118 +68,6 @@ def images(tmp_path: Path) -> list[pydicom.Dataset]:
     return [pydicom.dcmread(path) for path in paths]
 
 
-def request(caller: str = "SCANNER", called: str = "CAD") -> bytes:
-    """What asks for an association to store MR images."""
-    primitive = A_ASSOCIATE()
-    primitive.application_context_name = "1.2.840.10008.3.1.1.1"
-    primitive.calling_ae_title, primitive.called_ae_title = caller, called
-    context = build_context(MR, IMPLICIT)
-    context.context_id = 1
-    primitive.presentation_context_definition_list = [context]
-    length, maker = MaximumLengthNotification(), ImplementationClassUIDNotification()
-    length.maximum_length_received, maker.implementation_class_uid = 16384, "1.2.3"
-    primitive.user_information = [length, maker]
-    message = A_ASSOCIATE_RQ()
-    message.from_primitive(primitive)
-    return bytes(message.encode())
-
-
-def element(tag: int, value: bytes) -> bytes:
-    value += b"\0" * (len(value) % 2)
-    return struct.pack("<HHL", tag >> 16, tag & 0xFFFF, len(value)) + value
-
-
-def command(field: int = 1, **more: bytes) -> bytes:
-    """A command set: C-STORE-RQ by default."""
-    body = element(2, more.get("sop_class", MR.encode())) + element(0x100, struct.pack("<H", field))
-    body += element(0x110, b"\1\0") + element(0x700, b"\0\0") + element(0x800, b"\0\0")
-    body += element(0x1000, more.get("sop", b"1.2.3.4"))
-    return element(0, struct.pack("<L", len(body))) + body
-
-
-def part(content: bytes, header: int, context: int = 1) -> bytes:
-    """A P-DATA-TF of one fragment: header 3 ends a command, 0 and 2 are data."""
-    inner = struct.pack(">LBB", len(content) + 2, context, header) + content
-    return struct.pack(">BxL", 4, len(inner)) + inner
-
-
-def accepted(port: int) -> socket.socket:
-    line = socket.create_connection(("127.0.0.1", port), 20)
-    line.sendall(request())
-    assert line.recv(1) == b"\x02"
-    return line
-
-
-def cut(line: socket.socket, seconds: float = 20) -> bool:
-    """Tell whether the other side ends a connection."""
-    end = time.monotonic() + seconds
-    line.settimeout(1)
-    while time.monotonic() < end:
-        try:
-            if not line.recv(65536):
-                return True
-        except TimeoutError:
-            continue
-        except OSError:
-            return True
-    return False
-
-
-ROUGH: dict[str, Callable[[], list[bytes]]] = {
-    "silence": lambda: [],
-    "one byte": lambda: [b"\x01"],
-    "half a request": lambda: [request()[:40]],
-    "a request without end": lambda: [struct.pack(">BxL", 1, 200_000) + b"\0" * 99],
-    "a request of 4 GB": lambda: [struct.pack(">BxL", 1, 2**32 - 1)],
-    "an empty request": lambda: [struct.pack(">BxL", 1, 0)],
-    "a stranger": lambda: [request("STRANGER")],
-    "another title": lambda: [request(called="OTHER")],
-    "no title": lambda: [request()[:10] + bytes(32) + request()[42:]],
-    "a damaged request": lambda: [request()[:80] + os.urandom(len(request()) - 80)],
-    "HTTP": lambda: [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
-    "TLS": lambda: [bytes.fromhex("160301020001000100fc0303") + bytes(500)],
-    "noise": lambda: [os.urandom(3000)],
-    "zeros": lambda: [bytes(3000)],
-    "data before a request": lambda: [part(command(), 3)],
-    "an abort": lambda: [bytes.fromhex("07000000000400000000")],
-    "a release": lambda: [bytes.fromhex("05000000000400000000")],
-    "an answer": lambda: [b"\x02" + request()[1:]],
-}
-INSIDE: dict[str, Callable[[], list[bytes]]] = {
-    "silence": lambda: [],
-    "a request again": lambda: [request()],
-    "half a header": lambda: [b"\x04\0\0"],
-    "a part of 4 GB": lambda: [struct.pack(">BxL", 4, 2**32 - 1) + bytes(99)],
-    "a part of 300 kB": lambda: [part(bytes(300_000), 0)],
-    "half a part": lambda: [part(command(), 3)[:-9]],
-    "an unknown part": lambda: [struct.pack(">BxL", 9, 4) + bytes(4)],
-    "an empty part": lambda: [struct.pack(">BxL", 4, 0)],
-    "a fragment longer than its part": lambda: [struct.pack(">BxLLBB", 4, 6, 9999, 1, 3)],
-    "a fragment of nothing": lambda: [struct.pack(">BxLLBB", 4, 6, 2, 1, 3)],
-    "data without a command": lambda: [part(bytes(9), 2)],
-    "data without end before a command": lambda: [part(bytes(200_000), 0)] * 30,
-    "a command without end": lambda: [part(bytes(200_000), 1)] * 30,
-    "a damaged command": lambda: [part(os.urandom(200), 3)],
-    "a command that is unknown": lambda: [part(command(0x7777), 3)],
-    "a foreign context": lambda: [part(command(), 3, 99)],
-    "a class that was not asked for": lambda: [part(command(sop_class=b"1.2.840.1"), 3)],
-    "a name that leads out": lambda: [part(command(sop=b"../../x"), 3), part(bytes(64), 2)],
-    "an empty instance": lambda: [part(command(), 3), part(b"", 2)],
-    "noise for an instance": lambda: [part(command(), 3), part(os.urandom(9000), 2)],
-    "an instance without end": lambda: [part(command(), 3), *[part(bytes(9000), 0)] * 20],
-    "two interleaved": lambda: [part(command(), 3), part(bytes(90), 0), part(command(), 3)],
-    "a find": lambda: [part(command(0x20), 3), part(bytes(64), 2)],
-    "a query without end": lambda: [part(command(0x20), 3), *[part(bytes(200_000), 0)] * 30],
-    "an answer to nothing": lambda: [part(command(0x8001), 3), part(bytes(64), 2)],
-    "a cancel": lambda: [part(command(0xFFF), 3)] * 50,
-    "a promise of nobody": lambda: [part(command(0x100), 3), part(bytes(64), 2)],
-    "a deep sequence": lambda: [part(command(), 3),
-                                part(struct.pack("<HHLHHL", 8, 0x1140, 2**32 - 1, 0xFFFE, 0xE000,
-                                                 2**32 - 1) * 9000, 2)],
-    "an element of 4 GB": lambda: [part(command(), 3),
-                                   part(struct.pack("<HHL", 8, 0x60, 2**32 - 2), 2)],
-    "an abort": lambda: [bytes.fromhex("07000000000400000000")],
-}  # fmt: skip
 PAGE: dict[str, list[bytes]] = {
     "silence": [], "one byte": [b"G"], "a line without end": [b"GET /" + b"a" * 70_000],
     "headers without end": [b"GET / HTTP/1.1\r\n"] + [b"A: b\r\n"] * 300,
@@ -183,18 +83,19 @@ PAGE: dict[str, list[bytes]] = {
 
 @pytest.mark.timeout(180)
 @pytest.mark.filterwarnings("ignore:Invalid value for VR")
-def test_rough_callers_are_cut_and_cost_nobody_else(receiver, images):
-    """48 at once at the door and within associations; meanwhile and afterwards a scanner stores."""
+def test_rough_callers_are_cut_and_cost_nobody_else(receiver, images, shown):
+    """48, most at once, at the door and within associations; a scanner stores all the while."""
     port, lines = receiver.address[1], []
+    connect = encrypted(port, shown["scanner"]) if shown else plainly(port)
+    context = calling(ArchiveTls(**shown["scanner"])) if shown else None
     for pieces in ROUGH.values():
-        line = socket.create_connection(("127.0.0.1", port), 20)
-        lines.append(line)
+        lines.append(connect())
         for piece in pieces():
-            line.sendall(piece)
-    assert len(send(port, images[:1])) == 1
+            lines[-1].sendall(piece)
+    assert len(send(port, images[:1], tls=context)) == 1
     assert all(cut(line) for line in lines)
     for name, pieces in INSIDE.items():
-        line = accepted(port)
+        line = accepted(connect)
         try:
             for piece in pieces():
                 line.sendall(piece)
@@ -205,25 +106,18 @@ def test_rough_callers_are_cut_and_cost_nobody_else(receiver, images):
         else:
             line.close()
     assert all(cut(line) for line in lines)
-    assert len(send(port, images)) == 3
+    assert len(send(port, images, tls=context)) == 3
     for line in lines:
         line.close()
-    end = time.monotonic() + 15
-    while list(receiver.inbox.spool.iterdir()) or any(receiver._server._places.values()):
-        assert time.monotonic() < end, (
-            list(receiver.inbox.spool.iterdir()),
-            receiver._server._places,
-        )
-        time.sleep(0.1)
-    kept = list(receiver.inbox.home.glob("incoming/[!.]*/*"))
-    assert len(kept) == 3
+    require_as_before(receiver, 3)
 
 
 @pytest.mark.timeout(120)
-def test_a_hundred_strangers_that_drip_keep_no_caller_waiting(receiver, images, monkeypatch):
+def test_a_hundred_strangers_that_drip_keep_no_caller_waiting(receiver, images, shown, monkeypatch):
     """A byte every 2 s from each; an admitted caller stores within 5 s, again and again."""
     monkeypatch.setattr(listener, "_DOOR_SECONDS", 10.0)
     port = receiver.address[1]
+    context = calling(ArchiveTls(**shown["scanner"])) if shown else None
     strangers = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(100)]
     stop = threading.Event()
 
@@ -240,7 +134,7 @@ def test_a_hundred_strangers_that_drip_keep_no_caller_waiting(receiver, images, 
     seconds = []
     for image in images:
         begun = time.monotonic()
-        assert len(send(port, [image])) == 1
+        assert len(send(port, [image], tls=context)) == 1
         seconds.append(time.monotonic() - begun)
         time.sleep(2)
     stop.set()
@@ -256,7 +150,7 @@ def test_one_caller_that_takes_its_places_leaves_the_others_theirs(tmp_path, ima
     )
     made = Receiver(Inbox(settings, Queue(settings.home / "queue.sqlite")))
     try:
-        with accepted(made.address[1]):
+        with accepted(plainly(made.address[1])):
             assert send(made.address[1], images) == []
             assert len(send(made.address[1], images, caller="OTHER")) == 3
     finally:
@@ -265,6 +159,7 @@ def test_one_caller_that_takes_its_places_leaves_the_others_theirs(tmp_path, ima
         made.inbox.queue.close()
 
 
+@pytest.mark.parametrize("shown", [None])
 def test_a_bomb_that_is_sent_is_refused_and_the_next_instance_is_kept(receiver, images, tmp_path):
     """Deflated: 4 MB that would become 3 GB, opened in the limited child alone."""
     deflate(tmp_path / "in" / "1-001.dcm", 192)
@@ -274,6 +169,7 @@ def test_a_bomb_that_is_sent_is_refused_and_the_next_instance_is_kept(receiver, 
     assert len(send(receiver.address[1], images)) == 3
 
 
+@pytest.mark.parametrize("shown", [None])
 @pytest.mark.timeout(90)
 def test_the_page_answers_whoever_hangs_on_it(receiver, monkeypatch):
     """12 rough callers, twice over: each ends, and an operator is answered at once."""
@@ -324,7 +220,7 @@ time.sleep(3600)
 
 def pour(port: int, megabytes: int) -> None:
     """Send an instance of so many megabytes, all but its end."""
-    with accepted(port) as line:
+    with accepted(plainly(port)) as line:
         line.sendall(part(command(), 3))
         piece = part(bytes(2**18 - 6), 0)
         for _ in range(4 * megabytes):

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -95,6 +96,7 @@ def send(
     caller: str = CALLER,
     aet: str = "CAD",
     seconds: list[float] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> list[str]:
     """Store instances by one association; the UIDs that were acknowledged.
 
@@ -104,7 +106,8 @@ def send(
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = 60
     for name in STORED:
         entity.add_requested_context(name)
-    association = entity.associate("127.0.0.1", port, ae_title=aet)
+    encryption = (tls, "localhost") if tls else None
+    association = entity.associate("127.0.0.1", port, ae_title=aet, tls_args=encryption)
     kept = []
     if association.is_established:
         transport: Any = association.dul.socket

@@ -7,7 +7,8 @@ contents. From each the command is run again, as :mod:`crash_points` does after 
 command has reported must be there though nothing more is flushed.
 
 Not tried: an order of names within one folder other than that of the calls, torn sectors, and what
-SQLite writes, which flushes by itself. ``python tests/support/power_loss.py [CASE] [--every K]``.
+SQLite writes: it flushes by itself, so its files are taken as they are.
+``python tests/support/power_loss.py [CASE] [--every K]``.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from folder_trees import differences, tree
 
 from cad.folders import is_ours
 
-CASES = ("import, new patients", "import, pseudonyms", "train", "cohort remove", "reading",
-         "reading --collect", "report --dicom")  # fmt: skip
+CASES = ("import, new patients", "import, pseudonyms", "train", "predict", "suggest",
+         "cohort remove", "cohort remove --node", "serve", "reading", "reading --collect",
+         "report --dicom", "report --fhir")  # fmt: skip
 END = "after the end"
+_OWN = ".sqlite"
 
 
 class Disk:
@@ -69,14 +72,22 @@ class Disk:
         """Write what a power cut leaves; with all names, or with the flushed ones only."""
         self._leave(self.root.stat().st_ino, self.root, target, names=names)
 
+    @staticmethod
+    def _names(place: Path, pattern: str = "*") -> dict[str, tuple[int, int]]:
+        return {p.name: (p.lstat().st_ino, p.lstat().st_mode) for p in place.glob(pattern)}
+
     def _leave(self, inode: int, now: Path, target: Path, *, names: bool) -> None:
         target.mkdir()
         entries = self.names.get(inode, {})
         if names and now.is_dir():
-            entries = {p.name: (p.lstat().st_ino, p.lstat().st_mode) for p in now.iterdir()}
+            entries = self._names(now)
+        elif now.is_dir():
+            entries = {**entries, **self._names(now, f"*{_OWN}*")}
         for name, (inner, mode) in entries.items():
             if stat.S_ISDIR(mode):
                 self._leave(inner, now / name, target / name, names=names)
+            elif stat.S_ISREG(mode) and _OWN in name and (now / name).is_file():
+                shutil.copyfile(now / name, target / name)
             elif stat.S_ISREG(mode):
                 (target / name).write_bytes(self.data.get(inner, b""))
             elif stat.S_ISLNK(mode):

@@ -164,11 +164,18 @@ class _Begun(RequestHandler):
 
 
 def _end_with_what_is_damaged(association: Any) -> None:
-    """End an association for a message that cannot be read; its thread would die of it."""
+    """End an association for a message that cannot be read; its thread would die of it.
+
+    Of a second command within a message the library would forget the file that it spools to.
+    """
     take = association.dimse.receive_primitive
 
     def receive(primitive: Any) -> None:
         try:
+            kinds = [data[0] & 3 for _, data in primitive.presentation_data_value_list]
+            spooled = getattr(association.dimse.message, "_data_set_file", None) is not None
+            if kinds.count(3) > 1 or (spooled and {1, 3}.intersection(kinds)):
+                raise ValueError("a command within a message")
             take(primitive)
         except Exception:
             association.dul.event_queue.put(_INVALID)
