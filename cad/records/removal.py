@@ -7,6 +7,7 @@ key of the pseudonyms, which can still prove whose a pseudonym was, goes with th
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from dataclasses import dataclass, field
@@ -123,16 +124,20 @@ def _tables(root: Path) -> list[str]:
 
 def rows_without(path: Path, participant: str) -> tuple[str, int]:
     """Return a table's text without the patient's rows, and how many these are."""
-    with reading(path, "not a tab-separated table"):
-        lines = list(io.StringIO(table_text(path, "\t"), newline="\n"))
-    columns = lines[0].rstrip("\r\n").split("\t") if lines else []
-    if "participant_id" not in columns:
-        return "".join(lines), 0
-    at = columns.index("participant_id")
-    kept = [line for line in lines if _cell(line, at) != participant]
-    return "".join(kept), len(lines) - len(kept)
-
-
-def _cell(line: str, at: int) -> str:
-    cells = line.rstrip("\r\n").split("\t")
-    return cells[at] if at < len(cells) else ""
+    comma = path.suffix == ".csv"
+    separator = "," if comma else "\t"
+    with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
+        lines = list(io.StringIO(table_text(path, separator), newline="\n"))
+        quoting = csv.QUOTE_MINIMAL if comma else csv.QUOTE_NONE
+        rows = csv.reader(lines, delimiter=separator, quoting=quoting)
+        if "participant_id" not in (columns := next(rows, [])):
+            return "".join(lines), 0
+        at, end = columns.index("participant_id"), rows.line_num
+        kept, gone = lines[:end], 0
+        for row in rows:
+            begin, end = end, rows.line_num
+            if row[at : at + 1] == [participant]:
+                gone += 1
+            else:
+                kept += lines[begin:end]
+    return "".join(kept), gone

@@ -12,10 +12,11 @@ from cad.cohort.patients import patient_proof
 from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
-from cad.files import JsonObject, write_atomic
+from cad.files import JsonObject, parquet_bytes, write_atomic
 from cad.folders import commit, owned, stage
 from cad.model.bundle import load_bundle
-from cad.records.removal import Removed, check_cohort, names_of, remove_patient
+from cad.reading import MAX_ARRAYS, read_bytes, read_parquet
+from cad.records.removal import Removed, check_cohort, names_of, remove_patient, rows_without
 from cad.run_folder import RunFolder
 from cad.share import find
 
@@ -165,8 +166,9 @@ def withdraw(
 def sweep_run(run: Path, names: Names) -> list[str]:
     """Remove from a run what is the patient's alone, and caches that were made with them.
 
-    Its tables and pages of the whole cohort stay until the run's command makes them anew; the mark
-    that they are current goes. A folder that is no run is left as it is.
+    The patient's rows go from its tables, the other rows stay as they are. What says something of
+    the whole cohort stays until the run's command makes it anew; the mark that it is current goes.
+    A folder that is no run is left as it is.
 
     Returns
     -------
@@ -191,20 +193,32 @@ def _swept(run: Path, names: Names) -> list[str]:
     folder = RunFolder(run)
     with stage(run) as scratch:
         gone = named_places(run, names)
-        lines = {
-            path.relative_to(run).as_posix(): kept
-            for path in (folder.memory, folder.log)
-            if path.is_file() and (kept := _rest(path, names)) != path.read_bytes()
-        }
-        if gone or lines or traces(run, names):
+        parts = _parts(run, names)
+        if gone or parts or traces(run, names):
             caches = (folder.fold_features("any").parent, folder.complete)
             gone += [path.relative_to(run).as_posix() for path in caches if path.exists()]
-            for number, content in enumerate(lines.values()):
-                write_atomic(scratch / str(number), content)
-            commit(run, {place: scratch / str(n) for n, place in enumerate(lines)}, gone)
-        return sorted([*gone, *(f"lines of {place}" for place in lines)])
+            for place, content in parts.items():
+                write_atomic(scratch / place, content)
+            commit(run, {place: scratch / place for place in parts}, gone)
+        return sorted([*gone, *(f"lines of {place}" for place in parts)])
 
 
-def _rest(path: Path, names: Names) -> bytes:
-    lines = path.read_bytes().splitlines(keepends=True)
-    return b"".join(line for line in lines if not names.within(line))
+def _parts(run: Path, names: Names) -> dict[str, bytes]:
+    """Return what stays of the files of a run that have a line or a row a study or region."""
+    kept = {}
+    for path in sorted(run.iterdir()):
+        if path.suffix == ".jsonl":
+            lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
+            others = [line for line in lines if not names.within(line)]
+            if len(others) < len(lines):
+                kept[path.name] = b"".join(others)
+        elif path.suffix == ".csv":
+            text, count = rows_without(path, names.participant)
+            if count:
+                kept[path.name] = text.encode()
+        elif path.suffix == ".parquet":
+            table = read_parquet(path)
+            theirs = table.get("participant_id") == names.participant
+            if theirs is not False and theirs.any():
+                kept[path.name] = parquet_bytes(table[~theirs])
+    return kept

@@ -35,6 +35,8 @@ from cad.node.inbox import Inbox
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 
+# Whoever is refused while it asks: the library, as a caller, forgets its socket.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 SHUT = struct.pack("ii", 1, 0)  # SO_LINGER: closing resets the connection
 

@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from cad.cohort import read_cohort
@@ -17,7 +19,7 @@ from cad.folders import owned
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.phantom import simulate
 from cad.pipeline import run_pipeline, train_model
-from cad.records.withdrawal import withdraw
+from cad.records.withdrawal import sweep_run, withdraw
 
 GONE, OPTIONS = "sub-0003", HERE
 
@@ -105,9 +107,9 @@ def test_a_run_and_a_model_are_swept_and_named(
     (swept,) = found.swept.values()
     assert {f"studies/{GONE}.npz", f"report/{GONE}.html", ".complete"} < set(swept)
     assert {"lines of resume.jsonl", "lines of log.jsonl"} < set(swept)
-    assert {"features.parquet", "labels.parquet", "probabilities.csv", "run.json"} < set(
-        found.holders[str(run)]
-    )
+    tables = {"features.parquet", "labels.parquet", "probabilities.csv", "patients.csv"}
+    assert {f"lines of {name}" for name in tables} < set(swept)
+    assert set(found.holders[str(run)]) == {"run.json"}
     assert "regions" in found.holders[str(model)][0]
     assert found.clean[0] == str(other)
     assert f"still holds {GONE}: {run}" in found.as_text()
@@ -116,6 +118,27 @@ def test_a_run_and_a_model_are_swept_and_named(
     assert traces(run, Names(GONE)) == []
     assert hits([run, root], [GONE]) == []
     assert withdraw(root, GONE, [run]).holders == {}
+
+
+def test_rows_go_from_every_table_and_the_others_keep_their_bytes(tmp_path: Path) -> None:
+    """Cells with commas, quotes and line breaks, a longer id beside, a table of nobody."""
+    lines = ['sub-0001,"a, ""b""\nc"\r\n', f'{GONE},"x\n{GONE}"\n', f"{GONE}1,\n", f'"{GONE}",y']
+    (tmp_path / "cells.csv").write_bytes("".join(["participant_id,note\n", *lines]).encode())
+    (tmp_path / "nobody.csv").write_text(f"measure,value\nmen,{GONE}\n")
+    rows = pd.DataFrame({"participant_id": ["sub-0001", GONE, f"{GONE}1"], "x": [0.1, 2, np.nan]})
+    rows.to_parquet(tmp_path / "rows.parquet")
+    rows[["x"]].to_parquet(tmp_path / "plain.parquet")
+    (tmp_path / "resume.jsonl").write_text(f'{{"study": "sub-0001"}}\n{{"study": "{GONE}"}}\n')
+    (tmp_path / "run.json").write_text(json.dumps({"studies": [GONE]}))
+    names = Names(GONE)
+    kept = ("cells.csv", "resume.jsonl", "rows.parquet")
+    assert sweep_run(tmp_path, names) == [f"lines of {name}" for name in kept]
+    assert traces(tmp_path, names) == ["nobody.csv", "run.json"]
+    text = "".join(["participant_id,note\n", lines[0], lines[2]])
+    assert (tmp_path / "cells.csv").read_bytes() == text.encode()
+    left = pd.read_parquet(tmp_path / "rows.parquet")
+    pd.testing.assert_frame_equal(left, rows.iloc[[0, 2]].reset_index(drop=True))
+    assert sweep_run(tmp_path, names) == []
 
 
 def test_nothing_is_removed_where_an_argument_is_wrong(cohort: Path, tmp_path: Path) -> None:
