@@ -128,8 +128,10 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
-        quoting = csv.QUOTE_MINIMAL if comma else csv.QUOTE_NONE
-        rows = csv.reader(lines, delimiter=separator, quoting=quoting)
+        if comma:
+            rows = csv.reader(lines)
+        else:
+            rows = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
         if "participant_id" not in (columns := next(rows, [])):
             return "".join(lines), 0
         at, end = columns.index("participant_id"), rows.line_num

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -136,8 +137,9 @@ def withdraw(
         raise CadError("no such run folder", file=absent)
     check_cohort(root)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
-        for run in filter(_is_run, runs):
-            held.enter_context(owned(run))
+        inner = {run: _runs(run) for run in runs}
+        for one in chain.from_iterable(inner.values()):
+            held.enter_context(owned(one))
         for node in nodes:
             held.enter_context(node.held())
         who = names_of(root, patient), patient, patient_proof(root)
@@ -147,8 +149,9 @@ def withdraw(
         names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
         holders = {str(root): removed.left} if removed.left else {}
         for run in runs:
-            if gone := _swept(run, names):
-                swept[str(run)] = gone
+            for one in inner[run]:
+                if gone := _swept(one, names):
+                    swept[str(one)] = gone
             if left := traces(run, names):
                 holders[str(run)] = left
             else:
@@ -181,6 +184,11 @@ def sweep_run(run: Path, names: Names) -> list[str]:
         return _swept(run, names)
 
 
+def _runs(folder: Path) -> list[Path]:
+    """Return the run that a folder is, or those of a comparison."""
+    return [one for one in (folder, *sorted(folder.iterdir())) if _is_run(one)]
+
+
 def _is_run(run: Path) -> bool:
     folder = RunFolder(run)
     return folder.memory.is_file() or folder.record.is_file()
@@ -188,8 +196,6 @@ def _is_run(run: Path) -> bool:
 
 def _swept(run: Path, names: Names) -> list[str]:
     """Do what :func:`sweep_run` says, for the owner of the run."""
-    if not _is_run(run):
-        return []
     folder = RunFolder(run)
     with stage(run) as scratch:
         gone = named_places(run, names)

@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import pkgutil
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.inbox import Inbox
 from cad.node.queue import Queue
+from cad.phantom import simulate
 from cad.reader_study.exports import collect_reading
 from cad.reader_study.study import ReadingSettings, write_reading
 from cad.records.audit import append, verify
@@ -188,6 +190,75 @@ def test_no_image_or_score_of_ten_men_is_left_in_a_reader_study(tmp_path):
     assert lines[:2] == [f"reader {r}, session 1: 4 of 4 regions, complete" for r in ("r1", "r2")]
 
 
+QUICK = """
+name: quick
+features: {modalities: [t2w], families: [intensity]}
+learner: {name: ProbabilisticSVC}
+validate: {bootstraps: 0}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_still_names_ten_men_is_said_to_in_every_kind_of_folder(inbox, tmp_path):
+    """Each byte that names one of them lies in a file that the last answer named; tables have none.
+
+    Made anew, a folder is free of them; a model is trained without them.
+    """
+    root = tmp_path / "cohort"
+    simulate(root, 12, 4, light=True)
+    for unread in sorted(root.glob("sub-*/[dp]*")):  # T2 is measured alone
+        shutil.rmtree(unread)
+    (tmp_path / "quick.yaml").write_text(QUICK)
+    (tmp_path / "other.yaml").write_text(QUICK.replace("quick", "other"))
+    quick, on = str(tmp_path / "quick.yaml"), ["--cohort", str(root), "-o"]
+    places = {name: str(tmp_path / name) for name in
+              ("run", "model", "predicted", "suggested", "compared", "study")}  # fmt: skip
+    words = {
+        "run": ["run", quick, *on],
+        "model": ["train", quick, *on],
+        "predicted": ["predict", "--model", places["model"], *on],
+        "suggested": ["suggest", "--model", places["model"], *on],
+        "compared": ["compare", quick, str(tmp_path / "other.yaml"), *on],
+        "study": ["reading", str(root), "--readers", "r1,r2", "-o"],
+    }
+
+    def make(name: str, *more: str) -> None:
+        done = CliRunner().invoke(app, [*words[name], places[name], *more])
+        assert done.exit_code in (0, 1), (name, done.output, done.exception)  # some region fails
+
+    for name in words:
+        make(name)
+    export(Path(places["study"]), "r1")
+    men = [f"sub-{k:04d}" for k in range(1, 11)]
+    for man in men:
+        images = write_series(tmp_path / "came" / man, np.ones(SHAPE, np.uint16), patient=man[4:])
+        for path in images:
+            with inbox.copied(path) as copy:
+                inbox.keep(copy, "SCANNER")
+    named = [name for name in places if name != "model"]
+    swept = [places[name] for name in named] + [places["model"] + ".validation"]
+    arguments = ["--cohort", str(root), "--models", places["model"], "--node", str(inbox.home)]
+    arguments += [word for place in swept for word in ("--runs", place)] + ["--json"]
+    held: dict[str, set[str]] = {}
+    for man in men:
+        done = CliRunner().invoke(app, ["cohort", "remove", man, *arguments])
+        said = json.loads(done.stdout)
+        assert done.exit_code == 1
+        for place, files in said["still_held"].items():
+            held[place] = held.get(place, set()) | set(files)
+    left = {place: {hit.split(" in ", 1)[1] for hit in hits([Path(place)], men)} for place in swept}
+    print({Path(place).name: sorted(files) for place, files in left.items()})
+    assert {place: files for place, files in left.items() if files - held.get(place, set())} == {}
+    tables = {file for files in left.values() for file in files}
+    assert not [file for file in tables if file.endswith((".csv", ".parquet", ".jsonl", ".npz"))]
+    assert hits([root, inbox.home, Path(places["study"])], men) == []
+    assert all("regions" in line for line in held.pop(places["model"]))
+    for name in ("run", "model", "predicted", "suggested", "compared"):
+        make(name, *(word for man in men for word in ("--without", man) if name == "model"))
+    assert hits(map(Path, [*swept, places["model"]]), men) == []
+
+
 def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
     cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
     write_reading(cohort, study, ReadingSettings(("r1",)))
@@ -226,7 +297,8 @@ TREATED = {
     "result of an experiment": "holds no patient of a cohort",
     **dict.fromkeys(
         (f"result of `cad {name}`" for name in ("run", "train", "predict", "suggest")),
-        "files, lines and caches of the patient go; tables are named until they are made anew",
+        "files, lines, rows and caches of the patient go; what is said of the whole cohort is "
+        "named until it is made anew",
     ),
 }
 

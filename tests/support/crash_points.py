@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from folder_trees import Tree, copy, differences, tree
+from folder_trees import Tree, copy, differences, digest, tree
 
 # Where an event's arguments hold the paths, and where the folders that these are relative to.
 CHANGES = {
@@ -67,6 +67,7 @@ class Found:
     case: str
     points: int = 0
     tried: int = 0
+    different: int = 0  # of the states that were tried; equal ones have one outcome
     lost: list[str] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -273,12 +274,16 @@ def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
     fresh = prepared(case, work)
     copies = Copies(here, states, every, offset)
     expected = recorded(case, work, fresh, copies)
-    found = Found(case.name, len(copies.points))
+    found, seen = Found(case.name, len(copies.points)), set[str]()
     for name in copies.points:
         if not (states / name).exists():  # not one of every k
             continue
-        fresh(states / name)
         found.tried += 1
+        left = digest(states / name, times=True)
+        if left in seen:
+            continue
+        seen.add(left)
+        fresh(states / name)
         code = child(case.command, work / "output")
         said = differences(expected, tree(here))
         if code or said:
@@ -286,6 +291,7 @@ def enumerate_points(case: Case, work: Path, every: int, offset: int) -> Found:
             kind = found.leftovers if only else found.lost
             kind.append(f"{name}: exit {code}, {said[:6]}")
     end = os.times()
+    found.different = len(seen)
     found.seconds = round(sum(end[:4]) - sum(begin[:4]), 1)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -28,6 +29,24 @@ def copy(root: Path, into: Path) -> None:
         return target
 
     shutil.copytree(root, into, symlinks=True, copy_function=one)
+
+
+def digest(root: Path, *, times: bool) -> str:
+    """Return a hash of everything in a folder that a command may see there.
+
+    ``times`` says whether those of files are seen, too: what is equal has one outcome.
+    """
+    made, known = hashlib.sha256(), dict[int, int]()
+    for number, path in enumerate(sorted(root.rglob("*"))):
+        status = path.lstat()
+        twin = known.setdefault(status.st_ino, number)  # names of one file
+        moment = status.st_mtime_ns if times and path.is_file() else 0
+        made.update(repr((str(path.relative_to(root)), status.st_mode, twin, moment)).encode())
+        if path.is_symlink():
+            made.update(os.readlink(path).encode())
+        elif path.is_file():
+            made.update(hashlib.sha256(path.read_bytes()).digest())
+    return made.hexdigest()
 
 
 _MOMENT = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\+00:00| UTC)?")
