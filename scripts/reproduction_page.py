@@ -34,16 +34,16 @@ Every table and figure below comes from one command, `cad experiment NAME -o OUT
 its section; sets that are not simulated are given with `--data`, without which `wang2014-uci` gets
 its own from OpenML), and this page from `python scripts/reproduction_page.py OUT docs`. No constant
 was tuned to a published figure. Seeds were fixed before looking, except in the synthetic set-ups of
-[N14]: a first run of 20 seeds with the sign test missed one claim (Table II, η = .10, accuracy,
-p = .02); then the seeds were raised to the paper's 100 and the signed-rank test put first. "Yes"
-of several methods is their order; a row says where the P-SVM's own number falls short. "Order
-only", of patients: first as published, but not beyond chance or not tested. Where a paper prints
-no number for a figure, its sentence is the claim. p: of patients, swapped between two methods; of
-seeds, the largest of the one-sided signed-rank tests. [N14] Figs 4 and 5 are the pictures of Tables I
-and II, and maps of a grid ([W14] Figs 1 and 4) are shown without a verdict. A table of more than
-five rows is a CSV file beside its figures. [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14]
-Wang et al. 2014, [A14] Amirou et al. 2014. All cohorts of patients are simulated; the lesions of
-Mesejo et al. 2016, which none of the four papers had, are real.
+[N14]: a first run of 20 seeds with the sign test missed one claim (Table II, η = .10, accuracy, p =
+.02); then the seeds were raised to the paper's 100 and the signed-rank test put first. "Yes" of
+several methods is their order; a row says where the P-SVM's own number falls short. "Order only",
+of patients: first as published, but not beyond chance or not tested. Where a paper prints no number
+for a figure, its sentence is the claim. p: of patients, swapped between two methods; of seeds, the
+largest of the one-sided signed-rank tests. [N14] Figs 4 and 5 are the pictures of Tables I and II,
+and maps of a grid ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows
+is a CSV file beside its figures. [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et
+al. 2014, [A14] Amirou et al. 2014. All cohorts of patients are simulated; the lesions of Mesejo et
+al. 2016, which none of the four papers had, are real.
 
 ## What was claimed and what came out
 """
