@@ -103,6 +103,7 @@ def closing_lines(results: Results) -> list[str]:
     share = f"; {100 * sure / len(words):.0f}% decided" if words else ""
     lines = [f"{_many(len(views), 'man', 'men')}, {_many(len(words), 'region', 'regions')}: "
              f"{', '.join(counts)}{share}"]  # fmt: skip
+    lines += _drift(results.metrics.get("patient_level") or {})
     first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
     named = [
         f"{view.patient} {view.decision}, region {view.top.roi} "
@@ -111,6 +112,19 @@ def closing_lines(results: Results) -> list[str]:
         if view.top is not None
     ]
     return [*lines, f"first: {'; '.join(named)}"] if named else lines
+
+
+def _drift(men: JsonObject) -> list[str]:
+    """Return the line on the last men beside what the model promised; nothing without a promise."""
+    last, promised = (men.get("decisions") or {}).get("lately"), men.get("promised_share")
+    if not last or not last["n"] or promised is None:
+        return []
+    line = f"last {_many(last['n'], 'man', 'men')}: {last['decided']:.0%} decided"
+    line += f" ({promised:.0%} at the training)"
+    if last["intercept"] is not None:
+        line += f"; calibration in the large {last['intercept']:+.2f} ± {1.96 * last['error']:.2f}"
+        line += f" over {last['known']} with histology"
+    return [line]
 
 
 def _many(n: int, one: str, more: str) -> str:

@@ -24,6 +24,7 @@ from cad.evaluation.decisions.patient_level import (
     truth_of_men,
 )
 from cad.evaluation.decisions.reject import decide
+from cad.evaluation.measures.metrics import calibration_intercept
 from cad.files import JsonObject, json_safe
 from cad.labels.consensus import malignant
 from cad.model.bundle import Bundle, using
@@ -33,6 +34,8 @@ from cad.stages.load import Loaded
 
 SIGNIFICANT = 2
 """ISUP grade from which a man has what the probability is of."""
+LATELY = 100
+"""Men, the last of the cohort, over whom drift is told."""
 SURE = 0.03
 """Closest to 0 and 1 that readers' scores are taken: the ends of a scale are not certainty."""
 
@@ -131,6 +134,7 @@ def predicted_men(
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men, limits = known_of_men(loaded, results), decision.thresholds
+    promised = None
     scored = results.dropna(subset=["probability"]).groupby("participant_id")["model"].first()
     men = men.assign(
         probability=np.nan, unknown="", lower=limits[0], upper=limits[1],
@@ -148,11 +152,13 @@ def predicted_men(
             if content["operating_point"] is not None and man_settings(decision) is not None:
                 point = OperatingChoice.from_dict(content["operating_point"])
                 men.loc[rows, ["lower", "upper"]] = point.thresholds
+                promised = 1 - point.refer if promised is None else promised
     measured = measure_men(
         men["truth"].to_numpy(float), men["probability"].to_numpy(float),
         bootstraps=settings.bootstraps, seed=settings.seed,
     )  # fmt: skip
-    return men, json_safe({**asdict(measured), "note": ""}) if measured else {"n": 0, "note": ""}
+    content = asdict(measured) if measured else {"n": 0}
+    return men, json_safe({**content, "note": "", "promised_share": promised})
 
 
 def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
@@ -240,11 +246,26 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
     only = histology & ~men["decision_reason"].str.contains(";")  # it alone withdrew the decision
     word = men["decision"].where(~only, men["decision_model"])
     known = men["truth"].notna()
-    content: JsonObject = {"n": int((word != "").sum())}
+    content: JsonObject = {"n": int((word != "").sum()), "lately": _lately(men, word)}
     for name, right in (("benign", 0.0), ("malignant", 1.0)):
         of = known & (word == name)
         hits = int((men.loc[of, "truth"] == right).sum())
         content[name] = {"n": int((word == name).sum()), "known": int(of.sum()), "right": hits}
+    return content
+
+
+def _lately(men: pd.DataFrame, word: pd.Series) -> JsonObject:
+    """Return what drift would show first, of the last men: share decided, calibration at large."""
+    last = men[word != ""].tail(LATELY)
+    decided = word.reindex(last.index).isin(["benign", "malignant"])
+    known = last.dropna(subset=["truth", "probability"])
+    y, p = known["truth"].to_numpy(float), known["probability"].to_numpy(float)
+    error = 1 / np.sqrt(np.sum(p * (1 - p))) if len(p) else np.nan
+    at_large = calibration_intercept(y, p) if len(p) else np.nan
+    content: JsonObject = json_safe(
+        {"n": len(last), "decided": float(decided.mean()) if len(last) else np.nan,
+         "known": len(known), "intercept": at_large, "error": error}
+    )  # fmt: skip
     return content
 
 

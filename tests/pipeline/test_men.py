@@ -107,3 +107,28 @@ def test_what_no_man_can_have_costs_that_man(
     assert [p.patient for p in problems] == [people.loc[1, "participant_id"]]
     assert said in problems[0].problem
     assert problems[0].patient not in {ref.participant_id for ref in cohort.studies()}
+
+
+def test_drift_is_told_over_the_last_men_beside_the_promise() -> None:
+    table = pd.concat([man(0.04, 0.0)] * 150 + [man(0.3, 1.0)] * 50)
+    decided = table.assign(
+        decision=["benign"] * 150 + ["refer"] * 50, decision_model="", decision_reason=""
+    )
+    decided.index = pd.Index([f"sub-{i}" for i in range(200)], name="participant_id")
+    last = measure_decisions_on_men(decided)["lately"]
+    assert (last["n"], last["decided"], last["known"]) == (100, 0.5, 100)
+    p = np.r_[np.full(50, 0.04), np.full(50, 0.3)]
+    assert last["intercept"] > 1.0  # far more cancer than the probabilities say
+    assert last["error"] == pytest.approx(1 / np.sqrt(np.sum(p * (1 - p))))
+
+
+def test_the_closing_line_says_what_was_promised() -> None:
+    from cad.reports.printed import _drift
+
+    last = {"n": 100, "decided": 0.5, "known": 80, "intercept": 0.3, "error": 0.1}
+    said = {"decisions": {"lately": last}, "promised_share": 0.45}
+    assert _drift(said) == [
+        "last 100 men: 50% decided (45% at the training); calibration in the large +0.30 ± 0.20 "
+        "over 80 with histology"
+    ]
+    assert _drift({"decisions": {"lately": last}}) == []
