@@ -230,28 +230,40 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
 
 
 def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
-    """Judge the means over repeats on tissue, and count repeats where belief helped few."""
+    """Judge on tissue: means over repeats, with the variance of one of them.
+
+    Probabilities are not averaged: twenty draws of one man in ten would be the tissue of all.
+    """
     known = lesions["truth"].notna().to_numpy()
     y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]
     rows = []
     for name, what in runs[0]:
-        q = np.mean([run[name, what] for run in runs], axis=0)[known]
-        whole = np.mean([run[name, "histology"] for run in runs], axis=0)[known]
-        (a, b), cov = auc_covariance(y, np.stack([q, whole]), men)
-        half = 1.96 * np.sqrt(max(cov[0, 0] + cov[1, 1] - 2 * cov[0, 1], 0.0))
-        above = sum(
-            metrics.auc(y, run[name, what][known]) > metrics.auc(y, run[name, "one in ten"][known])
-            for run in runs
+        found = []
+        for run in runs:
+            q, whole, few = (run[name, t][known] for t in (what, "histology", "one in ten"))
+            (auc, other), cov = auc_covariance(y, np.stack([q, whole]), men)
+            apart = cov[0, 0] + cov[1, 1] - 2 * cov[0, 1]
+            above = auc > metrics.auc(y, few)
+            slope = metrics.calibration_slope(y, q)
+            found.append((auc, cov[0, 0], auc - other, apart, metrics.brier(y, q), slope, above))
+        auc, variance, less, apart, brier, slope, _ = np.mean(found, axis=0)
+        rows.append(
+            {
+                "learner": name,
+                "told": what,
+                "AUC": _interval(auc, variance, ""),
+                "Brier": f"{brier:.4f}",
+                "slope": f"{slope:.2f}",
+                "AUC less histology's": "" if what == "histology" else _interval(less, apart, "+"),
+                "repeats above one in ten": f"{sum(row[-1] for row in found)} of {len(runs)}",
+            }
         )
-        versus = (
-            ""
-            if what == "histology"
-            else f"{a - b:+.3f} [{a - b - half:+.3f}, {a - b + half:+.3f}]"
-        )
-        rows.append({"learner": name, "told": what, **row_of(y, q, men),
-                     "AUC less histology's": versus,
-                     "repeats above one in ten": f"{above} of {len(runs)}"})  # fmt: skip
     return pd.DataFrame(rows)
+
+
+def _interval(value: float, variance: float, sign: str) -> str:
+    half = 1.96 * np.sqrt(max(variance, 0.0))
+    return f"{value:{sign}.3f} [{value - half:{sign}.3f}, {value + half:{sign}.3f}]"
 
 
 def readers(options: Options) -> Result:
@@ -279,9 +291,10 @@ def readers(options: Options) -> Result:
         "PI-CAI: readers' belief against histology on real men",
         f"{len(men)} studies of {men['man'].nunique()} men of {men['centre'].nunique()} centres; "
         f"{len(lesions)} lesions with PI-RADS, {int(lesions['truth'].notna().sum())} with tissue "
-        f"too. {repeats} repeats of {FOLDS} folds by man, probabilities averaged over repeats; "
-        "intervals by man. A learner sees age, PSA, gland volume, PSA density, the number of "
-        "lesions and the lesion's place in the list (the table names no zone), and is told p of "
+        f"too. {repeats} repeats of {FOLDS} folds by man: means over them by lesion, averaged "
+        "probabilities by man; intervals by man. A learner sees age, PSA, gland volume, PSA "
+        "density, the number of lesions and the lesion's place in the list (the table names no "
+        "zone), and is told p of "
         "the category with η its spread between centres (.02 to .2), both from training men. By "
         f"man, those without tissue count as negative. {REQUEST}",
         {"By lesion, judged on tissue": by_lesion(lesions, runs),
@@ -289,6 +302,9 @@ def readers(options: Options) -> Result:
          "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
          "By man, everything known: tenths": tenths.round(3),
          "By man, one centre left out, before and after recalibration": sites(men)},
-        remarks=[f"{int(within.sum())} of {len(tenths)} tenths hold the predicted share in their "
+        remarks=["Asked: belief and one in ten within .005 AUC of full histology, and above one in "
+                 "ten alone in 18 of 20 repeats; the man's AUC .88 of all and .79 with tissue, "
+                 "calibrated in every tenth; slopes from .8 to 1.25 after recalibration.",
+                 f"{int(within.sum())} of {len(tenths)} tenths hold the predicted share in their "
                  "95 % interval."],
     )  # fmt: skip

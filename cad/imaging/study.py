@@ -12,7 +12,8 @@ from cad.terms.modality import MODALITIES
 class Roi:
     """Name a region of interest: its identifier, its integer in the label map, what is known of it.
 
-    ``zone`` and ``histology`` are ``n/a`` and ``isup`` is None where they are not known.
+    ``zone`` and ``histology`` are ``n/a`` and ``isup`` is None where they are not known;
+    ``confidence`` is the detector's where one outlined the region, else None.
     """
 
     roi_id: str
@@ -20,6 +21,7 @@ class Roi:
     zone: str = "n/a"
     histology: str = "n/a"
     isup: int | None = None
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,7 @@ def card(meta: JsonObject) -> str:
         f"{training['without_histology']} without histology",
         *_told(training["label_kinds"]),
         *_unlabelled(training.get("unlabelled_rows", 0)),
+        *_detected(training.get("detected", 0)),
         *_withdrawn(training.get("withdrawn", 0)),
         f"- sites: {_counts(training['sites']) or 'not stated'}",
         f"- learner: {learner['name']} {json.dumps(learner['params'])}",
@@ -206,6 +207,11 @@ def _told(counts: dict[str, int] | None) -> list[str]:
 def _unlabelled(count: int) -> list[str]:
     """Return the line on regions of which a semi-supervised learner knew the features alone."""
     return [f"- {count} regions without a label joined the fit"] if count else []
+
+
+def _detected(count: int) -> list[str]:
+    """Return the line on regions that no person outlined."""
+    return [f"- {count} regions were outlined by a detector, not by a reader"] if count else []
 
 
 def _withdrawn(count: int) -> list[str]:

@@ -152,7 +152,7 @@ def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
     """Write ``probabilities.csv``."""
-    asked = [name for name in OUTLINE_COLUMNS if name in table]
+    asked = [name for name in (*OUTLINE_COLUMNS, "confidence") if name in table]
     write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
 
 

@@ -32,6 +32,8 @@ AGREE, FAR = 0.25, 0.5
 far apart: one step of a five-point scale, and two."""
 SUSPICIOUS = 0.75
 """A reader's score as probability, from which that reader alone speaks against ``benign``."""
+UNSEEN = "outlined by a detector, seen by nobody"
+"""No region of which this holds is stated benign."""
 SET_ERROR = 0.1
 """Conformal sets withdraw a decision, and are shown, at 90 % confidence."""
 
@@ -144,6 +146,10 @@ def judge(
         results[name] = scored[name].to_numpy()[:rows]
     limits = [np.broadcast_to(limit, len(scored))[:rows] for limit in thresholds]
     results = decided(results, limits[0], limits[1])
+    if "confidence" in results:
+        here = [unseen(c) for c in results["confidence"]] & results["readers_mean"].isna()
+        said = results["warnings"].where(results["warnings"] == "", results["warnings"] + "; ")
+        results["warnings"] = results["warnings"].where(~here, said + UNSEEN)
     changed = bool((results["decision"] != results["decision_before_histology"]).any())
     decisions = {
         name: measure_decisions(
@@ -213,6 +219,8 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         if _text(row, "unlike") not in ("", LIKE):
             against.append("the region is unlike the training cohort")
         against += _set_against(model, plausible)
+        if model == "benign" and not values and unseen(row.get("confidence")):
+            against.append(UNSEEN)
         if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
             histology = [f"histology found it {'malignant' if row['truth'] else 'benign'}"]
     return {
@@ -226,6 +234,11 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         "apart": "" if np.isnan(gap) else _apart(gap),
         "suspicion": np.fmax(row["probability"], max(values) if readers else mean),
     }
+
+
+def unseen(confidence: object) -> bool:
+    """Return whether a detector's confidence says that no person outlined a region."""
+    return confidence is not None and not pd.isna(confidence)
 
 
 def _text(row: dict[str, Any], name: str) -> str:
@@ -305,7 +318,7 @@ def _described(loaded: Loaded, aggregated: Aggregated, values: pd.DataFrame) -> 
     """Return one row per region of the cohort with what its tables say of it."""
     rois, scores = aggregated.rois, aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
-    columns += [name for name in ("sector",) if name in rois]
+    columns += [name for name in ("sector", "confidence") if name in rois]
     region = ["participant_id", "roi_id"]
     results = (
         aggregated.table.keys.iloc[: aggregated.own_rows]

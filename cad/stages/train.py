@@ -67,6 +67,8 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
         parents=list(aggregated.parents),
     )
     meta["training"]["unlabelled_rows"] = int(seen.sum() - use.sum())
+    if "confidence" in judged.results:
+        meta["training"]["detected"] = int(judged.results["confidence"].notna().sum())
     meta |= _outcome(judged.summary)
     if loaded.withdrawn:
         meta["training"]["withdrawn"] = len(loaded.withdrawn)  # how many, never who

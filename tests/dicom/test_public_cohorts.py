@@ -7,27 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from import_cases import adc_values, only_failure, regions, table, voxels, write_patient
+from import_cases import (
+    adc_values,
+    only_failure,
+    regions,
+    table,
+    voxels,
+    write_mha,
+    write_nifti,
+    write_patient,
+)  # fmt: skip
 from typer.testing import CliRunner
 
 from cad.cli import app
 from cad.cohort import read_cohort
 from cad.dicom.into.file_cohort import gleason_grade
 from cad.dicom.into.importer import import_source
-from cad.imaging.nifti import read_volume, write_volume
+from cad.imaging.nifti import read_volume
 from cad.imaging.volume import Volume
-
-
-def write_mha(path: Path, volume: Volume) -> None:
-    import SimpleITK as sitk
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sitk.WriteImage(volume.to_sitk(), path)
-
-
-def write_nifti(path: Path, volume: Volume) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_volume(path, volume)
 
 
 def write_picai(root: Path, lesion: Volume, t2w: Volume, adc: Volume, hbv: Volume) -> Path:

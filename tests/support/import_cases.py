@@ -105,3 +105,15 @@ def table(root: Path, name: str) -> pd.DataFrame:
 def only_failure(summary: ImportSummary) -> CadError:
     assert len(summary.failures) == 1, [str(f) for f in summary.failures]
     return summary.failures[0]
+
+
+def write_mha(path: Path, volume: Volume) -> None:
+    import SimpleITK as sitk
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sitk.WriteImage(volume.to_sitk(), path)
+
+
+def write_nifti(path: Path, volume: Volume) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_volume(path, volume)

@@ -10,8 +10,8 @@ import numpy as np
 from pydicom.uid import generate_uid
 
 from cad.dicom.into.conversion import Converted
-from cad.dicom.into.regions import grade_lesions, whole_numbers, with_zone
-from cad.dicom.into.rules import FilesRule, ImportRules
+from cad.dicom.into.regions import detected, grade_lesions, whole_numbers, with_zone
+from cad.dicom.into.rules import DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
 from cad.imaging.nifti import read_image, write_sidecar, write_volume
@@ -64,7 +64,9 @@ class FileStudy:
         return None
 
 
-def find_file_studies(source: Path, rules: FilesRule, notes: list[str]) -> list[FileStudy]:
+def find_file_studies(
+    source: Path, rules: FilesRule, notes: list[str], detector: DetectorRule | None = None
+) -> list[FileStudy]:
     """Find every study of a cohort of files, by patient and study; notes name what is no file.
 
     Raises
@@ -74,6 +76,7 @@ def find_file_studies(source: Path, rules: FilesRule, notes: list[str]) -> list[
     """
     paths = sorted(plain_files(source, notes))
     patterns = {kind: [_pattern(text) for text in getattr(rules, kind)] for kind in _KINDS}
+    patterns["detector"] = [_pattern(detector.file)] if detector else []
     found: dict[tuple[str, str], FileStudy] = {}
     best: dict[tuple[str, str, str], int] = {}
     for path in paths:
@@ -131,7 +134,14 @@ def convert_files(
         mask = whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
     path, target = study.files.get("lesion"), image_path(build, study_id, "rois")
-    if path and not _there(target, build, have):
+    by_program = study.files.get("detector")
+    if by_program and rules.detector and path is None and not _there(target, build, have):
+        found = detected(by_program, rules.detector, done.notes)
+        if found is not None:
+            write_volume(target, found.labels)
+            zones = study.files.get("zones")
+            done.rois = [with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+    elif path and not _there(target, build, have):
         listed = listed_lesions(*study.listed)
         labels, rois = _lesions(listed, path, rules, done)
         if rois:

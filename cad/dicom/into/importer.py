@@ -124,7 +124,7 @@ def import_owned(
     with stage(out) as scratch:
         studies: Sequence[SourceStudy | FileStudy]
         if settings.files is not None:
-            studies = find_file_studies(source, settings.files, summary.notes)
+            studies = find_file_studies(source, settings.files, summary.notes, settings.detector)
         else:
             studies = find_studies(source, scratch, summary.failures, summary.notes, call)
         if not studies and not summary.failures:

@@ -10,7 +10,7 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.dicom.into.rules import ImportRules, ZonesRule
+from cad.dicom.into.rules import DetectorRule, ImportRules, ZonesRule
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
@@ -79,6 +79,8 @@ def find_regions(
             notes.append(f"{lesion.name} holds no lesion")
             return None
         found = grade_lesions(grades)
+    elif rules.detector and (path := study.beside(rules.detector.file)) and not drawn:
+        found = detected(path, rules.detector, notes)
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
     elif reference is not None:
@@ -266,6 +268,38 @@ def _labelled(path: Path) -> Labelled:
             "the label map is empty", file=path, hint="draw the ROIs, or remove the file"
         )
     return Labelled(volume, [Roi(str(label), label) for label in labels])
+
+
+def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | None:
+    """Make a region of every connected candidate of a detector's map; None without one.
+
+    Candidates are voxels of at least the threshold that share a face, edge or corner. Confidence is
+    the largest value in it, 1 where the map holds labels.
+
+    Raises
+    ------
+    CadError
+        For values that are neither labels nor within 0 to 1.
+    """
+    volume = read_image(path)
+    values = volume.array
+    soft = np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1
+    if not soft:
+        values = np.minimum(whole_numbers(path).array, 1)
+    labels, count = ndimage.label(values >= rule.threshold, structure=np.ones((3, 3, 3)))
+    sizes = np.bincount(labels.ravel(), minlength=count + 1) * float(np.prod(volume.spacing))
+    kept = [label for label in range(1, count + 1) if sizes[label] >= rule.least]
+    order = np.zeros(count + 1, np.uint16)
+    order[kept] = np.arange(1, len(kept) + 1)
+    notes.append(
+        f"{len(kept)} regions outlined by a detector ({path.name}, at least {rule.threshold:g}, "
+        f"{rule.least:g} mm3; {count - len(kept)} smaller), seen by nobody"
+    )
+    if not kept:
+        return None
+    highest = ndimage.maximum(values, labels, kept)
+    rois = [Roi(str(n), n, confidence=float(v)) for n, v in enumerate(highest, start=1)]
+    return Labelled(volume.with_array(order[labels]), rois)
 
 
 def grade_lesions(grades: Volume) -> Labelled:

@@ -120,6 +120,19 @@ class FindingsRule(Section):
     )
 
 
+class DetectorRule(Section):
+    """Name a detector's map of a study: labels, or a value from 0 to 1 in every voxel."""
+
+    file: str = Field(
+        description="beside the series, as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or "
+        "PI-CAI's cspca_detection_map.mha; with files: the end of a path, {patient} and {study}"
+    )
+    threshold: float = Field(
+        0.5, gt=0, lt=1, description="a candidate's voxels have at least this; of labels, 1 or more"
+    )
+    least: float = Field(50.0, ge=0, description="mm3; smaller candidates are left out")
+
+
 class FilesRule(Section):
     """Name the files of a cohort that comes as image files instead of DICOM.
 
@@ -181,6 +194,9 @@ class ImportRules(Section):
     )
     gland: str = Field("gland.nii.gz", description="prostate mask beside the series")
     vessel: str = Field("vessel.nii.gz", description="artery mask beside the series")
+    detector: DetectorRule | None = Field(
+        None, description="regions that a program outlined, where nobody drew one"
+    )
     findings: FindingsRule | None = Field(None, description="lesions given as points")
     files: FilesRule | None = Field(None, description="image files instead of DICOM")
     zones: ZonesRule | None = Field(None, description="zone map; a ROI gets its majority")

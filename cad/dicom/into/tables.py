@@ -143,6 +143,10 @@ class Tables:
                 "isup": [MISSING if row.isup is None else str(row.isup) for row in rows],
             }
         )
+        if any(row.confidence is not None for row in rows):
+            added["confidence"] = [
+                MISSING if row.confidence is None else f"{row.confidence:.4g}" for row in rows
+            ]
         if place.session_id:
             added["session_id"] = place.session_id
         return replace(self, rois=_append(self.rois, added))
