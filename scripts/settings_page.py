@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import get_args
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -12,26 +14,56 @@ from cad.node.settings import NodeSettings
 from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 
 
-def settings_table(kind: type[BaseModel], prefix: str = "") -> list[str]:
-    """Return the rows of a Markdown table: every key with its path, type, default and meaning."""
+def settings_table(
+    kind: type[BaseModel], prefix: str = "", shown: dict[type[BaseModel], str] | None = None
+) -> list[str]:
+    """Return the rows of a Markdown table: every key with its path, values, default and meaning.
+
+    A section that stands in several places is written out in the first, kept in ``shown``.
+    """
     rows = []
+    shown = {} if shown is None else shown
     for name, field in kind.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         kinds = (field.annotation, *get_args(field.annotation))  # of an optional section, too
         part = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
-        if part is not None:
-            rows += settings_table(part, f"{key}.")
-            continue
-        values = str(field.annotation).replace("typing.", "").replace("|", "or")
-        if isinstance(field.annotation, type):
-            values = field.annotation.__name__
-        default = (
-            "required"
-            if field.is_required()
-            else f"`{field.get_default(call_default_factory=True)!r}`"
-        )
-        rows.append(f"| `{key}` | {values} | {default} | {field.description} |")
+        if part in shown:
+            rows.append(f"| `{key}.*` | | | as `{shown[part]}.*` |")
+        elif part is not None:
+            shown[part] = key
+            rows += settings_table(part, f"{key}.", shown)
+        else:
+            default = "required"
+            if not field.is_required():
+                default = f"`{written(field.get_default(call_default_factory=True))}`"
+            rows.append(
+                f"| `{key}` | {values(field.annotation)} | {default} | {field.description} |"
+            )
     return rows
+
+
+def values(kind: Any) -> str:
+    """Return what may be written for a type, in the words of a settings file."""
+    plain = {float: "number", int: "whole number", bool: "true, false", str: "text", Path: "path"}
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind in plain or origin is None:
+        return plain.get(
+            kind, "null" if kind is type(None) else getattr(kind, "__name__", "any").lower()
+        )
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin is Annotated:
+        return values(parts[0])
+    if origin in (tuple, list):
+        return f"list of {values(parts[0])}"
+    if origin is dict:
+        return f"mapping of {values(parts[0])} to {values(parts[1])}"
+    return " or ".join(dict.fromkeys(values(part) for part in parts))
+
+
+def written(value: object) -> str:
+    """Return a value as a settings file has it."""
+    return json.dumps(value, ensure_ascii=False).replace('"', "") or '""'
 
 
 def learners_table() -> list[str]:
@@ -41,7 +73,7 @@ def learners_table() -> list[str]:
         params = learner().get_params(deep=False)
         if "eta0" in params:
             params.pop("eta", None)  # it comes from the labels
-        rows.append(f"| `{name}` | {', '.join(f'`{k}={v!r}`' for k, v in params.items())} |")
+        rows.append(f"| `{name}` | {', '.join(f'`{k}={written(v)}`' for k, v in params.items())} |")
     return rows
 
 
