@@ -14,6 +14,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from cad.evaluation.decisions.conformal import leave_patient_out_p_values
+from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers, venn_abers
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import (
     auc_covariance,
@@ -126,6 +127,37 @@ def conformal(cohorts: int = 200, error: float = 0.1) -> dict[str, float]:
     }
 
 
+def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
+    """Measure how often Venn-Abers intervals, averaged, hold the share of malignant regions.
+
+    Of the cohort itself, each patient calibrated on the others; of ten times as many new patients;
+    of as many.
+    """
+    hits, widths = [], []
+    for seed in range(cohorts):
+        rng = np.random.default_rng([23, seed])
+        y, s, g = correlated_scores(rng, patients=patients)
+        low, high = leave_patient_out_venn_abers(y, s, g)
+        held = [_holds(low, high, y)]
+        widths.append(float(np.mean(high - low)))
+        for more in (10, 1):
+            new, scores, _ = correlated_scores(rng, patients=more * patients)
+            held.append(_holds(*venn_abers(y, s, g, scores), new))
+        hits.append(held)
+    own, many, few = np.mean(hits, axis=0)
+    return {
+        "own patients": float(own),
+        "ten times as many new ones": float(many),
+        "as many new ones": float(few),
+        "mean width": float(np.mean(widths)),
+        "cohorts": float(cohorts),
+    }
+
+
+def _holds(low: np.ndarray, high: np.ndarray, y: np.ndarray) -> bool:
+    return bool(low.mean() <= y.mean() <= high.mean())
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage")
@@ -135,6 +167,8 @@ def main() -> None:
     parts = [coverage(given.cohorts, patients, auc) for patients, auc in designs]
     print(to_markdown(pd.concat(parts)))
     print(json.dumps(conformal(), indent=2))
+    for patients in (20, 49):
+        print(patients, json.dumps(frequency(patients=patients), indent=2))
 
 
 if __name__ == "__main__":

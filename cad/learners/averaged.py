@@ -169,6 +169,18 @@ class AveragedProbabilisticSVC(KernelMachine):
             For labels out of range, one class, fewer than two patients, or when no setting can be
             fitted.
         """
+        self._fit_inside(X, y, eta, sample_weight, groups)
+        return self
+
+    def _fit_inside(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        eta: ArrayLike | None,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+    ) -> Array:
+        """Fit, and return what the average says of inner folds: log-odds, NaN where nothing."""
         rows, targets, weight = self._read_inputs(X, y, sample_weight)
         try:
             p, spread = check_soft(targets.p, 0.0 if eta is None else eta)
@@ -188,7 +200,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             self.solver,
             self.tol,
         )
-        share, loss = self._weigh(task, points, owner)
+        share, loss, left_out = self._weigh(task, points, owner)
         order = [int(k) for k in np.argsort(-share, kind="stable") if share[k] > 0]
         self.points_ = [
             {**asdict(points[k]), "weight": float(share[k]), "cross_entropy": float(loss[k])}
@@ -200,19 +212,17 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
         self._average(task, [points[k] for k in order], share[order], rows)
-        return self
+        return left_out
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return averaged log-odds, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         values = np.full(len(rows), self.intercept_[0])
-        # Bundles of 0.1 were fitted behind one scaling.
-        scalings = getattr(self, "scalings_", [GIVEN] * len(self.gammas_))
-        supports = self._views(self.support_vectors_, scalings)
-        for scaling, view in self._views(rows, scalings).items():
+        supports = self._views(self.support_vectors_, self.scalings_)
+        for scaling, view in self._views(rows, self.scalings_).items():
             distances = squared_distances(view, supports[scaling])
-            for k in np.flatnonzero(np.asarray(scalings) == scaling):
+            for k in np.flatnonzero(np.asarray(self.scalings_) == scaling):
                 values += np.exp(-self.gammas_[k] * distances) @ self.dual_coef_[k]
         return values
 
@@ -251,20 +261,23 @@ class AveragedProbabilisticSVC(KernelMachine):
             tried.append([float(value) for value in values])
         return [Point(*values) for values in product(*tried)]
 
-    def _weigh(self, task: _Task, points: list[Point], owner: NDArray[Any]) -> tuple[Array, Array]:
-        """Return weight and mean cross-entropy of every setting."""
+    def _weigh(
+        self, task: _Task, points: list[Point], owner: NDArray[Any]
+    ) -> tuple[Array, Array, Array]:
+        """Return weight and mean cross-entropy of every setting, and the average's log-odds."""
         patient = np.unique(owner, return_inverse=True)[1]
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
         losses = np.full((len(points), len(patient)), np.inf)
+        values = np.full_like(losses, np.nan)
         splits = GroupKFold(min(self.folds, n_patients)).split(task.p, groups=owner)
         going = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
             target, tried = task.p[test], [points[k] for k in going]
             for k, solution, scale in task.solutions(tried, train):
-                q = expit(task.values(tried[k], solution, train, test) / scale)
-                losses[going[k], test] = cross_entropies(target, q)
+                values[going[k], test] = task.values(tried[k], solution, train, test) / scale
+                losses[going[k], test] = cross_entropies(target, expit(values[going[k], test]))
             if number == _TRIAL_FOLDS:
                 # Whoever is so far behind after two folds would have no weight after five.
                 seen = np.isfinite(losses).any(axis=0) & (task.weight > 0)
@@ -282,7 +295,9 @@ class AveragedProbabilisticSVC(KernelMachine):
                 hint="more patients, or smaller eta0 and kappa",
             )
         sums = np.array([np.bincount(patient[known], row, n_patients) for row in losses])
-        return _pseudo_bma(sums, self.drop), losses.sum(axis=1) / task.weight[known].sum()
+        share = _pseudo_bma(sums, self.drop)
+        left_out = share[share > 0] @ values[share > 0]
+        return share, losses.sum(axis=1) / task.weight[known].sum(), left_out
 
     def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
         everything = np.arange(len(rows))

@@ -1,21 +1,27 @@
-"""Extremely randomised trees on p, kept as plain arrays, and their average with the P-SVM."""
+"""Extremely randomised trees on p, kept as plain arrays, and stacked with the P-SVM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
-from sklearn.ensemble import ExtraTreesRegressor
+from scipy.special import logit
+from sklearn.tree import ExtraTreeRegressor
 
 from cad.learners.averaged import AveragedProbabilisticSVC
 from cad.learners.base import SoftLearner
 from cad.learners.solvers.problem import Array
+from cad.logistic import fit_logistic
 
 # Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
 _CLIP = 0.01
+# Of the patients that a tree of the ensemble is grown on; it is judged on the others.
+_GROWN_ON = 0.8
+# Normal prior of the members' weights: a few dozen regions outweigh it.
+_HALF, _PRECISION = 0.5, 6.0
 
 
 class SoftExtraTrees(SoftLearner):
@@ -30,6 +36,8 @@ class SoftExtraTrees(SoftLearner):
         Regions of a leaf, at least.
     max_features : float
         Share of the features that a node draws cuts of.
+    share : float
+        Of the patients that each tree is grown on.
     seed : int
         Of the cuts.
 
@@ -44,12 +52,20 @@ class SoftExtraTrees(SoftLearner):
         Threshold, and mean p of the training rows at the node.
     """
 
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+
     def __init__(
-        self, trees: int = 100, min_leaf: int = 3, max_features: float = 1.0, seed: int = 0
+        self,
+        trees: int = 100,
+        min_leaf: int = 3,
+        max_features: float = 1.0,
+        share: float = 1.0,
+        seed: int = 0,
     ) -> None:
         self.trees = trees
         self.min_leaf = min_leaf
         self.max_features = max_features
+        self.share = share
         self.seed = seed
 
     def fit(
@@ -58,20 +74,45 @@ class SoftExtraTrees(SoftLearner):
         y: ArrayLike,
         eta: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit to two classes or probabilities, shape (n,); ``eta`` is accepted and not used."""
-        rows, p, weight = self._read(X, y, sample_weight)
-        forest = ExtraTreesRegressor(
-            self.trees,
-            min_samples_leaf=self.min_leaf,
-            max_features=self.max_features,
-            random_state=self.seed,
-        ).fit(rows, p, weight)
-        grown = [tree.tree_ for tree in forest.estimators_]
+        self._fit_inside(X, y, sample_weight, groups)
+        return self
+
+    def _fit_inside(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        groups: ArrayLike | None,
+    ) -> Array:
+        """Fit, and return each row's mean over the trees that lack its patient; NaN without one."""
+        given, p, weight = self._read(X, y, sample_weight)
+        rows = given.astype(np.float32)
+        owner = np.arange(len(p)) if groups is None else np.asarray(groups)
+        patient = np.unique(owner, return_inverse=True)[1]
+        n = int(patient.max()) + 1
+        drawn = n if self.share == 1 else min(n - 1, max(1, round(self.share * n)))
+        rng = np.random.RandomState(self.seed)
+        grown, total, times = [], np.zeros(len(p)), np.zeros(len(p))
+        for _ in range(self.trees):
+            grower = ExtraTreeRegressor(
+                min_samples_leaf=self.min_leaf, max_features=self.max_features,
+                random_state=rng.randint(np.iinfo(np.int32).max),
+            )  # fmt: skip
+            used = np.ones(len(p), dtype=bool)
+            if drawn < n:
+                used = np.isin(patient, rng.permutation(n)[:drawn])
+                used |= not (used & (weight > 0)).any()
+            grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
+            if drawn < n:
+                total += np.where(used, 0.0, grown[-1].predict(rows)[:, 0])
+                times += ~used
         for name, array in flatten(grown).items():
             setattr(self, name, array)
         self.values_ = np.concatenate([tree.value[:, 0, 0] for tree in grown])
-        return self
+        return np.divide(total, times, out=np.full(len(p), np.nan), where=times > 0)
 
     def _probability(self, X: Array) -> Array:
         # scikit-learn cuts numbers of single precision.
@@ -138,8 +179,10 @@ def walk(
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     """Average the log-odds of the averaged P-SVM and of extremely randomised trees on p.
 
-    The two err differently: one is smooth in all features, the other cuts single ones. Both count
-    alike.
+    The two err differently: one is smooth in all features, the other cuts single ones. Their
+    log-odds, counted from those of the mean label, are added with weights that predict inner folds
+    best by cross-entropy (stacking; Wolpert 1992), drawn towards half and half. Weights of a sum
+    below 1 are those of members that are too certain.
 
     Parameters
     ----------
@@ -150,6 +193,10 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     Attributes
     ----------
+    base_ : float
+        Log-odds of the mean label.
+    member_weights_ : ndarray, shape (2,)
+        Of the P-SVM and of the trees.
     trees_ : SoftExtraTrees
         The fitted trees; all else is of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
     """
@@ -169,7 +216,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         tol: float = 1e-5,
         trees: int = 100,
         min_leaf: int = 3,
-        max_features: float = 1.0,
+        max_features: float = 1 / 3,
     ) -> None:
         super().__init__(
             C=C, gamma=gamma, eta0=eta0, kappa=kappa, scaling=scaling, boundary=boundary,
@@ -188,13 +235,23 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         groups: ArrayLike | None = None,
     ) -> Self:
         """Fit both members; parameters and errors as :meth:`AveragedProbabilisticSVC.fit`."""
-        super().fit(X, y, eta, sample_weight, groups)
-        trees = SoftExtraTrees(self.trees, self.min_leaf, self.max_features)
-        self.trees_ = trees.fit(np.asarray(X, dtype=float), y, sample_weight=sample_weight)
+        smooth = self._fit_inside(X, y, eta, sample_weight, groups)
+        self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
+        rows, targets, weight = self._read_inputs(X, y, sample_weight)
+        cut = self.trees_._fit_inside(rows, targets.p, sample_weight, groups)
+        self.base_ = float(logit(np.clip(np.average(targets.p, weights=weight), _CLIP, 1 - _CLIP)))
+        said = np.column_stack([smooth, logit(np.clip(cut, _CLIP, 1 - _CLIP))]) - self.base_
+        known = np.isfinite(said).all(axis=1)
+        self.member_weights_ = fit_logistic(
+            said[known], targets.p[known], weight=weight[None, known], offset=self.base_,
+            mean=_HALF, precision=_PRECISION,
+        )[0]  # fmt: skip
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return averaged log-odds, shape (n,)."""
+        """Return stacked log-odds, shape (n,)."""
         smooth = super().decision_function(X)
-        both: Array = (smooth + self.trees_.decision_function(np.asarray(X, dtype=float))) / 2
-        return both
+        cut = self.trees_.decision_function(np.asarray(X, dtype=float))
+        said = np.column_stack([smooth, cut]) - self.base_
+        stacked: Array = self.base_ + said @ self.member_weights_
+        return stacked

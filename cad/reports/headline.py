@@ -117,21 +117,18 @@ def image_text(view: RegionView) -> str:
 
 
 def tool_words(view: RegionView) -> str:
-    """Say the probability, and what its interval or its set leaves open."""
+    """Say the probability, how often such regions were malignant, and what the outline does."""
     region = view.region
     if region.probability is None:
         return "no probability of malignancy"
     text = f"{probability_text(region.probability)} probability of malignancy"
     if region.outline is not None:
-        return f"{text}, {view.outline}"
-    if region.plausible is None:
+        text += f", {view.outline}"
+    if region.among is None:
         return text
-    left = {
-        0: "fits neither class at 90% confidence",
-        1: f"only {''.join(region.plausible)} is left at 90% confidence",
-        2: "neither class is ruled out at 90% confidence",
-    }[len(region.plausible)]
-    return f"{text}; {left}"
+    low, high = (f"{100 * share:.0f}" for share in region.among)
+    share = low if low == high else f"{low} to {high}"
+    return f"{text}; of 100 regions so judged, {share} were malignant"
 
 
 def readers_words(region: RegionResult) -> str:

@@ -73,6 +73,8 @@ class RegionResult:
         The patient's, ng/mL and years.
     readers_agree : str
         ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
+    among : (float, float) or None
+        Between what shares of the training's regions so judged were malignant.
     outline : (float, float) or None
         Between what the probability moves with the outline; None where nobody asked.
     outlines : str
@@ -114,6 +116,7 @@ class RegionResult:
     psa: float | None = None
     age: float | None = None
     readers_agree: str = ""
+    among: tuple[float, float] | None = None
     outline: tuple[float, float] | None = None
     outlines: str = ""
 
@@ -285,7 +288,6 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
-    low, high = number(row.get("outline_low")), number(row.get("outline_high"))
     plausible, truth = _known(row.get("plausible")), number(row.get("truth"))
     unlike = _known(row.get("unlike"))
     return RegionResult(
@@ -324,9 +326,15 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         psa=number(row.get("psa")),
         age=number(row.get("age")),
         readers_agree=_known(row.get("readers_agree")),
-        outline=None if low is None or high is None else (low, high),
+        among=_ends(row, "probability"),
+        outline=_ends(row, "outline"),
         outlines=_known(row.get("outlines")),
     )
+
+
+def _ends(row: dict[str, str], name: str) -> tuple[float, float] | None:
+    low, high = number(row.get(f"{name}_low")), number(row.get(f"{name}_high"))
+    return None if low is None or high is None else (low, high)
 
 
 def _man(row: dict[str, str]) -> Man:

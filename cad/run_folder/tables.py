@@ -22,12 +22,17 @@ LIKE = "like"
 NEITHER = "neither"
 """Stands in the column ``plausible`` of a region that fits no class at 90 % confidence."""
 
+VENN_ABERS = ("probability_low", "probability_high")
+"""Between what shares of the training's regions so judged were malignant; empty without histology
+of both classes."""
+
 FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
 PROBABILITY_COLUMNS = (
     *KEYS,
     "label",
     "zone",
     "probability",
+    *VENN_ABERS,
     "decision",
     "decision_reason",
     "decision_model",

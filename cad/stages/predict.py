@@ -18,6 +18,7 @@ from cad.evaluation.decisions.operating import (
     OperatingChoice,
     choose_operating_point,
 )
+from cad.evaluation.decisions.venn_abers import venn_abers
 from cad.evaluation.folds.crossval import decision_value, positive_probability
 from cad.evaluation.readers.results import score_table
 from cad.features.provenance import differences
@@ -33,7 +34,7 @@ from cad.model.gaps import failures_of, lacking, reasons
 from cad.model.outcome import of_bundles
 from cad.model.transductive import check_transductive, fit_with
 from cad.run_folder import RunFolder
-from cad.run_folder.tables import KEYS, LIKE, ExplanationRow, Failure
+from cad.run_folder.tables import KEYS, LIKE, VENN_ABERS, ExplanationRow, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
 from cad.stages.extract import Extracted
@@ -234,8 +235,8 @@ class Scores:
     Parameters
     ----------
     table : DataFrame
-        ``probability, decision_value, p_benign, p_malignant, model, warnings, unlike``, a row
-        per region; NaN where no model could take the region.
+        A row per region: ``probability, probability_low, probability_high, decision_value,
+        p_benign, p_malignant, model, warnings, unlike``; NaN where no model could take it.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str
@@ -282,8 +283,7 @@ def score_rows(
     features = extracted.features
     n = len(features)
     table = pd.DataFrame(
-        {name: np.full(n, np.nan) for name in ("probability", "decision_value")}
-        | {name: np.full(n, np.nan) for name in ("p_benign", "p_malignant")}
+        np.nan, range(n), ["probability", *VENN_ABERS, "decision_value", "p_benign", "p_malignant"]
     ).assign(model="", warnings="", unlike="")
     scores = Scores(table)
     lacks: dict[int, dict[str, list[str]]] = {}
@@ -368,6 +368,7 @@ def _score(
     truth, score, patients = known
     columns = {
         "probability": probability,
+        **dict(zip(VENN_ABERS, venn_abers(truth, score, patients, probability), strict=True)),
         "decision_value": decision_value(estimator, seen),
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),

@@ -17,9 +17,11 @@ from cad.evaluation.decisions.operating import (
     OperatingChoice,
     choose_operating_point,
 )
+from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.null import PermutationNull, permutation_null
 from cad.evaluation.folds.paired import compare_with_rivals
+from cad.evaluation.statements.promise import broken_promises
 from cad.files import JsonObject, json_safe
 from cad.labels.consensus import grade_matrix, reader_probabilities
 from cad.labels.skill import reader_skill
@@ -28,7 +30,7 @@ from cad.model.described import describe
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
 from cad.model.gaps import failures_of, lacking, reasons
-from cad.run_folder.tables import ExplanationRow, Failure
+from cad.run_folder.tables import VENN_ABERS, ExplanationRow, Failure
 from cad.stages.aggregate import Aggregated
 from cad.stages.judge import Judged, judge
 from cad.stages.load import Loaded
@@ -87,21 +89,28 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         decision=np.where(nowhere, np.nan, folds.decision),
     )
     operating_point, substitute = _operating_point(loaded, aggregated, folds.probability)
+    ends = leave_patient_out_venn_abers(
+        table.labels["truth"].to_numpy(float), folds.probability, table.groups
+    )
     thresholds = (operating_point or loaded.settings.decision).thresholds
     results, summary = judge(
         loaded,
         aggregated,
-        pd.DataFrame({"probability": folds.probability, "decision_value": folds.decision}),
+        pd.DataFrame(
+            {"probability": folds.probability, "decision_value": folds.decision}
+            | dict(zip(VENN_ABERS, ends, strict=True))
+        ),
         thresholds=thresholds,
         operating_point=operating_point,
         folds=folds,
         null=_null(loaded, aggregated, ~nowhere),
     )
     men, whole = validated_men(loaded, results)
+    rivals = _rivals(loaded, aggregated, folds, groups)
     summary = replace(
         summary,
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
-        rivals=_rivals(loaded, aggregated, folds, groups),
+        rivals=rivals,
         reader_skill=_reader_skill(loaded, aggregated),
         patient_level=whole,
     )
@@ -110,7 +119,12 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         summary,
         _explain(aggregated, folds),
         [*_failed_folds(aggregated, folds), *_gaps(loaded, aggregated, lacks, measuring)],
-        notes=[*substitute, *source.notes, *aggregated.notes],
+        notes=[
+            *substitute,
+            *source.notes,
+            *aggregated.notes,
+            *_broken_promises(loaded, aggregated, rivals),
+        ],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,
         folds=folds,
@@ -273,6 +287,22 @@ def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
         }
     )
     return content
+
+
+def _broken_promises(
+    loaded: Loaded, aggregated: Aggregated, rivals: JsonObject | None
+) -> list[str]:
+    """Say where the cohort's own regions break what intervals, tests and slopes promise."""
+    own = aggregated.table.labels.iloc[: aggregated.own_rows]
+    known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
+    keys = aggregated.table.keys.iloc[: aggregated.own_rows]
+    return broken_promises(
+        keys["participant_id"],
+        own["p"],
+        own["truth"],
+        None if known.empty else grade_matrix(known, keys)[0],
+        None if rivals is None else pd.DataFrame(rivals["table"]).astype({"lower": float}),
+    )
 
 
 def _null(loaded: Loaded, aggregated: Aggregated, scored: np.ndarray) -> PermutationNull | None:

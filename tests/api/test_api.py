@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import matplotlib
@@ -243,3 +244,20 @@ def test_what_cannot_be_meant_is_refused(change: dict[str, object], message: str
 def test_texts_are_no_scores() -> None:
     with pytest.raises(cad.CadError, match="scores holds texts"):
         cad.consensus([["1", "2"]])
+
+
+def test_a_model_warns_where_columns_leave_its_training_range(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    X = pd.DataFrame(rng.normal(1000, 200, (150, 3)), columns=["adc", "t2", "ktrans"])
+    p = 1 / (1 + np.exp((X["adc"] - 1000) / 100))
+    learner = cad.learners.ProbabilisticSVC(scale="fixed").fit(X / 1000, p)
+    model = cad.save_model(tmp_path / "model", learner, X / 1000, p, np.arange(150) // 3)
+    new = pd.DataFrame(rng.normal(1000, 200, (100, 3)), columns=X.columns) / 1000
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.probability(new)
+        model.probability(new.iloc[:1])
+    with pytest.warns(UserWarning, match=r"^adc: \d+ of 100 rows lie outside"):
+        model.probability(new.assign(adc=1.3 * new["adc"]))
+    with pytest.warns(UserWarning, match="^t2: 1 of 1 rows"):
+        model.probability(new.iloc[:1].assign(t2=30.0))

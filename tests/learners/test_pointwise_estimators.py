@@ -268,3 +268,17 @@ def test_any_labels_give_a_verified_solution_or_a_reason(data: st.DataObject) ->
             return
     assert learner.solution_.converged
     assert np.isfinite(learner.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("scale", ["fixed", "learned"])
+def test_a_linear_kernel_takes_features_of_a_hundred_million(scale: str) -> None:
+    """C / a^2 with features a x is the problem of C and x."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 4))
+    p = np.round(1 / (1 + np.exp(-2 * X[:, 0])), 2)
+    one, large = (
+        ProbabilisticSVC(kernel="linear", scale=scale, C=1 / a**2, eta0=0.05).fit(a * X, p)
+        for a in (1.0, 1e8)
+    )
+    assert large.solution_.converged
+    np.testing.assert_allclose(large.predict_proba(1e8 * X), one.predict_proba(X), atol=1e-4)

@@ -1,11 +1,13 @@
-"""Extremely randomised trees against scikit-learn's, and their average with the P-SVM."""
+"""Extremely randomised trees against scikit-learn's, and stacked with the P-SVM."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.model_selection import GroupKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble, SoftExtraTrees
@@ -59,13 +61,50 @@ def test_a_node_is_the_mean_of_its_rows_and_a_monotone_change_of_scale_is_none()
     np.testing.assert_allclose(scaled.predict_proba(4 * X), fitted.predict_proba(X), atol=1e-12)
 
 
-def test_the_ensemble_is_half_of_each_in_log_odds() -> None:
+def test_the_ensemble_adds_log_odds_by_what_inner_folds_say() -> None:
+    """The weights from scipy's minimiser, on inner log-odds made without the learner's code."""
     X, p, patient = cohort()
     both = ProbabilisticEnsemble(trees=25, **SMALL).fit(X, p, groups=patient)
     smooth = AveragedProbabilisticSVC(**SMALL).fit(X, p, groups=patient)
-    trees = SoftExtraTrees(trees=25).fit(X, p)
-    log_odds = (logit(smooth.predict_proba(X)[:, 1]) + logit(trees.predict_proba(X)[:, 1])) / 2
-    np.testing.assert_allclose(both.predict_proba(X)[:, 1], expit(log_odds), atol=1e-9)
+    drawn = {"trees": 25, "max_features": 1 / 3, "share": 0.8}
+    trees = SoftExtraTrees(**drawn).fit(X, p, groups=patient)
+    members = [logit(one.predict_proba(X)[:, 1]) - logit(p.mean()) for one in (smooth, trees)]
+    expected = logit(p.mean()) + both.member_weights_ @ members
+    np.testing.assert_allclose(both.decision_function(X), expected, atol=1e-9)
+
+    inner = np.zeros((2, len(p)))
+    for train, test in GroupKFold(3).split(X, groups=patient):
+        # Given whole, so that scalings are those of all rows, which see no label.
+        part = AveragedProbabilisticSVC(**SMALL)
+        part.fit(X, p, sample_weight=np.isin(np.arange(len(p)), train) * 1.0, groups=patient)
+        inner[0, test] = part.decision_function(X[test])
+    inner[1] = logit(np.clip(trees._fit_inside(X, p, None, patient), 0.01, 0.99))
+    said = (inner - logit(p.mean())).T
+
+    def loss(weights: np.ndarray) -> float:
+        z = logit(p.mean()) + said @ weights
+        return float(np.sum(np.logaddexp(0, z) - p * z) + 3 * np.sum((weights - 0.5) ** 2))
+
+    np.testing.assert_allclose(both.member_weights_, minimize(loss, [0.5, 0.5]).x, atol=0.02)
+
+
+def test_members_that_know_nothing_count_less_than_half_each() -> None:
+    rng = np.random.default_rng(5)
+    X, p = rng.normal(size=(120, 4)), rng.integers(0, 2, 120).astype(float)
+    fitted = ProbabilisticEnsemble(trees=50, **SMALL).fit(X, p, groups=np.arange(120) // 3)
+    assert (fitted.member_weights_ < 0.5).all()
+
+
+def test_a_tree_is_judged_by_patients_that_it_has_not_seen() -> None:
+    """A column that names the patient tells a left-out patient's label nothing."""
+    rng = np.random.default_rng(6)
+    patient = np.repeat(np.arange(40), 5)
+    p = np.repeat(rng.random(40), 5)
+    X = np.column_stack([patient, rng.normal(size=200)])
+    trees = SoftExtraTrees(trees=200, share=0.8)
+    left_out = trees._fit_inside(X, p, None, patient)
+    assert abs(np.corrcoef(left_out, p)[0, 1]) < 0.4
+    assert np.corrcoef(trees.predict_proba(X)[:, 1], p)[0, 1] > 0.9
 
 
 def test_labels_that_say_nothing_are_refused() -> None:

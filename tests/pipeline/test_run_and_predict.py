@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from cad.errors import CadError
+from cad.evaluation.decisions.venn_abers import venn_abers
 from cad.evaluation.measures.metrics import auc
 from cad.execution.options import HERE, ExecutionOptions
 from cad.imaging.nifti import read_volume, write_volume
@@ -24,7 +25,7 @@ from cad.pipeline import (
     suggest_next,
     train_model,
 )
-from cad.run_folder.tables import PROBABILITY_COLUMNS
+from cad.run_folder.tables import PROBABILITY_COLUMNS, VENN_ABERS
 from cad.stages.judge import DECISION_COLUMNS
 
 
@@ -392,5 +393,9 @@ def test_a_prediction_is_measured_by_the_numbers_that_its_pages_state(
     level = next(part for part in metrics["conformal"]["levels"] if part["error"] == 0.1)
     assert level["both"] == pytest.approx(table["plausible"].eq("benign or malignant").mean())
     assert level["empty"] == pytest.approx(table["plausible"].eq("neither").mean())
+    training = pd.read_parquet(model / "training.parquet")
+    kept = (training[name] for name in ("truth", "out_of_fold", "participant_id"))
+    for name, ends in zip(VENN_ABERS, venn_abers(*kept, table["probability"]), strict=True):
+        np.testing.assert_allclose(table[name], ends)
     # What the training promised is no result of this run.
     assert metrics["operating_point"] is None

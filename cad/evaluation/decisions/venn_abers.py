@@ -1,0 +1,72 @@
+"""Venn-Abers intervals of a probability, calibrated by patient.
+
+Between the two values that isotonic regression gives a score when its own region is added to the
+calibration as benign and as malignant (Vovk & Petej 2014, section 4). There regions are
+exchangeable; here patients are: each calibration patient counts once, shared equally among the
+regions, and so does the new one, whose regions may all err together. Packages (venn-abers) count
+every region for one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.isotonic import isotonic_regression
+
+
+def venn_abers(
+    truth: ArrayLike, score: ArrayLike, groups: ArrayLike, new_score: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return between what shares of regions with such scores are malignant.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        0, 1, or NaN (not used), of the calibration regions.
+    score : array, shape (n,)
+        Their out-of-fold probabilities; NaN is not used.
+    groups : array, shape (n,)
+        Their patients.
+    new_score : array, shape (m,)
+        Probabilities of the new regions.
+
+    Returns
+    -------
+    low, high : ndarray, shape (m,)
+        NaN for a NaN, and everywhere without a malignant and a benign calibration region.
+    """
+    y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
+    new = np.asarray(new_score, dtype=float)
+    use = np.isfinite(y) & np.isfinite(s)
+    y, s = y[use], s[use]
+    ends = np.full((2, len(new)), np.nan)
+    if not len(y) or np.ptp(y) == 0:
+        return ends[0], ends[1]
+    _, code, size = np.unique(np.asarray(groups)[use], return_inverse=True, return_counts=True)
+    levels, at = np.unique(s, return_inverse=True)
+    weight, malignant = np.bincount(at, 1 / size[code]), np.bincount(at, y / size[code])
+    # Between two levels every new score has the same ends; one that equals a level joins it.
+    known = np.isfinite(new)
+    place, tied = np.searchsorted(levels, new), np.isin(new, levels)
+    for here, tie in sorted({*zip(place[known].tolist(), tied[known].tolist(), strict=True)}):
+        sums = (weight, malignant) if tie else np.insert([weight, malignant], here, 0.0, axis=1)
+        heavier, more = sums
+        added = np.arange(len(more)) == here
+        alike = (place == here) & (tied == tie) & known
+        for label in (0, 1):
+            total = heavier + added
+            shares = isotonic_regression((more + label * added) / total, sample_weight=total)
+            ends[label, alike] = shares[here]
+    return ends[0], ends[1]
+
+
+def leave_patient_out_venn_abers(
+    truth: ArrayLike, score: ArrayLike, groups: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends for every region, shape (n,), calibrated on the other patients."""
+    y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
+    ends = np.full((2, len(s)), np.nan)
+    for patient in np.unique(g):
+        own = g == patient
+        ends[:, own] = venn_abers(y[~own], s[~own], g[~own], s[own])
+    return ends[0], ends[1]
