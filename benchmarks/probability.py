@@ -291,12 +291,11 @@ OWN = {"P-SVM": AveragedProbabilisticSVC(), "ensemble": ProbabilisticEnsemble()}
 
 def _five_folds(regions: CohortArrays) -> pd.DataFrame:
     """Return labels, owner and every learner's out-of-fold probability."""
-    imputed = Pipeline(front().steps[:2])
     dealt = deal_patients(regions.patients, 5, 0)
     table = pd.DataFrame({"p": regions.p, "owner": regions.patients})
     for name, learner in {**OWN, **rival_learners()}.items():
         table[name] = out_of_fold(
-            Pipeline([*imputed.steps, ("learner", learner)]), regions.X, regions.p, groups=dealt,
+            Pipeline([*front().steps, ("learner", learner)]), regions.X, regions.p, groups=dealt,
             patients=regions.patients, eta=regions.eta,
         ).probability  # fmt: skip
     table["constant"] = [np.mean(regions.p[dealt != fold]) for fold in dealt]
