@@ -246,7 +246,8 @@ def suggested(options: argparse.Namespace) -> None:
         for order in ("random", "random, unread first", "suggested"):
             kl = [_read_in_order(table, order, seed) for seed in range(5)]
             rows.append({"table": name, "order": order, "KL": np.mean(kl)})
-    print(to_markdown(pd.DataFrame(rows).pivot(index="table", columns="order").round(1)))
+    wide = pd.DataFrame(rows).pivot(index="table", columns="order", values="KL")
+    print(to_markdown(wide.round(1).reset_index()))
 
 
 def _read_in_order(table: RealTable, order: str, seed: int) -> float:
