@@ -103,15 +103,15 @@ def _section(name: str, page: Path, docs: Path) -> str:
     for figure in re.findall(r"\]\(([^)]+\.png)\)", text):
         write_atomic(docs / "reproduction" / figure, (page.parent / figure).read_bytes())
     text = re.sub(r"\]\(([^)]+\.png)\)", r"](reproduction/\1)", text)
-    text = _TABLE.sub(lambda table: _shown(table, page.parent, docs), text)
+    text = _TABLE.sub(lambda table: _shown(table, page.parent, docs, name in REAL), text)
     title, body = text.split("\n", 1)
     return f"## {title.removeprefix('# ')}\n\n`cad experiment {name}`\n{body}"
 
 
-def _shown(table: re.Match[str], results: Path, docs: Path) -> str:
-    """Return a table with its caption; the caption with a link to its file where it is long."""
+def _shown(table: re.Match[str], results: Path, docs: Path, always: bool) -> str:
+    """Return a table with its caption, or a long one's caption with a link to its file."""
     caption, file, rows = table.group(1), table.group(2), table.group(3)
-    if rows.count("\n") <= MOST_ROWS + 2:
+    if always or rows.count("\n") <= MOST_ROWS + 2:
         return f"**{caption}**\n\n{rows}"
     write_atomic(docs / "reproduction" / file, (results / file).read_bytes())
     return f"**{caption}**: [{file}](reproduction/{file})\n"

@@ -255,7 +255,9 @@ def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray
                 "Brier": f"{brier:.4f}",
                 "slope": f"{slope:.2f}",
                 "AUC less histology's": "" if what == "histology" else _interval(less, apart, "+"),
-                "repeats above one in ten": f"{sum(row[-1] for row in found)} of {len(runs)}",
+                "repeats above one in ten": ""
+                if what == "one in ten"
+                else f"{sum(row[-1] for row in found)} of {len(runs)}",
             }
         )
     return pd.DataFrame(rows)
