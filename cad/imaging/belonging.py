@@ -1,20 +1,22 @@
 """Belonging: do a study's images, regions and gland show one man, the right way up?
 
 Only the images themselves can say it where no header does. Two images of one man share more
-information as they lie than turned; a region lies in the gland it was drawn in; a gland and a field
-of view have the size of a man's. Limits and false-alarm rates: docs/import.md.
+information as they lie than turned or moved; a region lies in the gland it was drawn in; a gland
+and a field of view have the size of a man's. Limits and false-alarm rates: docs/import.md.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 
 import numpy as np
+from scipy.stats import rankdata
 
 from cad.errors import CadError
 from cad.imaging.drawn import fill
-from cad.imaging.geometry import resample_image
+from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.standardise import foreground
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
@@ -22,12 +24,14 @@ from cad.imaging.volume import Volume
 # Least share of a region inside the gland, or in the body where there is no gland mask.
 IN_GLAND = 0.7
 IN_BODY = 0.5
-# No lesion fills more of its gland: whoever did drew the gland itself.
-OF_GLAND = 0.6
-TURNS = {"left for right": 2, "front for back": 1, "head for feet": 0}
+# Whoever drew more of the gland drew the gland itself; a lesion may be 77 % of a small one.
+OF_GLAND = 0.85
 _BINS = 24
 # Independent images share (24 - 1)^2 / 2n nats by chance: .05 at this size, as much as some tissue.
 _LEAST_VOXELS = 5000
+_LEAST_GLAND = 100
+# A shift that changes probabilities, and is longer than most distortion of diffusion images.
+_MOVE_MM = 5.0
 
 
 def strays(study: Study) -> dict[str, CadError]:
@@ -69,29 +73,69 @@ def strays(study: Study) -> dict[str, CadError]:
     return problems
 
 
-def turned(t2w: Volume, image: Volume) -> tuple[float, str]:
-    """Return how much more T2 shares with an image as it lies than turned the likeliest other way.
+def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
+    """Return how much more T2 shares with an image as it lies than in other places.
 
     Parameters
     ----------
     t2w, image : Volume
         Of one man, in one frame of reference. Zeros and what lies beyond T2 are left out.
+    distorted : bool
+        Whether the image may be displaced along its columns, as echo-planar ones are: not asked.
 
     Returns
     -------
-    gain : float
-        Logarithm of the ratio of mutual informations, as it lies over turned; below 0 the image
-        fits better when it is turned. Infinite where fewer than 5,000 voxels can be compared.
-    way : str
-        The turn that fits best, one of ``TURNS``.
+    dict of str to float
+        Logarithm of the ratio of mutual informations, as it lies over the best of the other ways;
+        below 0 the image fits better there, and infinite where fewer than 5,000 voxels can be
+        compared. By the kind of way: ``mirrored``, as a pelvis nearly is; ``turned``: upside down
+        or head for feet; ``placed``: 5 mm off in the slice, or a slice off.
     """
-    reference = resample_image(t2w, image).array
-    values = image.array.astype(float)
+    reference, values = resample_image(t2w, image).array, image.array.astype(float)
+    x, y, _ = (max(round(_MOVE_MM / step), 1) for step in image.spacing)
+    moves = [(x, 2), (1, 0)] if distorted else [(x, 2), (y, 1), (1, 0)]
+    ways = {
+        "mirrored": [np.flip(values, 2)],
+        "turned": [np.flip(values, 1), np.flip(values, 0)],
+        "placed": [np.roll(values, sign * n, k) for n, k in moves for sign in (1, -1)],
+    }
     given = _shared(reference, values)
-    other = {way: _shared(reference, np.flip(values, axis)) for way, axis in TURNS.items()}
-    way = max(other, key=other.__getitem__)
-    gain = math.log(given / other[way]) if given > 0 and other[way] > 0 else math.inf
-    return gain, way
+    best = {kind: max(_shared(reference, w) for w in others) for kind, others in ways.items()}
+    return {k: math.log(given / b) if given > 0 and b > 0 else math.inf for k, b in best.items()}
+
+
+def zone_order(study: Study) -> float | None:
+    """Return how much farther back in the gland peripheral regions lie than transition ones.
+
+    As a share of the gland's depth, of the mean of each zone's regions; None without a gland mask
+    or regions of both zones.
+    """
+    labels, depths = study.roi_map, defaultdict(list)
+    if labels is None or study.gland is None:
+        return None
+    back = np.argwhere(fill(study.gland, labels).share >= 0.5)[:, 1]
+    for roi in study.rois:
+        region = np.argwhere(labels.array == roi.label)
+        if len(region) and len(back):
+            place = (region[:, 1].mean() - back.min() + 0.5) / (back.max() - back.min() + 1)
+            depths[roi.zone].append(float(place))
+    if not (depths["PZ"] and depths["TZ"]):
+        return None
+    return float(np.mean(depths["PZ"]) - np.mean(depths["TZ"]))
+
+
+def like_t2(study: Study) -> float | None:
+    """Return the rank correlation of ADC and T2 in the gland: water is bright in both.
+
+    None without a gland mask or one of the images, or with fewer than 100 voxels of it in them.
+    """
+    if study.gland is None or study.t2w is None or study.adc is None:
+        return None
+    t2w, adc = resample_image(study.t2w, study.adc).array, study.adc.array
+    inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w) & (adc != 0)
+    if inside.sum() < _LEAST_GLAND:
+        return None
+    return float(np.corrcoef(rankdata(t2w[inside]), rankdata(adc[inside]))[0, 1])
 
 
 def _shared(a: np.ndarray, b: np.ndarray) -> float:

@@ -7,6 +7,7 @@ the top, so that one function reads a plane whatever it lies in.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,6 +62,7 @@ _KEYWORDS = (
     *(*_TEXTS.values(), *_NUMBERS.values(), *_COUNTS.values(), *_CLOCKS.values()),
     *(keyword for keyword, _ in _LISTS.values()),
     *("StudyInstanceUID", "StudyDate", "StudyTime", "ImageType", "SpacingBetweenSlices"),
+    "ImageComments",
     *("RescaleSlope", "RescaleIntercept", "RescaleType", "RealWorldValueMappingSequence"),
     *("Rows", "Columns", "NumberOfFrames"),
 )
@@ -123,8 +125,8 @@ def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
     Raises
     ------
     CadError
-        For a multi-frame object that does not say where each frame lies, and a mosaic whose slices
-        cannot be told apart with certainty.
+        For a multi-frame object, mosaic or grid that does not say where each slice lies, and for
+        both phase-encoding directions in one series.
     """
     if _GROUPS[1] in dataset:
         return _enhanced(dataset, path)
@@ -134,7 +136,14 @@ def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
             f"a multi-frame image with {count} frames that does not say where each lies",
             hint="export the series as enhanced MR or as single images",
         )
+    if vendor.mixed_polarity(dataset):
+        raise CadError(
+            "images of both phase-encoding directions in one series (GE): they differ in place",
+            hint="export the images of one direction",
+        )
     frame = _frame(dataset, path, 0)
+    if slices := vendor.grid_slices(dataset):
+        return _grid(frame, slices)
     if not vendor.is_mosaic(dataset):
         return [frame]
     dataset.update(read_header(path, vendor.CSA_TAGS))
@@ -205,7 +214,7 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     """
     step = _float(dataset.get("SpacingBetweenSlices"))
     normal = vendor.mosaic_normal(dataset)
-    side = int(np.ceil(np.sqrt(count)))
+    side = math.ceil(math.sqrt(count))
     if whole.rows % side or whole.columns % side:
         raise CadError(
             f"a mosaic of {count} slices in {side} x {side} tiles, but {whole.rows} x "
@@ -236,6 +245,31 @@ def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:
     ]
 
 
+def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
+    """Cut United Imaging's grid into its slices; each says where it lies and when it was taken."""
+    across = math.ceil(math.sqrt(len(slices)))
+    down = math.ceil(len(slices) / across)
+    if whole.rows % down or whole.columns % across:
+        raise CadError(
+            f"a grid of {len(slices)} slices in {down} x {across} tiles, but {whole.rows} x "
+            f"{whole.columns} pixels do not divide by them"
+        )
+    times = [_clock(item.get("AcquisitionTime")) for item in slices]
+    return [
+        replace(
+            whole,
+            index=k,
+            tiles=across,
+            rows=whole.rows // down,
+            columns=whole.columns // across,
+            position=_floats(item.get("ImagePositionPatient"), 3),
+            # One file is one time point, whatever the order of its slices in time.
+            acquisition_time=min((t for t in times if t is not None), default=None),
+        )
+        for k, item in enumerate(slices)
+    ]
+
+
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
     fields: dict[str, Any] = {
         **{field: str(header.get(word, "") or "") for field, word in _TEXTS.items()},
@@ -260,6 +294,7 @@ def _frame(header: Dataset, path: Path, index: int) -> Frame:
         study_uid=str(header.StudyInstanceUID),
         study_date=f"{header.get('StudyDate', '')}{header.get('StudyTime', '')}",
         image_type=_words(header.get("ImageType")),
+        group_delay=vendor.group_delay(header),
         rows=int(header.Rows),
         columns=int(header.Columns),
         real=real,

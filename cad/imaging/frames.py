@@ -44,6 +44,8 @@ class Scale(NamedTuple):
 class Frame:
     """Hold what one plane's header says; times and TR in s, TE in ms, angles in degrees.
 
+    ``group_delay`` is a pause after each volume that the repetition time does not hold.
+
     ``index`` is the plane's number in its file; ``tiles`` is 0, or the tiles along a side of the
     mosaic it is cut from. ``real`` gives values for people (real-world value mapping, else
     rescale); ``precise`` gives the signal with the scanner's display scaling undone.
@@ -72,6 +74,7 @@ class Frame:
     temporal_position: int | None
     flip_angle: float | None
     repetition_time: float | None
+    group_delay: float
     echo_time: float | None
     field_strength: float | None
     b_value: float | None

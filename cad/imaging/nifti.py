@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
 import reprlib
 import struct
 from dataclasses import replace
@@ -35,6 +36,18 @@ _LARGEST = 1e30
 # A file keeps places to some 1e-5 mm, and other ones in another order of storage: the middle of an
 # image, which no order moves, is taken to the micrometre.
 _PLACES = 3
+# What separates key and value in a header, and the keys (with their other names) that give a place.
+_NRRD = (":", (("space",), ("space directions",), ("space origin",)))
+_META = (
+    "=",
+    (
+        ("elementspacing",),
+        ("offset", "position", "origin"),
+        ("transformmatrix", "orientation", "rotation"),
+    ),
+)
+_HEADERS = {".nrrd": _NRRD, ".nhdr": _NRRD, ".mha": _META, ".mhd": _META}
+_HEADER_BYTES = 65536
 _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
@@ -85,18 +98,19 @@ def stored_normal(path: Path) -> np.ndarray:
 
 
 def read_image(path: Path) -> Volume:
-    """Read a 3-D image file of any kind that SimpleITK knows (MetaImage, NRRD), or NIfTI; upright.
+    """Read a 3-D NIfTI, NRRD or MetaImage file, upright.
 
     Raises
     ------
     CadError
-        As :func:`read_volume`.
+        As :func:`read_volume`; other kinds of file (GIPL, VTK, Analyze) do not say where they lie.
     """
     if path.name.endswith((".nii", ".nii.gz")):
         return read_volume(path)
     if not path.is_file():
         raise CadError("no such image file", file=path)
     with reading(path, "not a readable image file", "copy or export it again"):
+        _require_place(path)
         reader = sitk.ImageFileReader()
         reader.SetFileName(str(path))
         reader.ReadImageInformation()
@@ -106,6 +120,31 @@ def read_image(path: Path) -> Volume:
         # Eight bytes a voxel are the most that there are.
         check_inflation(path.stat().st_size, 8 * math.prod(size), MAX_IMAGE, "voxels")
         return Volume.from_sitk(reader.Execute()).upright()
+
+
+def _require_place(path: Path) -> None:
+    """Refuse a file whose header does not say, in mm, where it lies in the patient.
+
+    SimpleITK puts steps of 1 mm, axes and an origin of its own in the place of what is missing.
+    """
+    separator, wanted = _HEADERS.get(path.suffix.lower(), ("", ()))
+    with path.open("rb") as stream:
+        lines = stream.read(_HEADER_BYTES).split(b"\n\n")[0].decode("latin-1").splitlines()
+    pairs = [line.partition(separator or ":") for line in lines]
+    stated = {key.strip().lower(): value.strip().lower() for key, _, value in pairs}
+    lacks = [names[0] for names in wanted if not any(name in stated for name in names)]
+    units = set(re.findall(r'"(.*?)"', stated.get("space units", ""))) - {"mm", ""}
+    why = f"no {', '.join(lacks)}" if lacks else ""
+    if not wanted:
+        why = f"its kind is {path.suffix or 'not named'}"
+    elif units or "scanner" in stated.get("space", ""):
+        why = f"space {stated['space']} {' '.join(units)}".rstrip()
+    if why:
+        raise CadError(
+            f"the file does not say in mm where it lies in the patient: {why}",
+            file=path,
+            hint="convert it to NIfTI, NRRD or MetaImage with a tool that keeps the geometry",
+        )
 
 
 def write_volume(path: Path, volume: Volume) -> None:

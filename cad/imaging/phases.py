@@ -119,10 +119,12 @@ def order_phases(
             continue
         instead = (f"dated by the {name} clock",) if clock not in ("auto", name) else ()
         return Phases(timed, name, (*notes, *instead))
-    repetition = {stack.first.repetition_time for stack in stacks}
-    (tr,) = repetition if len(repetition) == 1 else (None,)
+    repetition = {(s.first.repetition_time, s.first.group_delay) for s in stacks}
+    tr, delay = repetition.pop() if len(repetition) == 1 else (None, 0.0)
     if (by_order or clock == "auto") and tr is not None and tr >= _VOLUME_TR:
+        tr += delay
         note = f"no clock dates the phases: one every {tr:g} s, the repetition time"
+        note += f" and a group delay of {delay:g} s" if delay else ""
         return _evenly(stacks, tr, "repetition time", (*notes, note))
     if clock == "auto" or by_order:
         raise CadError(

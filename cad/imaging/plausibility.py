@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.belonging import gland_volume, turned, width
+from cad.imaging.belonging import better_placed, gland_volume, like_t2, width, zone_order
 from cad.imaging.geometry import resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
@@ -53,8 +53,8 @@ class Check(NamedTuple):
 
 _ANGLES = "flip angles swapped, repetition time in another unit, or images of different gain"
 _CHECK_ANGLES = "check FlipAngle and RepetitionTime, or leave the flip-angle images out"
-_TURNED = "stored turned, or of another man"
-_CHECK_TURNED = "check orientation and patient of the series, or leave it out"
+_TURNED = "stored turned, moved between the images, or of another man"
+_CHECK_TURNED = "check orientation, place and patient of the series, register it, or leave it out"
 _T1 = "T1 by the flip-angle images"
 CHECKS = {
     "adc_median": Check(*ADC.physical, "median ADC", ADC.unit),
@@ -75,6 +75,10 @@ CHECKS = {
         0.0, 0.5, "share of the enhancement that the first DCE frame already shows", "",
         "frames in reversed order, or no frame before the contrast agent arrives",
         "check the dce rule's clock",
+    ),
+    "dce_detour": Check(
+        0.0, 4.0, "ups and downs of the DCE curve over the shortest way to its peak and end", "",
+        "frames in a wrong order", "check the dce rule's clock",
     ),
     "vfa_repetition_time": Check(0.001, 0.1, "repetition time of the flip-angle images", "s"),
     # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
@@ -100,14 +104,30 @@ CHECKS = {
         10.0, 600.0, "longest edge of the field of view", "mm",
         "voxel size in another unit", "check the voxel size (mm)",
     ),
-    # Logarithms of mutual information with T2, as it lies over turned (cad.imaging.belonging).
-    "adc_turned": Check(
-        -0.08, math.inf, "log ratio of what ADC shares with T2 as it lies and turned", "",
-        _TURNED, _CHECK_TURNED,
+    # What images share with T2: cad.imaging.belonging.
+    **{
+        f"{name}_{kind}": Check(
+            least, math.inf, f"log ratio of what {name.upper()} and T2 share as it lies and {way}",
+            "", _TURNED, _CHECK_TURNED,
+        )
+        for name in ("adc", "dce")
+        for kind, least, way in (
+            ("mirrored", -0.17, "mirrored"),
+            ("turned", 0.1, "upside down or head for feet"),
+            ("placed", -0.05, "5 mm or a slice off"),
+        )
+    },
+    "t2w_mirrored": Check(
+        -0.03, math.inf, "log ratio of what T2 shares with ADC and DCE as it lies and mirrored",
+        "", _TURNED, _CHECK_TURNED,
     ),
-    "dce_turned": Check(
-        -0.13, math.inf, "log ratio of what DCE shares with T2 as it lies and turned", "",
-        _TURNED, _CHECK_TURNED,
+    "adc_like_t2w": Check(
+        0.0, 1.0, "rank correlation of ADC and T2 in the prostate", "",
+        "one of them inverted, or of another man", "check the rules of both",
+    ),
+    "zone_order": Check(
+        -0.2, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
+        "regions upside down, or wrong zones", "check the label map's orientation",
     ),
 }  # fmt: skip
 RANGES: dict[str, tuple[float, float]] = {
@@ -229,15 +249,25 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         grid = study.grid(modality.name)
         if grid is not None:
             yield "field_of_view", width(grid), f" of {modality.short}"
+    order = zone_order(study)
+    if order is not None:
+        yield "zone_order", order, ""
     if study.t2w is None:
         return
-    if study.adc is not None:
-        gain, way = turned(study.t2w, study.adc)
-        yield "adc_turned", gain, f" {way}"
+    images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
-        mean = study.dce.grid.with_array(study.dce.frames.mean(axis=0, dtype=np.float32))
-        gain, way = turned(study.t2w, mean)
-        yield "dce_turned", gain, f" {way}"
+        mean = study.dce.frames.mean(axis=0, dtype=np.float32)
+        images["dce"] = study.dce.grid.with_array(mean)
+    mirrors = []
+    for name, image in images.items():
+        gains = better_placed(study.t2w, image, distorted=name == "adc")
+        mirrors.append(gains["mirrored"])
+        yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
+    if len(mirrors) > 1:  # what both say of T2 needs less of each
+        yield "t2w_mirrored", max(mirrors), ""
+    alike = like_t2(study)
+    if alike is not None:
+        yield "adc_like_t2w", alike, ""
 
 
 def t1_default_problem(
@@ -300,6 +330,9 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
     if high > low:
         yield "dce_first_frame", (float(curve[0]) - low) / (high - low), where
+        shortest = 2 * high - float(curve[0]) - float(curve[-1])
+        if shortest > 0:
+            yield "dce_detour", float(np.abs(np.diff(curve)).sum()) / shortest, where
 
 
 def _spread(step: np.ndarray) -> float:

@@ -18,6 +18,7 @@ from cad.imaging.frames import Frame, printable
 from cad.imaging.volume import Volume, triple
 
 ORIENTATION_TOLERANCE = 1e-3
+_OTHER_PLANE = 0.2  # of a unit vector: no scanner angulates slices of one image so
 POSITION_TOLERANCE_MM = 0.1
 SPACING_TOLERANCE = 0.02  # of the slice distance
 MISSING_FACTOR = 1.5
@@ -79,7 +80,8 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     Returns
     -------
     list of Stack
-        One for each combination of b-value, direction, flip angle, echo time and time point.
+        One for each combination of plane (a localiser has three), b-value, direction, flip angle,
+        echo time and time point.
 
     Raises
     ------
@@ -88,9 +90,11 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
         slices without a position.
     """
     groups: dict[tuple[object, ...], list[Frame]] = defaultdict(list)
+    planes: list[np.ndarray] = []
     for item in frames:
         groups[
             (
+                _plane(item, planes),
                 _rounded(item.b_value, 1),
                 item.direction and tuple(round(v, 3) for v in item.direction),
                 item.flip_angle,
@@ -100,6 +104,18 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
         ].append(item)
     stacks = [stack for group in groups.values() for stack in _split_times(group)]
     return sorted(stacks, key=lambda s: min((i.instance_number, i.index) for i in s.slices))
+
+
+def _plane(item: Frame, planes: list[np.ndarray]) -> int | None:
+    """Return the number of the plane that an image lies in, adding it where it is a new one."""
+    if item.orientation is None:
+        return None
+    axes = np.array(item.orientation)
+    near = (k for k, seen in enumerate(planes) if np.abs(seen - axes).max() < _OTHER_PLANE)
+    number = next(near, len(planes))
+    if number == len(planes):
+        planes.append(axes)
+    return number
 
 
 def _rounded(value: float | None, digits: int) -> float | None:

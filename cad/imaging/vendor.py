@@ -3,7 +3,8 @@
 Siemens: b-value, gradient direction, number of tiles of a mosaic, and the CSA image header (slice
 normal and slice order of a mosaic). GE: b-value. Philips: b-value and the scale slope that undoes
 the display scaling, (2005,100E): signal = (slope * stored + intercept) / (slope * scale slope),
-Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, number of tiles.
+Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value, and the slices of a
+grid with their places.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ from typing import Any
 import numpy as np
 from pydicom.dataset import Dataset
 from pydicom.multival import MultiValue
+from pydicom.sequence import Sequence
 
 from cad.errors import CadError
+from cad.imaging.makers import maker
 from cad.reading import reading
 
 _SIEMENS, _CSA = "SIEMENS MR HEADER", "SIEMENS CSA HEADER"
-_GE = "GEMS_PARM_01"
+_GE, _GE_ACQUISITION = "GEMS_PARM_01", "GEMS_ACQU_01"
 _PHILIPS, _PHILIPS_MR = "Philips Imaging DD 001", "Philips MR Imaging DD 001"
 _UIH = "Image Private Header"
-_GROUPS = {0x0019: (0x0A, 0x0C, 0x0E), 0x0043: (0x39,), 0x2001: (0x03,), 0x2005: (0x0E,)}
-_GROUPS[0x0065] = (0x09, 0x50)
+_GROUPS = {0x0019: (0x0A, 0x0C, 0x0E, 0x9C, 0xB3), 0x0043: (0x39, 0x7C), 0x2001: (0x03,)}
+_GROUPS |= {0x2005: (0x0E,), 0x0065: (0x09, 0x50, 0x51)}
 _BLOCKS = range(0x10, 0x18)
 # Creators and elements, wherever a file has put their block: what a header must be read with.
 TAGS = [
@@ -34,14 +37,17 @@ TAGS = [
     for tag in (group << 16 | block, *(group << 16 | block << 8 | e for e in elements))
 ]
 CSA_TAGS = [tag for block in _BLOCKS for tag in (0x00290000 | block, 0x00290010 | block << 8)]
+# These makers state b only where it is not 0.
+NO_ZERO_B = ("Toshiba", "Canon")
 _UNIT = 0.1  # how far a gradient direction may be from a unit vector
 _GE_B_OFFSET = 1_000_000_000
+_B_IN_COMMENT = re.compile(r"b=(\d+(?:\.\d+)?)\(")
 _B_IN_SEQUENCE = re.compile(r"ep_b(\d+)(?:t|#\d+)?$")
 _CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
 
 
 def b_value(dataset: Dataset) -> float | None:
-    """Return b (s/mm2) by a maker's private element, or by Siemens' sequence name."""
+    """Return b (s/mm2) by a private element, Siemens' sequence name or Canon's comment."""
     for creator, group, element in (
         (_SIEMENS, 0x0019, 0x0C),
         (_GE, 0x0043, 0x39),
@@ -52,6 +58,8 @@ def b_value(dataset: Dataset) -> float | None:
         if value is not None:
             return value % _GE_B_OFFSET if creator == _GE else value
     match = _B_IN_SEQUENCE.search(str(dataset.get("SequenceName", "") or ""))
+    if maker(dataset.get("Manufacturer")) in NO_ZERO_B:
+        match = _B_IN_COMMENT.search(str(dataset.get("ImageComments", "") or ""))
     return float(match.group(1)) if match else None
 
 
@@ -72,22 +80,43 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
     return value if value else None
 
 
-def is_mosaic(dataset: Dataset) -> bool:
-    """Tell whether one image holds many slices: it says so, or it says how many.
+def grid_slices(dataset: Dataset) -> list[Dataset]:
+    """Return what United Imaging says of each slice of a grid in one image; empty for no grid.
 
     Raises
     ------
     CadError
-        For United Imaging's grids, which are not read.
+        For a grid that does not say where its slices lie.
     """
     # Whoever reserved the block: a grid that is taken for one slice would be a wrong image.
-    grids = (dataset.get((0x0065, block << 8 | 0x50)) for block in _BLOCKS)
-    slices = max((_number(grid.value) or 0 for grid in grids if grid is not None), default=0)
-    if slices > 1 or "VFRAME" in (dataset.get("ImageType") or ()):
+    stated = [dataset[tag] for b in _BLOCKS if (tag := (0x0065, b << 8 | 0x50)) in dataset]
+    slices = max((_number(count.value) or 0 for count in stated), default=0)
+    if slices <= 1 and "VFRAME" not in (dataset.get("ImageType") or ()):
+        return []
+    items = private(dataset, 0x0065, _UIH, 0x51)
+    if not isinstance(items, Sequence) or len(items) != max(slices, 1):
         raise CadError(
-            "a grid of slices in one image, as United Imaging stores it, is not read",
-            hint="export the series as single images or as enhanced MR",
+            "a grid of slices in one image, as United Imaging stores it, that does not say where "
+            "each lies: (0065,1051) is missing",
+            hint="export it with its private elements, or as single or enhanced images",
         )
+    return list(items)
+
+
+def group_delay(dataset: Dataset) -> float:
+    """Return GE's pause after every group of slices, s, which RepetitionTime does not hold."""
+    return _number(private(dataset, 0x0043, _GE, 0x7C)) or 0.0
+
+
+def mixed_polarity(dataset: Dataset) -> bool:
+    """Tell whether GE acquired a series in both phase-encoding directions, one after the other."""
+    name = str(private(dataset, 0x0019, _GE_ACQUISITION, 0x9C) or "")
+    mode = _number(private(dataset, 0x0019, _GE_ACQUISITION, 0xB3)) or 0.0
+    return "pepolar" in name.lower() and round(mode) in (2, 3)
+
+
+def is_mosaic(dataset: Dataset) -> bool:
+    """Tell whether one image of Siemens' holds many slices: it says so, or it says how many."""
     count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 
@@ -124,23 +153,16 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     Raises
     ------
     CadError
-        Without the CSA image header, or for a slice numbering that it declares to be reversed.
+        Without the CSA image header.
     """
     header = _csa(dataset)
     with reading("", "a mosaic with a damaged CSA header"):
         normal = np.array([float(v) for v in header.get("SliceNormalVector", [])[:3]])
-        number = [int(v) for v in header.get("ProtocolSliceNumber", [])[:1]]
     if normal.shape != (3,) or abs(np.linalg.norm(normal) - 1) > 1e-3:
         raise CadError(
             "a mosaic without the CSA header's SliceNormalVector: the order of its slices is "
             "not known",
             hint="export it with its private elements, or as single or enhanced images",
-        )
-    if number and number[0] > 1:
-        raise CadError(
-            f"a mosaic whose first slice is number {number[0]} of the protocol: the order of its "
-            "slices is not certain",
-            hint="export it as single or enhanced images",
         )
     return normal
 

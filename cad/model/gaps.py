@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pandas as pd
 
 from cad.columns import Column
-from cad.run_folder import RunFolder
-from cad.run_folder.study_file import study_gaps
 from cad.run_folder.tables import KEYS, Failure
 
 
@@ -36,7 +34,7 @@ def lacking(
 
 
 def reasons(
-    folder: RunFolder,
+    gaps_of: Callable[[str], Mapping[str, Mapping[str, str]]],
     keys: pd.DataFrame,
     lacks: Mapping[int, Sequence[str]],
     failures: Sequence[Failure],
@@ -45,8 +43,9 @@ def reasons(
 
     Parameters
     ----------
-    folder : RunFolder
-        Holds what measuring said of each study.
+    gaps_of : callable
+        Returns what measuring said of a study, by region and image: of those in a run folder
+        :func:`cad.run_folder.study_file.study_gaps`.
     keys : DataFrame
         ``participant_id, study_id, roi_id`` of all rows.
     lacks : mapping of int to sequence of str
@@ -57,7 +56,7 @@ def reasons(
     said = {}
     by_study = keys.groupby("study_id", sort=False).indices
     for study in keys["study_id"].iloc[list(lacks)].unique():
-        gaps = study_gaps(folder, study)
+        gaps = gaps_of(study)
         counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
         elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
         for row in by_study[study]:

@@ -17,8 +17,7 @@ from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import StudyOutcome
 from cad.settings import ImageSettings, PipelineSettings
-from cad.stages.study import require_t1_of_the_field
-from cad.terms.modality import modality
+from cad.stages.study import failure_of, require_t1_of_the_field
 from cad.terms.sectors import SIDES
 
 if TYPE_CHECKING:
@@ -99,18 +98,17 @@ def check_study_of(
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     try:
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-        problems += implausible(study, site_ranges(ref.folder))
+        refused_whole = implausible(study, site_ranges(ref.folder))
+        problems += refused_whole
         images = settings.images if settings else ImageSettings()
         study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
         problems += wrong_sides(study, ref.rois)
-        if settings is not None and not problems:
+        if settings is not None and not refused_whole:
             require_t1_of_the_field(study, settings)
             # What check_study() finds is among the failures of measuring.
             measured = extract(study, settings)
-            lacks = [
-                CadError(note, patient=ref.participant_id) for note in _lacks(measured, settings)
-            ]
-            return [*measured.failures, *lacks], _missing(study)
+            problems += [*measured.failures, *_lacks(ref, measured, settings)]
+            return problems, _missing(study)
     except CadError as error:
         return [*problems, error], []
     except OSError as error:
@@ -148,16 +146,25 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
     return problems
 
 
-def _lacks(measured: StudyFeatures, settings: PipelineSettings) -> list[str]:
-    """Return a line for every image that the settings measure and this study lacks."""
-    columns = columns_of(settings.features)
-    have = {columns[name].image for name in measured.rows if name in columns}
-    stated = " ".join(error.problem for error in measured.failures)
-    return [
-        f"no {modality(name).title}, which the model needs"
-        for name in settings.features.modalities
-        if name not in have and not stated
+def _lacks(ref: StudyRef, measured: StudyFeatures, settings: PipelineSettings) -> list[CadError]:
+    """Return the regions that a model will not score, as ``predict`` says it, each once."""
+    from cad.model.gaps import lacking, reasons
+
+    features = settings.features
+    rows = enumerate(lacking(measured.rows, features.modalities, columns_of(features)))
+    lacks = {row: images for row, images in rows if images}
+    failures = [
+        failure_of(e, ref.participant_id, ref.study_id, "measure") for e in measured.failures
     ]
+    keys = measured.rows.assign(study_id=ref.study_id)
+    said = {
+        (
+            f"the model needs {' and '.join(lacks[row])} features and {why}",
+            "" if why.startswith("this study") else str(keys["roi_id"].iloc[row]),
+        )
+        for row, why in reasons(lambda _: measured.gaps, keys, lacks, failures).items()
+    }
+    return [CadError(why, patient=ref.participant_id, roi=roi) for why, roi in sorted(said)]
 
 
 def _to_learn_from(cohort: Cohort) -> list[str]:

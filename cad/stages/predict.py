@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -34,6 +35,7 @@ from cad.model.gaps import failures_of, lacking, reasons
 from cad.model.outcome import of_bundles
 from cad.model.transductive import check_transductive, fit_with
 from cad.run_folder import RunFolder
+from cad.run_folder.study_file import study_gaps
 from cad.run_folder.tables import KEYS, LIKE, VENN_ABERS, ExplanationRow, Failure
 from cad.settings import DecisionSettings, PipelineSettings, parse_settings
 from cad.stages.aggregate import Aggregated
@@ -296,7 +298,8 @@ def score_rows(
         scores.notes.append(_TRANSDUCTIVE)
     unscored = np.flatnonzero((table["model"] == "").to_numpy()).tolist()
     images = {row: sorted(set(chain(*lacks[row].values()))) for row in unscored}
-    for row, here in reasons(folder, features[KEYS], images, failures).items():
+    gaps_of = partial(study_gaps, folder)
+    for row, here in reasons(gaps_of, features[KEYS], images, failures).items():
         wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
         scores.refused[row] = f"{'; '.join(wanted)} and {here}"
     if len(unscored) == n:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,7 @@ from cad.model.described import describe
 from cad.model.estimator import front_steps, make_estimator
 from cad.model.explanation import explanation_rows
 from cad.model.gaps import failures_of, lacking, reasons
+from cad.run_folder.study_file import study_gaps
 from cad.run_folder.tables import VENN_ABERS, ExplanationRow, Failure
 from cad.stages.aggregate import Aggregated
 from cad.stages.judge import Judged, judge
@@ -242,7 +244,7 @@ def _gaps(
     own = {row: images for row, images in lacks.items() if row < aggregated.own_rows}
     said = {
         row: f"the learner needs {' and '.join(own[row])} features and {why}"
-        for row, why in reasons(loaded.folder, keys, own, measuring).items()
+        for row, why in reasons(partial(study_gaps, loaded.folder), keys, own, measuring).items()
     }
     return failures_of(keys, said, "validate", _DRAW)
 

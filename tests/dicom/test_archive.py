@@ -37,7 +37,7 @@ def live(
 ) -> str:
     """Run a file of tests inside with_orthanc.sh; what it printed."""
     if not in_namespace():
-        pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
+        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
     script = repository / "tests/support/with_orthanc.sh"
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -136,7 +136,7 @@ def test_the_script_says_how(repository: Path, capfd: pytest.CaptureFixture[str]
 def test_the_documented_round_trip(repository, tmp_path, capfd):
     """round_trip.py as docs/dicom.md calls it: SR and SEG are in the archive."""
     if not in_namespace():
-        pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
+        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
     support = repository / "tests/support"
     steps = [sys.executable, support / "round_trip.py", "--model", "phantom-psvm", tmp_path / "out"]
     done = subprocess.run(

@@ -234,6 +234,24 @@ def test_directions_become_their_trace(tmp_path, rules):
     assert any("geometric mean of 3 images of one series (trace)" in n for n in summary.notes)
 
 
+@pytest.mark.parametrize(("maker", "complete"), [("TOSHIBA", True), ("SIEMENS", False)])
+def test_a_b_of_zero_that_its_maker_does_not_state(tmp_path, rules, maker, complete):
+    """Toshiba gives b only where it is not 0; of others such an image may be anything."""
+    source = write_patient(tmp_path / "in")
+    for index, b_value in enumerate((None, 800.0)):
+        tags = {"Manufacturer": maker} | ({"DiffusionBValue": b_value} if b_value else {})
+        write_series(source / "dwi", voxels(index), number=12, description="dwi",
+                     prefix=f"{index}-", **tags)  # fmt: skip
+    rules.write_text(RULES + "diffusion: [{description: ^dwi}]\n")
+    summary = import_source(source, tmp_path / "out", rules)
+    if not complete:
+        assert "has no b-value" in only_failure(summary).problem
+        return
+    assert summary.failures == []
+    found = read_volume(tmp_path / "out/sub-P001/dwi/sub-P001_acq-b0_dwi.nii.gz")
+    assert (found.array == voxels(0)).all()
+
+
 def test_every_key_stands_on_its_page(repository):
     """Rules in docs/import.md, those of cohorts of files in the shipped rules."""
     page = (repository / "docs/import.md").read_text(encoding="utf-8")

@@ -113,7 +113,7 @@ def test_duplicate_slice(tmp_path):
 def test_slices_that_do_not_belong_together(tmp_path):
     paths = write_series(tmp_path, voxels())
     original = paths[3].read_bytes()
-    edit(paths[3], ImageOrientationPatient=[1, 0, 0, 0, 0, 1])
+    edit(paths[3], ImageOrientationPatient=[1, 0, 0, 0, 0.995, 0.1])
     refused(tmp_path, "differ in orientation")
     paths[3].write_bytes(original)
     edit(paths[3], PixelSpacing=[2, 2])
@@ -127,6 +127,22 @@ def test_slices_that_do_not_belong_together(tmp_path):
     paths[3].write_bytes(original)
     edit(paths[3], ImagePositionPatient=None)
     refused(tmp_path, "no ImagePositionPatient")
+
+
+def test_a_localiser_is_three_images(tmp_path):
+    """One series of three planes, as every examination begins: none is refused or mixed."""
+    planes = ([1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 0, -1], [0, 1, 0, 0, 0, -1])
+    for number, axes in enumerate(planes):
+        paths = write_series(tmp_path, voxels((3, 8, 10), number), prefix=f"{number}-")
+        normal = np.cross(axes[:3], axes[3:])
+        for index, path in enumerate(paths):
+            place = [float(v) for v in 20 * index * normal]
+            edit(path, ImageOrientationPatient=axes, ImagePositionPatient=place)
+    found = stacks(tmp_path)
+    assert [stack.shape for stack in found] == [(3, 8, 10)] * 3
+    for number, stack in enumerate(found):
+        assert stack.spacing == (1.0, 1.0, 20.0)
+        assert np.array_equal(read_stack(stack).array, voxels((3, 8, 10), number))
 
 
 def test_sheared_series(tmp_path):

@@ -91,7 +91,7 @@ def test_files_without_preamble(tmp_path, implicit):
 
 def test_jpeg_lossless_has_its_codec_in_an_extra(tmp_path):
     if shutil.which("dcmcjpeg") is None:
-        pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
+        pytest.skip("DCMTK ABSENT: run scripts/install_tools.sh")
     for path in write_series(tmp_path, voxels()):
         subprocess.run(["dcmcjpeg", "+e1", path, path], check=True, capture_output=True)
     assert pydicom.dcmread(path).file_meta.TransferSyntaxUID.name.startswith("JPEG Lossless")
@@ -214,6 +214,30 @@ def test_a_mosaic_that_cannot_be_cut_with_certainty(tmp_path, tags, problem):
     assert list(listing.studies.values()) == [[]]
 
 
+def test_both_phase_encoding_directions_in_one_series(tmp_path):
+    """GE's pepolar, modes 2 and 3: every other volume is distorted the other way."""
+    (path,) = write_series(tmp_path, voxels((1, 8, 8)))
+    for mode, refused in (("1", False), ("3", True)):
+        dataset = pydicom.dcmread(path)
+        block = dataset.private_block(0x19, "GEMS_ACQU_01", create=True)
+        block.add_new(0x9C, "LO", "epi_pepolar")
+        block.add_new(0xB3, "DS", mode)
+        dataset.save_as(path)
+        assert bool(listed(tmp_path).unusable) == refused
+
+
+@pytest.mark.parametrize(
+    ("comment", "b_value"), [("b=1500(0.445,0.000,0.895)", 1500.0), ("", None)]
+)
+def test_a_b_value_in_a_comment(comment, b_value):
+    """Canon's classic images; the same words of another maker are anybody's."""
+    dataset = Dataset()
+    dataset.ImageComments = comment
+    for maker in ("Canon MR", "SIEMENS"):
+        dataset.Manufacturer = maker
+        assert vendor.b_value(dataset) == (b_value if maker.startswith("Canon") else None)
+
+
 def test_private_elements_need_their_creator(tmp_path):
     """Another maker's (0019,100C) is no b-value; a moved block is found."""
     for creator, block, expected in (
@@ -309,7 +333,7 @@ def test_equal_instance_numbers_are_a_duplicate(tmp_path):
 
 
 @pytest.mark.parametrize("creator", ["Image Private Header", "UIH"])
-def test_a_grid_of_another_maker_is_refused_whoever_reserved_its_block(tmp_path, creator):
+def test_a_grid_without_places_is_refused_whoever_reserved_its_block(tmp_path, creator):
     (path,) = write_series(tmp_path, voxels((1, 8, 8)))
     dataset = pydicom.dcmread(path)
     dataset.private_block(0x65, creator, create=True).add_new(0x50, "DS", "36")

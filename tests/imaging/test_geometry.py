@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from scipy.spatial.transform import Rotation
 
 from cad.errors import CadError
 from cad.imaging.geometry import occupancy, overlaps, resample_image, resample_mask, roi_in_grid
+from cad.imaging.nifti import read_image
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import Volume
 
@@ -172,3 +174,45 @@ def test_overlap_of_boxes():
     assert not overlaps(a, grid((4, 4, 4), origin=(4.6, 0, 0)))
     quarter = Rotation.from_euler("z", 45, degrees=True).as_matrix()
     assert not overlaps(a, grid((4, 4, 4), origin=(9, 2, 0), direction=quarter))
+
+
+@pytest.mark.parametrize("kind", ["nrrd", "mha"])
+def test_a_file_that_says_where_it_lies_is_read_its_thick_axis_last(tmp_path, kind):
+    turn = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]], float)
+    image = grid((6, 5, 4), (3.0, 0.6, 0.7), (5.0, -7.0, 9.0), turn)
+    image = image.with_array(np.arange(120.0).reshape(6, 5, 4))
+    path = tmp_path / f"x.{kind}"
+    sitk.WriteImage(image.to_sitk(), str(path))
+    found = read_image(path)
+    assert found.spacing == (0.6, 0.7, 3.0)
+    assert found.shape == (4, 6, 5)
+    index = np.argwhere(image.array == 50.0)[0][::-1]
+    there = np.argwhere(found.array == 50.0)[0][::-1]
+    np.testing.assert_allclose(
+        found.index_to_patient(there), image.index_to_patient(index), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("gipl", b"", b""),
+        ("vtk", b"", b""),
+        ("nrrd", b"space origin: (1,2,3)\n", b""),
+        ("nrrd", b"left-posterior-superior", b"scanner-xyz"),
+        ("nrrd", b"space origin", b'space units: "m" "m" "m"\nspace origin'),
+        ("mha", b"ElementSpacing = 0.5 0.5 3\n", b""),
+        ("mha", b"Offset = 1 2 3\n", b""),
+        ("mha", b"TransformMatrix = 1 0 0 0 1 0 0 0 1\n", b""),
+    ],
+)
+def test_a_file_that_does_not_say_where_it_lies_is_refused(tmp_path, kind, old, new):
+    """As NIfTI without codes is: what is missing would become steps of 1 mm and an origin of 0."""
+    path = tmp_path / f"x.{kind}"
+    image = grid((3, 4, 5), (0.5, 0.5, 3.0), (1.0, 2.0, 3.0)).with_array(np.ones((3, 4, 5)))
+    sitk.WriteImage(image.to_sitk(), str(path))
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new) if old else content)
+    with pytest.raises(CadError, match="does not say in mm where it lies"):
+        read_image(path)

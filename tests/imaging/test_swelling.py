@@ -103,6 +103,7 @@ def test_a_meta_image_that_swells_is_refused(tmp_path: Path):
     path.write_bytes(
         b"ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n"
         b"CompressedData = True\nCompressedDataSize = 10\nDimSize = 4000 4000 4000\n"
+        b"TransformMatrix = 1 0 0 0 1 0 0 0 1\nOffset = 0 0 0\nElementSpacing = 1 1 1\n"
         b"ElementType = MET_SHORT\nElementDataFile = LOCAL\n" + bytes(10)
     )
     with pytest.raises(CadError, match=r"of voxels in memory"):

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 
 from cad.imaging.listing import list_files
 from cad.imaging.phases import order_phases
-from cad.imaging.pixels import read_stack
+from cad.imaging.pixels import PixelReader, read_stack
 from cad.imaging.stacks import BY_ORDER, Stack, stacks_of
 from cad.imaging.volume import Volume
 
@@ -40,7 +41,7 @@ class Theirs:
 @pytest.fixture
 def convert(tmp_path: Path) -> Callable[..., list[Theirs]]:
     if shutil.which("dcm2niix") is None:
-        pytest.skip("DCM2NIIX ABSENT: nothing was compared with it (Debian package dcm2niix)")
+        pytest.skip("DCM2NIIX ABSENT: nothing was compared with it (it is in the extra dev)")
 
     def run(folder: Path, philips: str = "n") -> list[Theirs]:
         out = tmp_path / f"out-{philips}"
@@ -123,6 +124,47 @@ def test_dynamic_series(shared_data, counted, convert, tmp_path, name, clock, st
     counted(theirs.array.size, "dcm2niix, voxels of real series")
 
 
+def test_united_imaging_grid(shared_data, counted, convert):
+    """Twenty slices as a grid of four by five in one image, 17 of them."""
+    folder = shared_data / "zoo-more/uih-grid"
+    (theirs,) = convert(folder)
+    found = read(folder)
+    assert len(found) == theirs.array.shape[3] == 17
+    for number, stack in enumerate(found):
+        same(read_stack(stack), theirs, number)
+    assert [round(stack.first.b_value, 2) for stack in found] == [1.25, *[929.75] * 16]
+    counted(theirs.array.size, "dcm2niix, voxels of real series")
+
+
+def test_group_delay(shared_data, counted, convert):
+    """GE waits 3 s after each volume, which the repetition time of 2 s does not hold."""
+    folder = shared_data / "zoo-more/ge-group-delay"
+    (theirs,) = convert(folder)
+    phases = order_phases(read(folder))
+    assert phases.times.tolist() == [0.0, 5.0, 10.0]
+    assert theirs.said["RepetitionTime"] == 5
+    assert "a group delay of 3 s" in phases.notes[-1]
+    for number, (_, stack) in enumerate(phases.timed):
+        same(read_stack(stack), theirs, number)
+    counted(theirs.array.size, "dcm2niix, voxels of real series")
+
+
+def test_a_mosaic_that_begins_with_another_slice(shared_data, counted, convert, tmp_path):
+    """ProtocolSliceNumber 36 (the scanner numbers backwards): every slice lies where it lay."""
+    folder = tmp_path / "reversed"
+    folder.mkdir()
+    for path in (shared_data / "zoo/siemens-mosaic/ep2d_Int_4").iterdir():
+        content = path.read_bytes()
+        at = content.index(b"ProtocolSliceNumber")
+        at = content.index(b"0       ", at)
+        (folder / path.name).write_bytes(content[:at] + b"36      " + content[at + 8 :])
+    (theirs,) = convert(folder)
+    found = order_phases(read(folder)).timed
+    for number, (_, stack) in enumerate(found):
+        same(read_stack(stack), theirs, number)
+    counted(theirs.array.size, "dcm2niix, voxels of real series")
+
+
 @pytest.mark.parametrize(
     ("name", "b_value", "echo"),
     [
@@ -156,6 +198,30 @@ def test_philips_scales(shared_data, counted, convert, philips):
     same(read_stack(found[0], precise=precise), magnitude, rtol=1e-6)
     same(read_stack(found[1], precise=precise), field, rtol=2e-5)  # their slope has 6 digits
     counted(magnitude.array.size + field.array.size, "dcm2niix, voxels of real series")
+
+
+def test_philips_slopes_that_differ_by_slice(shared_data, counted, convert, tmp_path):
+    """Displayed values are the converter's; precise ones stored / scale slope, slice by slice.
+
+    With ``-p y`` the converter then multiplies all displayed values by one slice's factor.
+    """
+    folder = tmp_path / "slopes"
+    folder.mkdir()
+    for path in (shared_data / "zoo/philips-classic/fmri").iterdir():
+        dataset = pydicom.dcmread(path)
+        slope = float(dataset.RescaleSlope) * (1 + dataset.InstanceNumber / 50)
+        dataset.RescaleSlope = f"{slope:.12g}"
+        dataset.save_as(folder / path.name)
+    (displayed,), (precise,) = convert(folder), convert(folder, "y")
+    reader = PixelReader()
+    for number, (_, stack) in enumerate(order_phases(read(folder)).timed):
+        same(read_stack(stack), displayed, number, rtol=1e-6)
+        for plane, item in zip(read_stack(stack, precise=True).array, stack.slices, strict=True):
+            np.testing.assert_allclose(plane, reader.plane(item) / 0.004284040071070194, rtol=1e-6)
+    seen = displayed.array > 0
+    factor = precise.array[seen] / displayed.array[seen]
+    np.testing.assert_allclose(factor, factor[0], rtol=1e-6)
+    counted(displayed.array.size, "dcm2niix, voxels of real series")
 
 
 def test_philips_classic_precise_values(shared_data, counted, convert):

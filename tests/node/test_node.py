@@ -21,7 +21,7 @@ def beside_orthanc(
 ) -> str:
     """Run a command beside an archive that counts what it is sent; what it printed."""
     if not shutil.which("Orthanc", path=os.environ.get("PATH", "") + ":/usr/sbin"):
-        pytest.skip("ORTHANC ABSENT: apt-get install orthanc orthanc-dicomweb (and unshare)")
+        pytest.skip("ORTHANC ABSENT: run scripts/install_tools.sh (unshare is needed, too)")
     arrived, script = count_arrivals(folder)
     done = subprocess.run(
         [repository / "tests/support/with_orthanc.sh", sys.executable, *map(str, command)],

@@ -316,7 +316,7 @@ def test_dicom_sample_imports_to_the_same_voxels(repository, tmp_path):
     assert [b for b, _ in got.diffusion] == [b for b, _ in want.diffusion]
 
 
-@pytest.mark.skipif(shutil.which("dciodvfy") is None, reason="DCIODVFY ABSENT (dicom3tools)")
+@pytest.mark.skipif(shutil.which("dciodvfy") is None, reason="DCIODVFY ABSENT (extra dev)")
 def test_dicom_sample_is_valid(repository):
     study = repository / "sample_data" / "dicom" / DICOM_ID
     for series in sorted(p for p in study.iterdir() if p.is_dir()):

@@ -171,7 +171,7 @@ def men(cohort: Path) -> list[Study]:
 
 
 def read(ref) -> Study:  # type: ignore[no-untyped-def]
-    rois = [Roi(str(r.roi_id), int(r.label)) for r in ref.rois.itertuples()]
+    rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     return read_study(ref.folder, ref.study_id, ref.participant_id, rois)
 
 

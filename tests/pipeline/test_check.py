@@ -121,4 +121,4 @@ def test_a_sector_on_the_other_side_and_what_a_model_needs(
     shutil.rmtree(root / first / "perf")
     assert check(root)[0] == []
     missing = [p.problem for p in check(root, settings=PipelineSettings(name="test"))[0]]
-    assert missing == ["no dynamic series, which the model needs"]
+    assert missing == ["the model needs dce features and this study has none"]

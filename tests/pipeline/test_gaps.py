@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 
 from cad.errors import CadError
 from cad.execution.options import HERE
-from cad.imaging.nifti import read_volume, write_volume
+from cad.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
 from cad.imaging.study_files import image_path
-from cad.pipeline import predict_cohort, run_pipeline
+from cad.pipeline import check, predict_cohort, run_pipeline
+from cad.recipes.check import model_settings
 from cad.run_folder import RunFolder
 from cad.run_folder.tables import read_failures, read_probabilities
 
@@ -67,6 +69,58 @@ def test_a_prediction_leaves_out_the_region_and_says_why(
     assert len(after) == len(before) > 2
     change = (after - before).drop(roi).abs()
     assert change.max() < 0.01  # some are cut at their edge
+
+
+def speck(root: Path) -> None:
+    """Leave a region so many voxels that T2 measures it and ADC and DCE do not."""
+    path = image_path(root / PATIENT, PATIENT, "rois")
+    labels = read_volume(path)
+    place = np.argwhere(labels.array == 1)
+    middle = place[np.abs(place - place.mean(axis=0)).sum(axis=1).argmin()]
+    near = np.abs(place - middle).sum(axis=1).argsort(kind="stable")
+    array = np.where(labels.array == 1, 0, labels.array)
+    array[tuple(place[near[:9]].T)] = 1
+    write_volume(path, labels.with_array(array))
+
+
+def one_flip_angle(root: Path) -> None:
+    next(root.glob(f"{PATIENT}/perf/*flip-1_VFA.nii.gz")).unlink()
+    next(root.glob(f"{PATIENT}/perf/*flip-1_VFA.json")).unlink()
+
+
+def reorder(order: Callable[[np.ndarray], np.ndarray], root: Path) -> None:
+    path = image_path(root / PATIENT, PATIENT, "dce")
+    dynamic = read_dynamic(path)
+    frames = dynamic.frames[order(np.arange(len(dynamic.times)))]
+    write_dynamic(path, replace(dynamic, frames=frames, times=dynamic.times[: len(frames)]))
+
+
+FAULTS: dict[str, Callable[[Path], object]] = {
+    "none": lambda root: None,
+    "speck": speck,
+    "beyond": beyond,
+    "no dce": lambda root: shutil.rmtree(root / PATIENT / "perf"),
+    "one flip angle": one_flip_angle,
+    "no baseline": partial(reorder, lambda frames: frames[len(frames) // 3 :]),
+    "shuffled": partial(reorder, np.random.default_rng(1).permutation),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_check_names_what_predict_refuses(
+    cohort: Path, part_of: Callable[..., Path], model: Path, tmp_path: Path, fault: str
+) -> None:
+    root = part_of(cohort, tmp_path / "cohort", [PATIENT, "sub-0002"])
+    FAULTS[fault](root)
+    done = predict_cohort([str(model)], root, tmp_path / "run", HERE)
+    refused = {(f.participant_id, f.roi_id) for f in done.failures if f.roi_id}
+    whole = {f.participant_id for f in done.failures if not f.roi_id}
+    problems, _ = check(root, settings=model_settings(str(model)))
+    named = {(str(p.patient), str(p.roi or "")) for p in problems}
+    of_study = {patient for patient, roi in named if not roi}
+    assert {patient for patient, _ in named} == {p for p, _ in refused} | whole
+    assert refused <= named | {(patient, roi) for patient, roi in refused if patient in of_study}
+    assert {(patient, roi) for patient, roi in named if roi} <= refused
 
 
 def test_the_last_region_is_refused_with_its_reason(

@@ -49,7 +49,7 @@ def chromium() -> str:
     absent = [name for name in ("pdftoppm", "pdftotext") if shutil.which(name) is None]
     if path is None or absent:
         lacking = ", ".join([*(["chromium"] if path is None else []), *absent])
-        text = f"{lacking.upper()} ABSENT: no page was opened; run scripts/install_chromium.sh"
+        text = f"{lacking.upper()} ABSENT: no page was opened; run scripts/install_tools.sh"
         if os.environ.get("CI") == "true":
             pytest.fail(text)
         pytest.skip(text)

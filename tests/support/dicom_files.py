@@ -48,7 +48,7 @@ def needs(*tools: str) -> None:
     if absent:
         import pytest  # here: scripts/node_demo.py runs where there is none
 
-        pytest.skip(f"DICOM TOOLS ABSENT: {', '.join(absent)} (Debian: dicom3tools, dcmtk)")
+        pytest.skip(f"DICOM TOOLS ABSENT: {', '.join(absent)} ; run scripts/install_tools.sh")
 
 
 def validate(path: Path) -> None:
@@ -251,5 +251,5 @@ def dcmtk(tool: str) -> str:
     if found is None:
         import pytest  # here: scripts/node_demo.py runs where there is none
 
-        pytest.skip("DCMTK ABSENT: apt-get install dcmtk")
+        pytest.skip("DCMTK ABSENT: run scripts/install_tools.sh")
     return found

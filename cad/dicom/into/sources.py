@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from cad.dicom.own import MANUFACTURER
 from cad.errors import CadError, refused
 from cad.imaging.frames import Frame, printable
 from cad.imaging.listing import Listing, check_copy, list_files
+from cad.imaging.makers import maker
+from cad.imaging.vendor import NO_ZERO_B
 from cad.reading import kind_of
 
 Call = Callable[..., Any]
@@ -201,7 +203,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
             owners.setdefault(folder, set()).add(uid)
     for uid, found in listing.studies.items():
         # A map that this project sent to the archive earlier is a result, not an image.
-        slices = [frame for frame in found if frame.manufacturer != MANUFACTURER]
+        slices = _with_zero_b([frame for frame in found if frame.manufacturer != MANUFACTURER])
         if not slices:  # nothing of it can be used
             continue
         folders = []
@@ -213,3 +215,14 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
         objects = listing.objects.get(uid, [])
         unusable = tuple(listing.unusable.get(uid, {}).values())
         yield SourceStudy(uid, slices, objects, folders, root, damaged, patients, unusable)
+
+
+def _with_zero_b(frames: list[Frame]) -> list[Frame]:
+    """Return frames with b = 0 where a maker states the b-values of a series except 0."""
+    weighted = {f.series_uid for f in frames if f.b_value}
+    return [
+        replace(f, b_value=0.0)
+        if f.b_value is None and f.series_uid in weighted and maker(f.manufacturer) in NO_ZERO_B
+        else f
+        for f in frames
+    ]
