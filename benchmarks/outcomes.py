@@ -133,7 +133,7 @@ def patients_calibrated(cohorts: int = 20, patients: int = 49) -> dict[str, Any]
     kept = [
         part
         for y, (p, rank) in zip(truths, made, strict=True)
-        if (part := measure_men(y, p, rank, bootstraps=0)) is not None
+        if (part := measure_men(y, p, rank, bootstraps=0)).n
     ]
     slopes = np.array([part.calibration_slope.value for part in kept])
     pooled = np.concatenate(truths), np.concatenate([p for p, _ in made])
@@ -230,12 +230,12 @@ def _gains(found: Assisted) -> list[float]:
 
 def _with_tool(seed: int, patients: int) -> Assisted:
     d = cohort(seed, patients)
-    return assist(d.truth, d.scores, d.q, d.patients, d.names)
+    return assist(d.truth, d.scores, d.q, d.patients, d.names)[0]
 
 
 def _with_useless_tool(seed: int, patients: int) -> Assisted:
     d = uninformed(cohort(1000 + seed, patients), seed)
-    return assist(d.truth, d.scores, d.q, d.patients, d.names)
+    return assist(d.truth, d.scores, d.q, d.patients, d.names)[0]
 
 
 def _parallel(

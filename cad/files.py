@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 PART_SUFFIX = ".part"
 JsonObject = dict[str, Any]
 """Content of a JSON file, or what becomes one: where types end."""
+Made = TypeVar("Made")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters, line separators, and what turns the direction of writing around."""
 # A cell that a spreadsheet takes as a formula, also behind blanks; numbers are none.
@@ -97,6 +100,46 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
+
+
+def typed(kind: type[Made], content: JsonObject) -> Made:
+    """Return the dataclass that :func:`json_safe` wrote: None is NaN where a number is due.
+
+    Raises
+    ------
+    TypeError
+        When the content lacks a field that has no default.
+    """
+    made: Made = _typed(kind, content)
+    return made
+
+
+def _typed(kind: Any, content: Any) -> Any:
+    import numpy as np
+
+    parts = get_args(kind)
+    if kind is float:
+        return np.nan if content is None else content
+    if kind is np.ndarray:
+        return np.array(content, dtype=float)
+    if get_origin(kind) in (Union, UnionType):
+        return None if content is None else _typed(parts[0], content)
+    if get_origin(kind) is list:
+        return [_typed(parts[0], item) for item in content]
+    if get_origin(kind) is tuple:
+        return tuple(_typed(parts[0], item) for item in content)
+    if get_origin(kind) is dict:
+        return {key: _typed(parts[1], item) for key, item in content.items()}
+    fields = _types(kind)
+    if fields:
+        return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
+    return content
+
+
+@cache
+def _types(kind: Any) -> dict[str, Any]:
+    """Return the type of every field of a dataclass; of anything else nothing."""
+    return get_type_hints(kind) if is_dataclass(kind) else {}
 
 
 def write_json(path: Path, content: Any) -> None:

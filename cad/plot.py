@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cad.errors import CadError
-from cad.files import JsonObject
+from cad.evaluation.summary import Summary
 from cad.reading import read_json
 from cad.reports import figures
 from cad.run_folder import RunFolder
@@ -114,14 +114,14 @@ def _drawn(name: str, result: Any, ax: Axes | None) -> Axes:
     return ax
 
 
-def _metrics(result: Any) -> JsonObject:
-    """Return the measures of a validation or a run folder as ``metrics.json`` has them."""
+def _metrics(result: Any) -> Summary:
+    """Return the measures of a validation or a run folder."""
     if not isinstance(result, str | Path):
-        return dict(result.metrics)
+        return Summary.from_dict(result.metrics)
     path = RunFolder(Path(result)).metrics
     if not path.is_file():
         raise CadError("no run folder with measures", file=path, hint="give what `cad run` wrote")
-    return read_json(path)
+    return Summary.from_dict(read_json(path))
 
 
 def _axes(ax: Axes | None) -> Axes:

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.evaluation.decisions.conformal import ConformalSummary, conformal_summary
-from cad.evaluation.decisions.costs import (
-    Reject,
-    Thresholds,
-    reject_summary,
+from cad.evaluation.decisions.conformal import (
+    ConformalSummary,
+    conformal_summary,
+    leave_patient_out_p_values,
 )
+from cad.evaluation.decisions.costs import Decisions, Reject, Thresholds, reject_summary
 from cad.evaluation.decisions.operating import OperatingChoice
+from cad.evaluation.decisions.patient_level import PatientLevel
 from cad.evaluation.folds.crossval import Fold, OutOfFold
 from cad.evaluation.folds.null import PermutationNull
 from cad.evaluation.measures import metrics
@@ -24,7 +25,7 @@ from cad.evaluation.readers.assisted import Assisted, assist
 from cad.evaluation.readers.ceiling import Ceiling, readers_ceiling
 from cad.evaluation.readers.mrmc import AgainstReaders
 from cad.evaluation.readers.results import ReaderResult, reader_results, score_table
-from cad.files import json_safe
+from cad.files import json_safe, typed
 from cad.settings import DecisionSettings
 
 DEFAULT_DECISION = DecisionSettings()
@@ -34,12 +35,12 @@ DEFAULT_DECISION = DecisionSettings()
 class Sizes:
     """Count the regions and the patients, and what is known of them."""
 
-    rois: int
-    patients: int
-    predicted: int
-    not_predicted: int
-    with_histology: int
-    with_consensus: int
+    rois: int = 0
+    patients: int = 0
+    predicted: int = 0
+    not_predicted: int = 0
+    with_histology: int = 0
+    with_consensus: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,6 @@ class Given:
     p_benign: np.ndarray
     p_malignant: np.ndarray
     with_tool: pd.DataFrame
-
-
-_PER_ROW = {
-    "assisted": ("probability",),
-    "ceiling": (),
-    "conformal": ("p_benign", "p_malignant"),
-}
-"""What parts of a summary hold of every region: not written among the measures."""
 
 
 @dataclass(frozen=True)
@@ -123,60 +116,65 @@ class Summary:
         When one was asked for.
     rows : Given or None
         What measuring made of every region; a column of the result table each, and no measure.
-    decisions : dict of str to dict
+    decisions : dict of str to Decisions
         What the decisions come to, by the rule that makes them.
     rivals, reader_skill : dict or None
         Of a validation: what else learns on the same folds; who of the readers adds what.
     unlabelled_rows : int or None
         Most rows without a label that a fold's learner saw.
-    patient_level : dict or None
+    patient_level : PatientLevel or None
         Of the men as a whole, measured once every decision is made.
     at_training : dict of str to OperatingChoice
         Of a prediction, by model: the thresholds with an aim, and what they promise.
     """
 
-    n: Sizes
-    label_kinds: dict[str, int]
-    warnings: list[str]
-    thresholds: Thresholds
-    histology: Comparison | None
-    consensus: Comparison | None
-    readers: dict[str, ReaderResult]
-    agreement: dict[str, Any] | None
-    cad_vs_readers: AgainstReaders | None
-    cad_vs_readers_note: str
-    assisted: Assisted | None
-    assisted_note: str
-    ceiling: Ceiling | None
-    operating_point: OperatingChoice | None
-    reject: Reject | None
-    conformal: ConformalSummary | None
+    n: Sizes = field(default_factory=Sizes)
+    label_kinds: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    thresholds: Thresholds | None = None
+    histology: Comparison | None = None
+    consensus: Comparison | None = None
+    readers: dict[str, ReaderResult] = field(default_factory=dict)
+    agreement: dict[str, Any] | None = None
+    cad_vs_readers: AgainstReaders | None = None
+    cad_vs_readers_note: str = ""
+    assisted: Assisted | None = None
+    assisted_note: str = ""
+    ceiling: Ceiling | None = None
+    operating_point: OperatingChoice | None = None
+    reject: Reject | None = None
+    conformal: ConformalSummary | None = None
     folds: list[FoldResult] = field(default_factory=list)
     null: PermutationNull | None = None
     rows: Given | None = None
-    decisions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    decisions: dict[str, Decisions] = field(default_factory=dict)
     rivals: dict[str, Any] | None = None
     reader_skill: dict[str, Any] | None = None
     unlabelled_rows: int | None = None
-    patient_level: dict[str, Any] | None = None
+    patient_level: PatientLevel | None = None
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON-safe content of ``metrics.json``."""
         content = _fields(self)
         del content["rows"]
-        content["null"] = None if self.null is None else self.null.as_dict()
-        for name, rows in _PER_ROW.items():
-            part = content[name]
-            content[name] = part and {k: v for k, v in _fields(part).items() if k not in rows}
+        content["null"] = self.null and self.null.as_dict()
         for name in ("assisted", "ceiling"):
             part = getattr(self, name)
-            content[name] = part and {**content[name], "sentence": part.sentence()}
+            content[name] = part and {**_fields(part), "sentence": part.sentence()}
         point = self.operating_point
         content["operating_point"] = point and point.as_dict()
         content["at_training"] = {k: v.as_dict() for k, v in self.at_training.items()}
         safe: dict[str, Any] = json_safe(content)
         return safe
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Summary:
+        """Return what :meth:`as_dict` wrote, but for the columns of the result table."""
+        null = content.get("null")
+        schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
+        made: Summary = typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
+        return made
 
 
 def evaluate(
@@ -251,7 +249,8 @@ def summarise(
     histology = compare_with_truth(truth, truth, score, patients, **options)
     readers = compare_with_truth(majority, consensus, score, patients, ties=ties, **options)
     wide = score_table(frame, reader_scores)
-    tool, conformal = _tool(columns, wide, given, resampling), _conformal(columns, given)
+    tool, with_tool = _tool(columns, wide, given, resampling)
+    conformal, p_values = _conformal(columns, given)
     return Summary(
         n=_sizes(columns),
         label_kinds=_kinds(frame),
@@ -266,19 +265,7 @@ def summarise(
         conformal=conformal,
         folds=[_fold(fold, feature_names) for fold in folds.folds] if folds else [],
         null=null,
-        rows=given or _rows(columns, conformal, tool["assisted"]),
-    )
-
-
-def _rows(
-    columns: _Columns, conformal: ConformalSummary | None, assisted: Assisted | None
-) -> Given:
-    """Return what a validation says beside each region's probability; NaN where it says nothing."""
-    nothing = np.full(len(columns.ids), np.nan)
-    return Given(
-        nothing if conformal is None else conformal.p_benign,
-        nothing if conformal is None else conformal.p_malignant,
-        pd.DataFrame({} if assisted is None else assisted.probability, index=range(len(nothing))),
+        rows=given or Given(*p_values, pd.DataFrame(with_tool, index=range(len(truth)))),
     )
 
 
@@ -314,23 +301,23 @@ def _tool(
     wide: pd.DataFrame | None,
     given: Given | None,
     resampling: dict[str, int],
-) -> dict[str, Any]:
-    """Return what needs a probability: readers with the tool, their ceiling."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
     truth, q, patients = columns.truth, columns.score, columns.ids
     found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     found["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(q[np.isfinite(q)]):
-        return {**found, "assisted_note": "the learner gives no probability"}
+        return {**found, "assisted_note": "the learner gives no probability"}, {}
     if wide is None:
-        return found
+        return found, {}
     scores, names = wide.to_numpy(dtype=float).T, list(wide.columns)
     found["ceiling"] = readers_ceiling(truth, scores, q, patients, names, **resampling)
     made = None if given is None else given.with_tool[names].to_numpy(float).T
     try:
-        found["assisted"] = assist(truth, scores, q, patients, names, given=made)
+        found["assisted"], rows = assist(truth, scores, q, patients, names, given=made)
     except CadError as error:
-        found["assisted_note"] = str(error)
-    return found
+        return {**found, "assisted_note": str(error)}, {}
+    return found, rows
 
 
 def _sizes(columns: _Columns) -> Sizes:
@@ -345,12 +332,19 @@ def _sizes(columns: _Columns) -> Sizes:
     )
 
 
-def _conformal(columns: _Columns, given: Given | None) -> ConformalSummary | None:
+def _conformal(
+    columns: _Columns, given: Given | None
+) -> tuple[ConformalSummary | None, tuple[np.ndarray, np.ndarray]]:
+    """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
     truth, score = columns.truth, columns.score
     known = truth[np.isfinite(truth) & np.isfinite(score)]
-    both = (known == 1).any() and (known == 0).any()
-    p_values = None if given is None else (given.p_benign, given.p_malignant)
-    return conformal_summary(truth, score, columns.ids, p_values=p_values) if both else None
+    if not ((known == 1).any() and (known == 0).any()):
+        return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
+    if given is None:
+        p_values = leave_patient_out_p_values(truth, score, columns.ids)
+    else:
+        p_values = given.p_benign, given.p_malignant
+    return conformal_summary(truth, score, columns.ids, *p_values), p_values
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from cad.evaluation.readers.assisted import Combinations
 from cad.evaluation.summary import Given
+from cad.files import typed
 from cad.model.bundle import Bundle, using
 
 
@@ -35,7 +36,7 @@ def of_bundles(
         own = (table["model"] == bundle.name).to_numpy()
         q = table["probability"].where(own).to_numpy(float)
         if combinations is not None and grades is not None:
-            known = Combinations.from_dict(combinations)
+            known = typed(Combinations, combinations)
             for reader in with_tool:
                 made, _ = known.probability(str(reader), grades[reader].to_numpy(float), q)
                 with_tool.loc[own, reader] = made[own]

@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from cad.errors import CadError
 from cad.evaluation.decisions.recalibrate import Recalibration
 from cad.evaluation.readers.assisted import Combinations
-from cad.files import JsonObject, json_safe
+from cad.files import JsonObject, json_safe, typed
 from cad.model.bundle import Bundle, save_bundle
 from cad.model.card import card
 
@@ -99,7 +99,7 @@ def save_recalibrated(
     kept = {k: v for k, v in bundle.metadata.items() if k not in ("structure", "schema_version")}
     meta: JsonObject = json_safe(
         {**kept, **outcome, "recalibration": report,
-         "combinations": readers and _for_moved(Combinations.from_dict(readers), regions).as_dict()}
+         "combinations": readers and _for_moved(typed(Combinations, readers), regions)}
     )  # fmt: skip
     save_bundle(out, type(bundle.estimator)(steps), meta, card(meta), bundle.reference_X, training)
 

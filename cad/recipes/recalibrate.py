@@ -7,7 +7,7 @@ from pathlib import Path
 from cad.evaluation.decisions.operating import choose_operating_point
 from cad.evaluation.decisions.patient_level import ManModel
 from cad.evaluation.decisions.recalibrate import before_and_after, recalibration
-from cad.files import JsonObject, json_safe
+from cad.files import JsonObject, json_safe, typed
 from cad.model.bundle import Bundle
 from cad.model.recalibrated import save_recalibrated
 from cad.stages.judge import Judged
@@ -57,14 +57,14 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     if content := bundle.metadata.get("man"):
         men = known_of_men(loaded, results.assign(probability=moved))
         names, known = men.index.to_numpy(str), men["truth"].to_numpy(float)
-        model = ManModel.from_dict(content["model"])
+        model = typed(ManModel, content["model"])
         of_men = model.probability(men)
         whole = recalibration(known, of_men, names)
         model = model.recalibrated(whole.intercept, whole.slope)
         aim, chosen = man_settings(decision), None
         if aim is not None:
             chosen = choose_operating_point(known, model.probability(men), names, aim)
-        outcome["man"] = {"model": model.as_dict(), "operating_point": chosen and chosen.as_dict()}
+        outcome["man"] = {"model": json_safe(model), "operating_point": chosen and chosen.as_dict()}
         report["men"] = {**vars(whole), **before_and_after(known, of_men, names)}
     report["text"] = _text(report, outcome)
     save_recalibrated(out, bundle, regions, outcome, report)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cad.files import JsonObject
+from cad.evaluation.summary import Summary
 from cad.terms.text import interval_text
 
 # Colours of the files; on a page each becomes the style sheet's variable of the same role.
@@ -40,15 +40,13 @@ class FigureFile:
     svg: str
 
 
-def draw_figures(
-    metrics: JsonObject, thresholds: tuple[float, float] | None
-) -> dict[str, FigureFile]:
+def draw_figures(metrics: Summary, thresholds: tuple[float, float] | None) -> dict[str, FigureFile]:
     """Draw every figure that the metrics hold the arrays of.
 
     Parameters
     ----------
-    metrics : dict
-        As :func:`cad.evaluation.summary.evaluate` documents; any part may be absent.
+    metrics : Summary
+        Any part may be absent.
     thresholds : (float, float), optional
         P- and P+, marked where they mean something.
 
@@ -65,7 +63,7 @@ def draw_figures(
     return found
 
 
-def draw(name: str, axes: Any, metrics: JsonObject) -> bool:
+def draw(name: str, axes: Any, metrics: Summary) -> bool:
     """Draw one figure on matplotlib axes; return whether the metrics hold its arrays."""
     return _FIGURES[name][2](axes, metrics, None)
 
@@ -79,18 +77,21 @@ _ARRAYS = {
 }
 
 
-def _part(metrics: JsonObject, figure: str) -> JsonObject:
-    """Return the comparison with histology; that with the readers where it has too few regions."""
-    parts = [metrics.get(name) or {} for name in ("histology", "consensus")]
-    return next((part for part in parts if part.get(_ARRAYS[figure])), {})
+def _part(metrics: Summary, figure: str) -> Any:
+    """Return the comparison with histology; that with the readers where it has too few regions.
+
+    None where neither has the figure's array.
+    """
+    parts = (metrics.histology, metrics.consensus)
+    return next((part for part in parts if part and getattr(part, _ARRAYS[figure])), None)
 
 
-def _against(metrics: JsonObject, figure: str) -> str:
+def _against(metrics: Summary, figure: str) -> str:
     """Name the figure's truth, as the end of its caption."""
     if figure == "reject":
-        readers = (metrics.get("reject") or {}).get("against") == "readers"
+        readers = metrics.reject is not None and metrics.reject.against == "readers"
     elif figure in _ARRAYS:
-        readers = _part(metrics, figure) is not metrics.get("histology")
+        readers = _part(metrics, figure) is not metrics.histology
     else:
         return ""
     return " Truth: the readers' mean above .5." if readers else " Truth: histology."
@@ -123,10 +124,10 @@ def _attributes(style: re.Match[str]) -> str:
     return " ".join(f'{name.strip()}="{value.strip()}"' for name, _, value in pairs)
 
 
-Draw = Callable[[Any, JsonObject, "tuple[float, float] | None"], bool]
+Draw = Callable[[Any, Summary, "tuple[float, float] | None"], bool]
 
 
-def _svg(draw: Draw, metrics: JsonObject, thresholds: tuple[float, float] | None) -> str | None:
+def _svg(draw: Draw, metrics: Summary, thresholds: tuple[float, float] | None) -> str | None:
     # Imported here: half a second that commands without a report do not spend.
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -160,11 +161,12 @@ def _svg(draw: Draw, metrics: JsonObject, thresholds: tuple[float, float] | None
     return stream.getvalue()
 
 
-def _arrays(part: JsonObject | None, *names: str) -> list[np.ndarray] | None:
+def _arrays(curve: Any, *names: str) -> list[np.ndarray] | None:
     """Return arrays of equal length, rows with a gap dropped, thinned; None if there are none."""
-    if not part or any(not part.get(name) for name in names):
+    if curve is None:
         return None
-    rows = np.array([part[name] for name in names], dtype=float)
+    held = curve if isinstance(curve, dict) else vars(curve)
+    rows = np.array([held[name] for name in names], dtype=float)
     rows = rows[:, np.isfinite(rows).all(axis=0)]
     if rows.shape[1] < 1:
         return None
@@ -173,61 +175,56 @@ def _arrays(part: JsonObject | None, *names: str) -> list[np.ndarray] | None:
     return list(rows)
 
 
-def _named(name: str, part: JsonObject | None) -> str:
-    return name if not part or part.get("value") is None else f"{name} {interval_text(part)}"
-
-
 def _unit_square(axes: Any, x: str, y: str) -> None:
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.02), xlabel=x, ylabel=y)
     axes.grid(color=LINE, linewidth=0.5)
     axes.set_axisbelow(True)
 
 
-def _roc(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
+def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     part = _part(metrics, "roc")
-    curve = _arrays(part.get("roc"), "fpr", "tpr")
+    curve = part and _arrays(part.roc, "fpr", "tpr")
     if curve is None:
         return False
     axes.plot([0, 1], [0, 1], color=LINE, linewidth=1)
-    if part is metrics.get("histology"):
-        for i, (name, reader) in enumerate((metrics.get("readers") or {}).items()):
-            other = _arrays(reader.get("roc"), "fpr", "tpr")
+    if part is metrics.histology:
+        for i, (name, reader) in enumerate(metrics.readers.items()):
+            other = _arrays(reader.roc, "fpr", "tpr")
             if other is not None:
                 axes.plot(*other, color=DIM, linewidth=1, marker=_MARKERS[i % len(_MARKERS)],
                           markersize=4, markerfacecolor=PAPER, linestyle=_DASHES[(i + 1) % 5],
                           label=f"reader {name}", clip_on=False)  # fmt: skip
-    axes.plot(*curve, color=MAIN, label=_named("classifier, AUC", part.get("auc")), linewidth=2)
-    for point in part.get("operating_points") or []:
-        sensitivity = (point.get("sensitivity") or {}).get("value")
-        specificity = (point.get("specificity") or {}).get("value")
-        if sensitivity is not None and specificity is not None:
-            axes.plot(1 - specificity, sensitivity, "o", color=MAIN, markersize=5, clip_on=False)
-            axes.annotate(f"P ≥ {point['threshold']:.2g}", (1 - specificity, sensitivity),
-                          xytext=(7, -12), textcoords="offset points", fontsize=7.5)  # fmt: skip
+    axes.plot(*curve, color=MAIN, label=f"classifier, AUC {interval_text(part.auc)}", linewidth=2)
+    for point in part.operating_points:
+        rates = [point[name]["value"] for name in ("specificity", "sensitivity")]
+        if None not in rates:
+            at = 1 - rates[0], rates[1]
+            axes.plot(*at, "o", color=MAIN, markersize=5, clip_on=False)
+            axes.annotate(f"P ≥ {point['threshold']:.2g}", at, xytext=(7, -12),
+                          textcoords="offset points", fontsize=7.5)  # fmt: skip
     _unit_square(axes, "1 − specificity", "sensitivity")
     axes.legend(loc="lower right")
     return True
 
 
-def _precision_recall(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
+def _precision_recall(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     part = _part(metrics, "precision_recall")
-    curve = _arrays(part.get("precision_recall"), "recall", "precision")
+    curve = part and _arrays(part.precision_recall, "recall", "precision")
     if curve is None:
         return False
-    positive, n = part.get("positive"), part.get("n")
-    if positive and n:
-        axes.axhline(positive / n, color=DIM, linewidth=1, linestyle=_DASHES[1],
-                     label=f"prevalence {positive / n:.2f}")  # fmt: skip
-    average = (part.get("measures") or {}).get("average_precision")
-    axes.plot(*curve, color=MAIN, label=_named("average precision", average))
+    share = part.positive / part.n
+    axes.axhline(share, color=DIM, linewidth=1, linestyle=_DASHES[1],
+                 label=f"prevalence {share:.2f}")  # fmt: skip
+    average = interval_text(part.measures["average_precision"])
+    axes.plot(*curve, color=MAIN, label=f"average precision {average}")
     _unit_square(axes, "recall (sensitivity)", "precision (PPV)")
     axes.legend(loc="lower left")
     return True
 
 
-def _reliability(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
+def _reliability(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     part = _part(metrics, "reliability")
-    curve = _arrays(part.get("calibration_curve"), "predicted", "observed", "lower", "upper", "n")
+    curve = part and _arrays(part.calibration_curve, "predicted", "observed", "lower", "upper", "n")
     if curve is None:
         return False
     predicted, observed, lower, upper, n = curve
@@ -242,9 +239,9 @@ def _reliability(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     return True
 
 
-def _decision_curve(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
+def _decision_curve(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     part = _part(metrics, "decision_curve")
-    curve = _arrays(part.get("decision_curve"), "threshold", "model", "all", "none")
+    curve = part and _arrays(part.decision_curve, "threshold", "model", "all", "none")
     if curve is None:
         return False
     t, model, everyone, none = curve
@@ -261,44 +258,38 @@ def _decision_curve(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     return True
 
 
-def _null(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
-    null = metrics.get("null") or {}
-    schemes = {k: v for k, v in null.items() if isinstance(v, dict) and v.get("aucs")}
-    if not schemes:
+def _null(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    null = metrics.null
+    if null is None:
         return False
     edges = np.linspace(0, 1, 41)
     for (name, part), colour, hatch in zip(
-        schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
+        null.schemes.items(), (MAIN, SECOND), ("", "////"), strict=False
     ):
-        values = [v for v in part["aucs"] if v is not None]
+        values = part.aucs[np.isfinite(part.aucs)]
         axes.hist(values, edges, histtype="stepfilled", facecolor=colour if not hatch else "none",
                   alpha=0.55 if not hatch else 1, edgecolor=colour, hatch=hatch,
-                  label=f"permuted {name} patients, p = {part['p']:.3g}")  # fmt: skip
-    if null.get("observed") is not None:
-        axes.axvline(null["observed"], color=INK, label=f"observed AUC {null['observed']:.3f}")
+                  label=f"permuted {name} patients, p = {part.p:.3g}")  # fmt: skip
+    if np.isfinite(null.observed):
+        axes.axvline(null.observed, color=INK, label=f"observed AUC {null.observed:.3f}")
     axes.set(xlabel="AUC of the whole loop", ylabel="permutations", xlim=(0, 1))
     axes.legend(loc="upper left")
     return True
 
 
-def _reader_comparison(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
-    readers = {
-        name: part
-        for name, part in (metrics.get("readers") or {}).items()
-        if (part.get("auc") or {}).get("value") is not None
-    }
-    if not readers or not (metrics.get("histology") or {}).get("roc"):
+def _reader_comparison(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    readers = {k: part for k, part in metrics.readers.items() if np.isfinite(part.auc.value)}
+    if not readers or metrics.histology is None or metrics.histology.roc is None:
         return False
     styles = (("auc", INK, "s", "reader", 0.14), ("cad_auc", MAIN, "o", "classifier", -0.14))
     for key, colour, marker, label, shift in styles:
         for row, part in enumerate(readers.values()):
-            found = part.get(key) or {}
-            if found.get("value") is None:
+            found = getattr(part, key)
+            if np.isnan(found.value):
                 continue
-            low = found["value"] if found.get("lower") is None else found["lower"]
-            high = found["value"] if found.get("upper") is None else found["upper"]
-            axes.plot([low, high], [row + shift] * 2, color=colour, linewidth=1.2)
-            axes.plot(found["value"], row + shift, marker, color=colour, markersize=5,
+            ends = [found.value if np.isnan(end) else end for end in (found.lower, found.upper)]
+            axes.plot(ends, [row + shift] * 2, color=colour, linewidth=1.2)
+            axes.plot(found.value, row + shift, marker, color=colour, markersize=5,
                       label=f"{label}, same regions" if row == 0 else None)  # fmt: skip
     axes.set_yticks(range(len(readers)), list(readers))
     axes.set(xlabel="AUC against histology, 95 % interval", ylim=(len(readers) - 0.4, -0.9))
@@ -308,19 +299,19 @@ def _reader_comparison(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     return True
 
 
-def _ceiling(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
-    part = metrics.get("ceiling") or {}
-    readers, share = part.get("against_others") or {}, (part.get("share") or {}).get("value")
-    if not readers or share is None:
+def _ceiling(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = metrics.ceiling
+    if part is None or not part.against_others or np.isnan(part.share.value):
         return False
+    readers = part.against_others
     styles = (("brier", INK, "s", "reader"), ("classifier_brier", MAIN, "o", "classifier"))
     for key, colour, marker, label in styles:
         axes.plot([row[key] for row in readers.values()], range(len(readers)), marker,
                   color=colour, markersize=5, label=f"{label} to the others' mean")  # fmt: skip
     last = len(readers)
-    axes.barh(last, part["distance"], height=0.35, color=PAPER, edgecolor=MAIN,
+    axes.barh(last, part.distance, height=0.35, color=PAPER, edgecolor=MAIN,
               label="classifier to the mean of all")  # fmt: skip
-    axes.barh(last, part["scatter"], height=0.35, color=DIM, label="of it the readers' scatter")
+    axes.barh(last, part.scatter, height=0.35, color=DIM, label="of it the readers' scatter")
     axes.set_yticks(range(last + 1), [*readers, "all"])
     axes.set(xlabel="mean squared distance", xlim=(0, None), ylim=(last + 0.5, -2.1))
     axes.grid(axis="x", color=LINE, linewidth=0.5)
@@ -329,9 +320,9 @@ def _ceiling(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
     return True
 
 
-def _reject(axes: Any, metrics: JsonObject, thresholds: Any) -> bool:
-    part = (metrics.get("reject") or {}).get("curve")
-    curve = _arrays(part, "reject_rate", "error_rate", "cost")
+def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
+    part = metrics.reject
+    curve = part if part is None else _arrays(part.curve, "reject_rate", "error_rate", "cost")
     if curve is None:
         return False
     order = np.argsort(curve[0], kind="stable")

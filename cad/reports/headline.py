@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
+from cad.evaluation.summary import Summary
 from cad.files import JsonObject
 from cad.reports.plots import measured, probability_text
 from cad.reports.regions import RegionView
 from cad.reports.views import PatientView, StudyView
 from cad.run_folder.results import RegionResult, Results
+from cad.terms.text import interval_text
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "of 5", "percent": "%"}
 
@@ -69,6 +72,7 @@ class Headline:
 
 def headline(
     results: Results,
+    metrics: Summary,
     patient: PatientView,
     views: Sequence[RegionView],
     studies: Sequence[StudyView],
@@ -94,7 +98,7 @@ def headline(
         patient.decision,
         _man(patient),
         _about(patient, studies),
-        _reliable(results, [view.region for view in views], models, len(patient.failures)),
+        _reliable(results, metrics, [view.region for view in views], models, len(patient.failures)),
         lesions,
         _rest([r for r in patient.ranked if r not in patient.head]),
     )
@@ -217,12 +221,13 @@ def _about(patient: PatientView, studies: Sequence[StudyView]) -> list[str]:
 
 def _reliable(
     results: Results,
+    metrics: Summary,
     regions: Sequence[RegionResult],
     models: Sequence[JsonObject],
     failures: int,
 ) -> list[tuple[str, bool]]:
     """Say on whom the model was trained, whether these regions are like them, and what failed."""
-    said = [(_trained(results, models), _simulated(models))]
+    said = [(_trained(metrics, models), _simulated(models))]
     unlike = [region for region in regions if region.unlike]
     compared = [region for region in regions if region.compared]
     if results.run.get("kind") == "predict":
@@ -245,7 +250,7 @@ def _simulated(models: Sequence[JsonObject]) -> bool:
     return any((model.get("training") or {}).get("simulated") for model in models)
 
 
-def _trained(results: Results, models: Sequence[JsonObject]) -> str:
+def _trained(metrics: Summary, models: Sequence[JsonObject]) -> str:
     """Say who trained the models, and how well the run does where histology is known."""
     parts = []
     for model in models:
@@ -258,12 +263,9 @@ def _trained(results: Results, models: Sequence[JsonObject]) -> str:
         if parts
         else ("Trained on the other patients of this run, this one left out.")
     )
-    auc = ((results.metrics.get("histology") or {}).get("auc")) or {}
-    if auc.get("value") is not None and auc.get("lower") is not None:
-        text += (
-            f" In this run AUC {auc['value']:.2f} [{auc['lower']:.2f}, {auc['upper']:.2f}] "
-            "against histology."
-        )
+    if metrics.histology is not None and isfinite(metrics.histology.auc.lower):
+        auc = interval_text(metrics.histology.auc, 2)
+        text += f" In this run AUC {auc} against histology."
     return text
 
 

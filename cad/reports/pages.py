@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from cad.evaluation.summary import Summary
 from cad.files import JsonObject, write_atomic
 from cad.reading import read_text, reading
 from cad.reports.figures import draw_figures, inline
@@ -57,31 +58,34 @@ def write_report(run: Path) -> Path:
     results = read_results(run)
     folder = results.folder
     patients = list_patients(results)
+    with reading(folder.metrics, "measures of another version"):
+        metrics = Summary.from_dict(results.metrics)
 
     def write_page(
         before: PatientView | None, patient: PatientView, after: PatientView | None
     ) -> None:
         with reading(folder.root, f"what the run says of {patient.patient} cannot be shown"):
-            page = _patient_page(results, patient, (before, after))
+            page = _patient_page(results, metrics, patient, (before, after))
             write_atomic(folder.page(patient.page), page.encode())
 
     # Beside each other: pictures are compressed without the interpreter's lock. The first page that
     # cannot be written, or an interruption, ends the others.
     with ThreadPoolExecutor(_THREADS) as beside:
-        drawn = beside.submit(draw_figures, results.metrics, results.thresholds)
+        drawn = beside.submit(draw_figures, metrics, results.thresholds)
         list(beside.map(write_page, [None, *patients], patients, [*patients[1:], None]))
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
         for name, figure in figures.items():
             write_atomic(folder.figure(name), figure.svg.encode())
-        write_atomic(index, _index_page(results, patients, figures).encode())
+        write_atomic(index, _index_page(results, metrics, patients, figures).encode())
     _remove_stale(folder.report, {p.page for p in patients})
     return index
 
 
 def _patient_page(
     results: Results,
+    metrics: Summary,
     patient: PatientView,
     around: tuple[PatientView | None, PatientView | None],
 ) -> str:
@@ -97,7 +101,7 @@ def _patient_page(
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
     models = _models(results, patient.regions)
-    head = headline(results, patient, regions, studies, models)
+    head = headline(results, metrics, patient, regions, studies, models)
     view_index = {s.study: viewers.index(s.viewer) for s in studies if s.viewer is not None}
     return template("patient.html.j2").render(
         **_common(results),
@@ -125,8 +129,9 @@ def _patient_page(
     )
 
 
-def _index_page(results: Results, patients: list[PatientView], figures: JsonObject) -> str:
-    metrics = results.metrics
+def _index_page(
+    results: Results, metrics: Summary, patients: list[PatientView], figures: JsonObject
+) -> str:
     shown = [p for p in patients if not p.blinded]
     return template("index.html.j2").render(
         **_common(results),
@@ -136,12 +141,7 @@ def _index_page(results: Results, patients: list[PatientView], figures: JsonObje
         promises=promises(metrics),
         learned=learned(results.run),
         metric_warnings=list(
-            dict.fromkeys(
-                [
-                    *(metrics.get("warnings") or []),
-                    *(results.run.get("warnings") or []),
-                ]
-            )
+            dict.fromkeys([*metrics.warnings, *(results.run.get("warnings") or [])])
         ),
         figures=[
             (name, f.title, f.caption, Markup(inline(name, f.svg)))  # nosec B704  # noqa: S704

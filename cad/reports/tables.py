@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from cad.evaluation.summary import Summary
 from cad.files import JsonObject
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
@@ -21,46 +24,42 @@ class MetricTable:
     rows: list[list[str]]
 
 
-def metric_tables(metrics: JsonObject) -> list[MetricTable]:
+def metric_tables(metrics: Summary) -> list[MetricTable]:
     """List every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
-        _rivals(metrics.get("rivals") or {}),
-        _patients(metrics.get("patient_level") or {}),
-        _operating(metrics.get("operating_point") or {}),
+        _rivals(metrics.rivals or {}),
+        _patients(metrics),
+        _operating(metrics),
         _operating_points(metrics),
-        _readers(metrics.get("readers") or {}),
-        _skill(metrics.get("reader_skill") or {}),
-        _assisted(metrics.get("assisted") or {}),
-        _against_readers(metrics.get("cad_vs_readers") or {}),
-        _agreement(metrics.get("agreement") or {}),
-        _decisions(metrics.get("decisions") or {}),
-        _null(metrics.get("null") or {}),
-        _conformal(metrics.get("conformal") or {}),
-        _labels(metrics.get("label_kinds") or {}),
-        _folds(metrics.get("folds") or []),
+        _readers(metrics),
+        _skill(metrics.reader_skill or {}),
+        _assisted(metrics),
+        _against_readers(metrics),
+        _agreement(metrics),
+        _decisions(metrics),
+        _null(metrics),
+        _conformal(metrics),
+        _labels(metrics.label_kinds),
+        _folds(metrics),
     )
     return [table for table in made if table is not None and table.rows]
 
 
-def _measures(metrics: JsonObject) -> MetricTable | None:
-    parts = {
-        title: metrics.get(key)
-        for key, title in (("histology", "against histology"), ("consensus", "against readers"))
-    }
-    known = {title: part for title, part in parts.items() if part}
+def _measures(metrics: Summary) -> MetricTable | None:
+    parts = {"against histology": metrics.histology, "against readers": metrics.consensus}
+    known = {title: part for title, part in parts.items() if part is not None}
     if not known:
         return None
     rows = [
-        ["Regions (patients)", *(f"{p['n']} ({p.get('patients', '–')})" for p in known.values())],
-        ["Malignant / benign", *(f"{p.get('positive', '–')} / {p.get('negative', '–')}"
-                                 for p in known.values())],
-        ["AUC, patients as clusters", *(interval_text(p.get("auc")) for p in known.values())],
+        ["Regions (patients)", *(f"{p.n} ({p.patients})" for p in known.values())],
+        ["Malignant / benign", *(f"{p.positive} / {p.negative}" for p in known.values())],
+        ["AUC, patients as clusters", *(interval_text(p.auc) for p in known.values())],
         ["AUC, regions as independent (DeLong)",
-         *(interval_text(p.get("auc_roi_level")) for p in known.values())],
+         *(interval_text(p.auc_roi_level) for p in known.values())],
     ]  # fmt: skip
     for key, measure in MEASURES.items():
-        found = [(p.get("measures") or {}).get(key) for p in known.values()]
+        found = [p.measures.get(key) for p in known.values()]
         if any(found):
             rows.append([measure.title, *(interval_text(part, measure.digits) for part in found)])
     note = (
@@ -70,81 +69,76 @@ def _measures(metrics: JsonObject) -> MetricTable | None:
     return MetricTable("Validation", note, ["Measure", *known], rows)
 
 
-def _operating_points(metrics: JsonObject) -> MetricTable | None:
-    points = (metrics.get("histology") or {}).get("operating_points") or []
+def _operating_points(metrics: Summary) -> MetricTable | None:
     rows = [
         [
             f"P ≥ {point['threshold']:.2f}",
-            *(str(point.get(name, "–")) for name in ("tp", "fp", "tn", "fn")),
-            *(interval_text(point.get(name), 2) for name in RATES),
+            *(str(point[name]) for name in ("tp", "fp", "tn", "fn")),
+            *(interval_text(rate, 2)
+              for rate in map(point.get, RATES)),
         ]
-        for point in points
-    ]
+        for point in (metrics.histology.operating_points if metrics.histology else ())
+    ]  # fmt: skip
     head = ["Threshold", "TP", "FP", "TN", "FN", "Sensitivity", "Specificity", "PPV", "NPV"]
     return MetricTable("Operating points", "Against histology, per region.", head, rows)
 
 
-def _readers(readers: JsonObject) -> MetricTable | None:
+def _readers(metrics: Summary) -> MetricTable | None:
     rows = [
-        [
-            name,
-            str(part.get("n", "–")),
-            interval_text(part.get("auc")),
-            interval_text(part.get("cad_auc")),
-            interval_text((part.get("consensus_of_others") or {}).get("auc")),
-        ]
-        for name, part in readers.items()
-    ]
+        [name, str(part.n), *map(interval_text, (part.auc, part.cad_auc)),
+         interval_text(part.consensus_of_others["auc"])]
+        for name, part in metrics.readers.items()
+    ]  # fmt: skip
     head = ["Reader", "Regions", "AUC", "Classifier, same regions", "AUC against other readers"]
     note = "AUC against histology; the last column takes the mean of the other readers as truth."
     return MetricTable("Readers", note, head, rows)
 
 
-def _against_readers(found: JsonObject) -> MetricTable | None:
-    if found.get("difference") is None:
+def _against_readers(metrics: Summary) -> MetricTable | None:
+    found = metrics.cad_vs_readers
+    if found is None:
         return None
-    change = {
-        "value": found["difference"],
-        "lower": found.get("lower"),
-        "upper": found.get("upper"),
-    }
-    p = found.get("p")
+    change = {"value": found.difference, "lower": found.lower, "upper": found.upper}
     row = [
-        interval_text(found.get("cad_auc")),
+        interval_text(found.cad_auc),
         interval_text(change),
-        "–" if p is None else f"{p:.3g}",
-        f"{found.get('n', '–')} ({found.get('omitted', 0)})",
+        "–" if np.isnan(found.p) else f"{found.p:.3g}",
+        f"{found.n} ({found.omitted})",
     ]
     head = ["AUC of the classifier", "Minus the mean reader", "p", "Regions (left out)"]
     note = "Obuchowski–Rockette, readers and patients random; regions that every reader scored."
     return MetricTable("Classifier and the population of readers", note, head, [row])
 
 
-def _agreement(found: JsonObject) -> MetricTable | None:
-    icc, alpha = found.get("icc") or {}, found.get("krippendorff_alpha") or {}
+def _agreement(metrics: Summary) -> MetricTable | None:
+    if metrics.agreement is None:
+        return None
+    icc, alpha = metrics.agreement["icc"], metrics.agreement["krippendorff_alpha"]
     rows = [
-        ["Intraclass correlation, one reader", interval_text(icc.get("single"), 2)],
-        ["Intraclass correlation, mean of readers", interval_text(icc.get("average"), 2)],
-        ["Krippendorff's alpha, ordinal", interval_text(alpha.get("ordinal"), 2)],
+        ["Intraclass correlation, one reader", interval_text(icc["single"], 2)],
+        ["Intraclass correlation, mean of readers", interval_text(icc["average"], 2)],
+        ["Krippendorff's alpha, ordinal",
+         interval_text(alpha["ordinal"], 2)],
         *(
-            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval_text(pair.get("value"), 2)]
-            for pair in found.get("kappa") or []
+            [f"Weighted kappa, {pair['a']} and {pair['b']}", interval_text(pair["value"], 2)]
+            for pair in metrics.agreement["kappa"]
         ),
-    ]
+    ]  # fmt: skip
     known = [row for row in rows if row[1] != "–"]
     return MetricTable("Agreement of readers", "", ["Measure", "Value"], known)
 
 
-def _decisions(decisions: JsonObject) -> MetricTable | None:
+def _decisions(metrics: Summary) -> MetricTable | None:
     titles = {
         "stated": "stated",
         "before_histology": "before histology",
         "thresholds": "thresholds alone",
     }
     rows = [
-        [f"{word}, {title}", *(str(part[k]) for k in ("n", "malignant", "benign", "unknown"))]
+        [f"{word}, {title}", *map(str, (part.n, part.malignant, part.benign, part.unknown))]
         for name, title in titles.items()
-        for word, part in (decisions.get(name) or {}).get("decisions", {}).items()
+        if name in metrics.decisions
+        for word, part in metrics.decisions[name].decisions.items()
     ]
     head = ["Decision", "Regions", "Malignant by histology", "Benign", "Unknown"]
     note = (
@@ -154,46 +148,47 @@ def _decisions(decisions: JsonObject) -> MetricTable | None:
     return MetricTable("Decisions at the site's costs", note, head, rows)
 
 
-def _null(null: JsonObject) -> MetricTable | None:
+def _null(metrics: Summary) -> MetricTable | None:
+    null = metrics.null
+    if null is None:
+        return None
     rows = [
         [
             f"labels permuted {scheme} patients",
-            interval_text(
-                {k: part.get(k) for k in ("lower", "upper")} | {"value": part.get("mean")}
-            ),
-            f"{part['p']:.3f}" if part.get("p") is not None else "–",
-            str(part.get("evidence", "")),
+            interval_text({"value": part.mean, "lower": part.lower, "upper": part.upper}),
+            "–" if np.isnan(part.p) else f"{part.p:.3f}",
+            part.evidence,
         ]
-        for scheme, part in null.items()
-        if isinstance(part, dict) and "p" in part
+        for scheme, part in null.schemes.items()
     ]
     head = ["Null of the whole loop", "AUC: mean [central 95 %]", "p", "Finding"]
-    note = f"{null.get('n', 0)} permutations of each kind, everything fitted anew."
+    note = f"{null.n} permutations of each kind, everything fitted anew."
     return MetricTable("Permutation null", note, head, rows)
 
 
-def _conformal(conformal: JsonObject) -> MetricTable | None:
-    keys = ("coverage_malignant", "coverage_benign", "single", "both", "empty")
+def _conformal(metrics: Summary) -> MetricTable | None:
     rows = [
-        [f"{100 * (1 - level['error']):.0f} %", *(interval_text(level.get(k), 2) for k in keys)]
-        for level in conformal.get("levels") or []
-    ]
+        [f"{100 * (1 - level.error):.0f} %",
+         *(interval_text(share, 2) for share in (level.coverage_malignant, level.coverage_benign,
+                                                 level.single, level.both, level.empty))]
+        for level in (metrics.conformal.levels if metrics.conformal else ())
+    ]  # fmt: skip
     head = ["Confidence", "Coverage, malignant", "Coverage, benign", "One class", "Both", "Neither"]
     note = "Coverage averaged within patients first; the last three are shares of all regions."
     return MetricTable("Conformal sets", note, head, rows)
 
 
-def _labels(kinds: JsonObject) -> MetricTable | None:
+def _labels(kinds: dict[str, int]) -> MetricTable | None:
     rows = [[name.replace("_", " "), str(n)] for name, n in kinds.items()]
     note = "What readers and histology told the learner about each region."
     return MetricTable("Labels", note, ["Kind", "Regions"], rows)
 
 
-def _folds(folds: list[JsonObject]) -> MetricTable | None:
+def _folds(metrics: Summary) -> MetricTable | None:
     rows = [
-        [str(f.get("name", "")), str(text)]
-        for f in folds
-        for text in [*(f.get("warnings") or []), *([f["error"]] if f.get("error") else [])]
+        [fold.name, text]
+        for fold in metrics.folds
+        for text in [*fold.warnings, *([fold.error] if fold.error else [])]
     ]
     note = "Folds that failed or warned; the others did neither."
     return MetricTable("Folds", note, ["Left out", "Said"], rows[:50])
@@ -224,49 +219,53 @@ def _rivals(found: JsonObject) -> MetricTable | None:
     return MetricTable("Rivals", note, ["Learner", *head], rows)
 
 
-def _patients(part: JsonObject) -> MetricTable | None:
-    if not part.get("n"):
+def _patients(metrics: Summary) -> MetricTable | None:
+    part = metrics.patient_level
+    if part is None or not part.n:
         return None
     rows = [
-        ["Patients (malignant)", f"{part['n']} ({part['positive']})"],
-        ["AUC", interval_text(part["auc"])],
-        ["Average precision", interval_text(part["average_precision"])],
-        ["Calibration slope", interval_text(part["calibration_slope"], 2)],
-        ["Brier score", interval_text(part["brier"])],
+        ["Patients (malignant)", f"{part.n} ({part.positive})"],
+        ["AUC", interval_text(part.auc)],
+        ["Average precision", interval_text(part.average_precision)],
+        ["Calibration slope", interval_text(part.calibration_slope, 2)],
+        ["Brier score", interval_text(part.brier)],
     ]
-    return MetricTable(
-        "Patients: any cancer of ISUP 2 or more", part.get("note", ""), ["", ""], rows
+    return MetricTable("Patients: any cancer of ISUP 2 or more", part.note, ["", ""], rows)
+
+
+def _operating(metrics: Summary) -> MetricTable | None:
+    point = metrics.operating_point
+    sides = (
+        (("benign", "negative", point.benign), ("malignant", "positive", point.malignant))
+        if point
+        else ()
     )
-
-
-def _operating(part: JsonObject) -> MetricTable | None:
-    rows = []
-    for name, value in (("benign", "negative"), ("malignant", "positive")):
-        side = part.get(name)
-        if side:
-            aim = "from the costs" if side["aim"] is None else f"{side['aim']:g}"
-            rows.append(
-                [
-                    name,
-                    f"{side['threshold']:.3f}",
-                    f"{100 * side['share']:.0f} %",
-                    aim,
-                    f"{interval_text(side['observed'], 2)} ({value})",
-                    interval_text(side["validated"], 2),
-                ]
-            )
+    rows = [
+        [
+            name,
+            f"{side.threshold:.3f}",
+            f"{100 * side.share:.0f} %",
+            "from the costs" if side.aim is None else f"{side.aim:g}",
+            f"{interval_text(side.observed, 2)} ({value})",
+            interval_text(side.validated, 2),
+        ]
+        for name, value, side in sides
+    ]
     head = ["Decision", "Threshold", "Share", "Aim", "Predictive value", "In left-out patients"]
     note = "What is promised is the lower end of the last column."
     return MetricTable("Operating point", note, head, rows)
 
 
-def _assisted(found: JsonObject) -> MetricTable | None:
+def _assisted(metrics: Summary) -> MetricTable | None:
+    found = metrics.assisted
+    if found is None:
+        return None
     rows = [
         [reader, str(part["n"]), interval_text(part["alone"]), interval_text(part["with_tool"])]
-        for reader, part in (found.get("readers") or {}).items()
+        for reader, part in found.readers.items()
     ]
     head = ["Reader", "Regions", "AUC alone", "AUC with the tool"]
-    return MetricTable("Readers with the tool", found.get("sentence") or "", head, rows)
+    return MetricTable("Readers with the tool", found.sentence(), head, rows)
 
 
 def _skill(found: JsonObject) -> MetricTable | None:

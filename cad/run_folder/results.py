@@ -232,10 +232,7 @@ class Results:
         """Return P- and P+ of the site's costs, where the run states them."""
         with reading(self.folder.root, "thresholds are two numbers"):
             stated = self.run.get("decision_thresholds")
-            if stated:
-                return float(stated[0]), float(stated[1])
-            stated = self.metrics.get("thresholds")
-            return (float(stated["lower"]), float(stated["upper"])) if stated else None
+            return (float(stated[0]), float(stated[1])) if stated else None
 
 
 def read_results(root: Path) -> Results:

@@ -14,6 +14,7 @@ from cad._version import __version__
 from cad.columns import columns_of
 from cad.errors import CadError
 from cad.evaluation.statements.checklists import validation_md
+from cad.evaluation.summary import Summary
 from cad.files import JsonObject
 from cad.folders import commit, stage
 from cad.model.versions import library_versions
@@ -61,7 +62,7 @@ class Emitted:
         Studies and regions with a probability.
     failures : list of Failure
         Rows of ``failures.csv``.
-    metrics : dict
+    metrics : Summary
         Content of ``metrics.json``.
     model : Path or None
         The bundle that was written.
@@ -73,7 +74,7 @@ class Emitted:
     studies: int
     regions: int
     failures: list[Failure]
-    metrics: JsonObject
+    metrics: Summary
     model: Path | None = None
     patients: list[str] = field(default_factory=list)
 
@@ -124,7 +125,8 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
         with reading(folder.root, "not a finished run"):
             same = read_text(folder.complete) == _identity(loaded, measured)
             if loaded.options.resume and same and all(path.exists() for path in needed):
-                results, metrics = read_probabilities(folder), read_metrics(folder)
+                results = read_probabilities(folder)
+                metrics = Summary.from_dict(read_metrics(folder))
                 emitted = _emitted(loaded, results, metrics, read_failures(folder))
                 _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
                 return emitted
@@ -159,30 +161,32 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     failed = {failure.participant_id for failure in failures}
     men = decided_men(judged.men, judged.results, failed)
     judged = replace(judged, results=with_men(judged.results, men))
-    whole = {**(judged.summary.patient_level or {}), "decisions": measure_decisions_on_men(men)}
-    metrics = replace(judged.summary, patient_level=whole).as_dict()
+    summary = judged.summary
+    if summary.patient_level is not None:
+        whole = replace(summary.patient_level, decisions=measure_decisions_on_men(men))
+        summary = replace(summary, patient_level=whole)
     record = _record(loaded, measured, judged)
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
         write_probabilities(aside, judged.results)
         write_patients(aside, men)
         write_explanations(aside, judged.explanations)
-        write_metrics(aside, metrics)
+        write_metrics(aside, summary.as_dict())
         write_failures(aside, failures)
         write_record(aside, record)
-        write_validation(aside, validation_md(record, metrics))
+        write_validation(aside, validation_md(record, summary))
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
     write_report(folder.root)
     write_complete(folder, _identity(loaded, measured))
-    return _emitted(loaded, judged.results, metrics, failures)
+    return _emitted(loaded, judged.results, summary, failures)
 
 
 def _emitted(
-    loaded: Loaded, results: pd.DataFrame, metrics: JsonObject, failures: list[Failure]
+    loaded: Loaded, results: pd.DataFrame, metrics: Summary, failures: list[Failure]
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
-    patients = closing_lines(read_results(loaded.folder.root))
+    patients = closing_lines(read_results(loaded.folder.root), metrics)
     return Emitted(loaded.folder.root, studies, len(scored), failures, metrics, patients=patients)
 
 

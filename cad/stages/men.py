@@ -6,7 +6,7 @@ This is the one place where a decision on a man is made and where it is withdraw
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from cad.evaluation.decisions.costs import DECISIONS
 from cad.evaluation.decisions.operating import OperatingChoice, choose_operating_point
 from cad.evaluation.decisions.patient_level import (
     ManModel,
+    PatientLevel,
     fit_men,
     measure_men,
     out_of_fold_men,
@@ -25,7 +26,7 @@ from cad.evaluation.decisions.patient_level import (
 )
 from cad.evaluation.decisions.reject import decide
 from cad.evaluation.measures.metrics import calibration_intercept
-from cad.files import JsonObject, json_safe
+from cad.files import JsonObject, json_safe, typed
 from cad.labels.consensus import malignant
 from cad.model.bundle import Bundle, using
 from cad.settings import DecisionSettings
@@ -79,7 +80,7 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table.assign(**columns), said], axis=1)
 
 
-def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, JsonObject]:
+def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, PatientLevel]:
     """Give every man the probability of a model fitted on the other men.
 
     Returns
@@ -87,9 +88,8 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
     men : DataFrame
         :func:`known_of_men` with ``probability``, ``unknown`` (what the model uses and does not
         know of him), ``lower, upper`` (the thresholds on men) and ``model``.
-    measured : dict
-        ``patient_level`` of ``metrics.json``: measures, the ``model`` of all men, and the
-        ``operating_point`` where the site has an aim by man.
+    measured : PatientLevel
+        ``patient_level`` of ``metrics.json``.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men = known_of_men(loaded, results)
@@ -99,7 +99,7 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
         model = fit_men(men, truth)
         probability, rank = out_of_fold_men(men, truth, settings.seed)
     except CadError as error:
-        return men, {"n": 0, "note": str(error), "model": None}
+        return men, PatientLevel(note=str(error))
     men = men.assign(probability=probability, unknown=model.unknown(men))
     point, note = None, ""
     if (aim := man_settings(decision)) is not None:
@@ -111,20 +111,12 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
     measured = measure_men(
         truth, probability, rank, bootstraps=settings.bootstraps, seed=settings.seed
     )
-    content: JsonObject = json_safe(
-        {
-            **(asdict(measured) if measured else {"n": 0}),
-            "note": note,
-            "model": model.as_dict(),
-            "operating_point": point and {**asdict(point), "sentence": point.sentence()},
-        }
-    )
-    return men, content
+    return men, replace(measured, note=note, model=model, operating_point=point)
 
 
 def predicted_men(
     loaded: Loaded, results: pd.DataFrame, bundles: Sequence[Bundle]
-) -> tuple[pd.DataFrame, JsonObject]:
+) -> tuple[pd.DataFrame, PatientLevel]:
     """Give every man the probability and thresholds of the model that scored his regions.
 
     Returns
@@ -146,19 +138,18 @@ def predicted_men(
             content = bundle.metadata.get("man")
             if content is None or not rows.any():
                 continue
-            model = ManModel.from_dict(content["model"])
+            model = typed(ManModel, content["model"])
             men.loc[rows, "probability"] = model.probability(men.loc[rows])
             men.loc[rows, "unknown"] = model.unknown(men.loc[rows])
             if content["operating_point"] is not None and man_settings(decision) is not None:
-                point = OperatingChoice.from_dict(content["operating_point"])
+                point = typed(OperatingChoice, content["operating_point"])
                 men.loc[rows, ["lower", "upper"]] = point.thresholds
                 promised = 1 - point.refer if promised is None else promised
     measured = measure_men(
         men["truth"].to_numpy(float), men["probability"].to_numpy(float),
         bootstraps=settings.bootstraps, seed=settings.seed,
     )  # fmt: skip
-    content = asdict(measured) if measured else {"n": 0}
-    return men, json_safe({**content, "note": "", "promised_share": promised})
+    return men, replace(measured, promised_share=promised)
 
 
 def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
@@ -191,7 +182,8 @@ def decided_men(
     Returns
     -------
     DataFrame
-        With ``regions``, ``decision_model``, ``decision``, ``decision_reason`` and ``basis``.
+        With ``regions``, ``decision_model``, ``decision_before_histology``, ``decision``,
+        ``decision_reason`` and ``basis``.
     """
     rows = []
     groups = dict(tuple(results.groupby("participant_id")))
@@ -201,13 +193,16 @@ def decided_men(
         alone = np.isnan(row["probability"])
         code = decide(row["probability"], row["lower"], row["upper"])
         model = by_regions[man] if alone else DECISIONS[int(code)]
-        against = _against(model, row, regions, man in failed)
+        against, histology = _against(model, row, regions, man in failed), []
+        if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
+            histology = [f"histology found {'' if row['truth'] else 'no '}significant cancer"]
         rows.append(
             {
                 "regions": len(regions),
                 "decision_model": model,
-                "decision": "refer" if against else model,
-                "decision_reason": "; ".join(against),
+                "decision_before_histology": "refer" if against else model,
+                "decision": "refer" if against or histology else model,
+                "decision_reason": "; ".join([*against, *histology]),
                 "basis": "" if not model else "regions" if alone else "probability",
             }
         )
@@ -215,7 +210,7 @@ def decided_men(
 
 
 def _against(model: str, row: dict[str, float], regions: pd.DataFrame, failed: bool) -> list[str]:
-    """Return what speaks against a man's decision."""
+    """Return what speaks against a man's decision, histology apart."""
     said = []
     if model == "benign":
         if failed or regions["probability"].isna().any():
@@ -228,9 +223,6 @@ def _against(model: str, row: dict[str, float], regions: pd.DataFrame, failed: b
             said.append("the readers suspect a region")
     if model == "malignant" and (regions["decision"] == "benign").all():
         said.append("every region is called benign")
-    if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
-        found = "significant cancer" if row["truth"] else "no significant cancer"
-        said.append(f"histology found {found}")
     return said
 
 
@@ -242,10 +234,7 @@ def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
     men : DataFrame
         Of :func:`decided_men`.
     """
-    histology = men["decision_reason"].str.contains("histology found")
-    only = histology & ~men["decision_reason"].str.contains(";")  # it alone withdrew the decision
-    word = men["decision"].where(~only, men["decision_model"])
-    known = men["truth"].notna()
+    word, known = men["decision_before_histology"], men["truth"].notna()
     content: JsonObject = {"n": int((word != "").sum()), "lately": _lately(men, word)}
     for name, right in (("benign", 0.0), ("malignant", 1.0)):
         of = known & (word == name)

@@ -24,7 +24,7 @@ from cad.evaluation.folds.crossval import decision_value, positive_probability
 from cad.evaluation.readers.results import score_table
 from cad.features.provenance import differences
 from cad.features.typicality import Typicality
-from cad.files import JsonObject
+from cad.files import JsonObject, typed
 from cad.imaging.standardise import NyulScale
 from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle, using
@@ -186,7 +186,7 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
         if own == decision and stored is not None:
-            return OperatingChoice.from_dict(stored)
+            return typed(OperatingChoice, stored)
         names = ("truth", "out_of_fold", "participant_id")
         truth, q, patients = (bundle.training[name].to_numpy() for name in names)
         try:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from cad.columns import Column, columns_of
 from cad.errors import CadError
+from cad.evaluation.decisions.patient_level import PatientLevel
 from cad.evaluation.folds.crossval import fit_keywords
 from cad.evaluation.folds.unlabelled import labels_told
 from cad.evaluation.summary import Summary
@@ -93,13 +94,16 @@ def _outcome(summary: Summary) -> JsonObject:
     readers = summary.assisted.combinations if summary.assisted else None
     return {
         "operating_point": point and point.as_dict(),
-        "combinations": readers and readers.as_dict(),
+        "combinations": json_safe(readers),
         "man": _man(summary.patient_level),
     }
 
 
-def _man(measured: JsonObject | None) -> JsonObject | None:
+def _man(measured: PatientLevel | None) -> JsonObject | None:
     """Return the model of men and their thresholds for an aim; None where nothing was fitted."""
-    if measured is None or measured["model"] is None:
+    if measured is None or measured.model is None:
         return None
-    return {"model": measured["model"], "operating_point": measured["operating_point"]}
+    content: JsonObject = json_safe(
+        {"model": measured.model, "operating_point": measured.operating_point}
+    )
+    return content

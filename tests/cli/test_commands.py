@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -20,9 +21,15 @@ from cad import __version__
 from cad.cli import app, main
 from cad.cli.shared import asked, execution
 from cad.cohort import read_cohort
+from cad.evaluation.decisions.costs import measure_decisions
+from cad.evaluation.decisions.patient_level import PatientLevel
+from cad.evaluation.measures.comparison import Comparison
+from cad.evaluation.measures.intervals import Interval
+from cad.evaluation.summary import Summary
 from cad.reports.printed import closing_lines, printed_table
 from cad.run_folder.results import read_results
 from cad.run_folder.tables import Failure
+from cad.settings import DecisionSettings
 from cad.share import FOLDERS, find, shared
 from cad.stages.emit import Emitted
 
@@ -256,28 +263,32 @@ def test_a_command_ends_with_five_lines(tmp_path: Path) -> None:
     table["study_id"], table["patient_decision"] = table["participant_id"], table["decision"]
     table.to_csv(tmp_path / "probabilities.csv", index=False)
     (tmp_path / "run.json").write_text("{}")
-    lines = closing_lines(read_results(tmp_path))
+    words, nothing = table["decision"].fillna("").to_numpy(str), np.full(5, np.nan)
+    stated = measure_decisions(words, nothing, words, DecisionSettings(), seen=False)
+    assert (stated.scored, stated.decided) == (4, 0.5)
+    lines = closing_lines(read_results(tmp_path), Summary(decisions={"stated": stated}))
+    few = Summary(warnings=["few"])
     assert lines == [
-        "5 men, 5 regions: 1 malignant, 2 refer, 1 benign; 40% decided",
+        "5 men, 5 regions: 1 malignant, 2 refer, 1 benign, 1 without a probability; "
+        "50% of 4 decided",
         "first: sub-2 malignant, region a 91%; sub-5 refer, region a 20%; "
         "sub-3 benign, region a 4%",
     ]
     failures = [Failure(f"sub-{k}", f"sub-{k}", "a", "measure", "too small") for k in range(4)]
-    text = Emitted(tmp_path, 4, 4, failures, {"warnings": ["few"]}, patients=lines).as_text()
+    text = Emitted(tmp_path, 4, 4, failures, few, patients=lines).as_text()
     assert len(text.splitlines()) == 5
     assert "failed: sub-0 ROI a (measure): too small; " in text
     assert "and more, see " in text
     assert text.splitlines()[-1] == f"open {tmp_path / 'report' / 'index.html'}"
-    verbose = Emitted(tmp_path, 4, 4, [], {"warnings": ["few"]}, patients=lines).as_text(True)
+    verbose = Emitted(tmp_path, 4, 4, [], few, patients=lines).as_text(True)
     assert verbose.splitlines()[0].split() == ["warning", "few"]
     assert "nothing failed" in verbose
 
 
 def test_one_patient_has_no_auc() -> None:
-    part = {"positive": 1, "n": 4, "patients": 1, "auc": {"value": 0.0}, "measures": {}}
-    level = {"n": 1, "positive": 1, "auc": None, "average_precision": {"value": 1.0}}
-    found = {"consensus": part, "patient_level": level, "readers": {"r1": {"auc": None}}}
-    lines = printed_table(found)
+    nothing = Interval(np.nan, np.nan, np.nan, "")
+    part = Comparison(4, 1, 1, 3, 0, 0, 0, [], nothing, nothing, nothing, {})
+    lines = printed_table(Summary(consensus=part, patient_level=PatientLevel(n=1, positive=1)))
     assert [name for name, _ in lines] == ["against readers"]
 
 

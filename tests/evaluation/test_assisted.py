@@ -13,6 +13,7 @@ from cad.errors import CadError
 from cad.evaluation.measures.metrics import auc, calibration_slope
 from cad.evaluation.readers import assisted
 from cad.evaluation.readers.assisted import LEAST_TOOL, Combinations, assist, fit_combinations
+from cad.files import json_safe, typed
 from cad.logistic import fit_logistic
 
 NAMES = ["r1", "r2", "r3"]
@@ -58,13 +59,13 @@ def test_logistic_without_prior_is_maximum_likelihood_and_with_one_is_ridge() ->
 
 def test_every_reader_gains_and_probabilities_are_calibrated() -> None:
     truth, scores, q, group = cohort(0)
-    found = assist(truth, scores, q, group, NAMES)
+    found, probability = assist(truth, scores, q, group, NAMES)
     assert found.test is not None
     assert found.test.difference > 0
     assert "helps" in found.sentence()
     for name, own in zip(NAMES, scores, strict=True):
         seen = np.isfinite(own)
-        p = found.probability[name]
+        p = probability[name]
         assert (np.isfinite(p) == seen).all()
         part = found.readers[name]
         assert part["alone"].value == pytest.approx(auc(truth[seen], own[seen]))
@@ -74,9 +75,9 @@ def test_every_reader_gains_and_probabilities_are_calibrated() -> None:
 
 def test_weights_are_fitted_without_the_patient() -> None:
     truth, scores, q, group = cohort(1, patients=20)
-    before = assist(truth, scores, q, group, NAMES).probability["r1"]
+    before = assist(truth, scores, q, group, NAMES)[1]["r1"]
     changed = np.where(group == 3, 1 - truth, truth)
-    after = assist(changed, scores, q, group, NAMES).probability["r1"]
+    after = assist(changed, scores, q, group, NAMES)[1]["r1"]
     np.testing.assert_array_equal(before[group == 3], after[group == 3])
     assert not np.array_equal(before[group != 3], after[group != 3], equal_nan=True)
 
@@ -104,7 +105,7 @@ def test_a_useless_tool_is_not_called_harmful() -> None:
     for seed in range(12):
         truth, scores, _, group = cohort(100 + seed, patients=25)
         noise = np.random.default_rng(seed).normal(size=len(truth))
-        found = assist(truth, scores, expit(noise - 1), group, NAMES)
+        found, _ = assist(truth, scores, expit(noise - 1), group, NAMES)
         assert found.test is not None
         p.append(found.test.p)
         differences.append(found.test.difference)
@@ -121,7 +122,7 @@ def test_the_tool_is_never_weighted_against_itself() -> None:
 def test_json_and_back() -> None:
     truth, scores, q, _ = cohort(4)
     found = fit_combinations(truth, scores, q, NAMES)
-    again = Combinations.from_dict(json.loads(json.dumps(found.as_dict())))
+    again = typed(Combinations, json.loads(json.dumps(json_safe(found))))
     assert again == found
 
 
@@ -131,7 +132,7 @@ def test_too_little_histology_is_refused_and_one_reader_is_not_tested() -> None:
         assist(np.full(len(truth), np.nan), scores, q, group, NAMES)
     with pytest.raises(CadError, match="0 malignant"):
         assist(np.where(truth == 1, np.nan, truth), scores, q, group, NAMES)
-    alone = assist(truth, scores[:1], q, group, ["r1"])
+    alone, _ = assist(truth, scores[:1], q, group, ["r1"])
     assert alone.test is None
     assert "two treatments and two readers" in alone.note
     assert alone.note in alone.sentence()

@@ -24,7 +24,7 @@ from cad.evaluation.statements.checklists import (
     validation_md,
 )
 from cad.evaluation.statements.run_facts import UNKNOWN, RunFacts
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import Summary, evaluate
 from cad.model.described import describe
 from cad.model.estimator import make_estimator
 from cad.settings import PipelineSettings
@@ -97,8 +97,12 @@ def set_in(run: Json, value: Any, *path: str) -> Json:
     return changed
 
 
+def facts(run: Json, metrics: Json | None = None) -> RunFacts:
+    return RunFacts(run, Summary.from_dict(metrics or metrics_of()))
+
+
 def said(name: str, run: Json, metrics: Json | None = None) -> str:
-    return str(getattr(RunFacts(run, metrics or metrics_of()), name)())
+    return str(getattr(facts(run, metrics), name)())
 
 
 PREDICTED = record(kind="averaged") | {
@@ -183,7 +187,7 @@ MEASURED: dict[str, tuple[str, Callable[[Json], Json], str]] = {
     "readers_beside": ("r0", lambda m: m | {"readers": {}}, "No reader's"),
     "failures": (
         "Folds that failed: none",
-        lambda m: m | {"folds": [{"name": "x", "error": "why"}]},
+        lambda m: m | {"folds": [{**m["folds"][0], "name": "x", "error": "why"}]},
         "x (why)",
     ),
     "compared": (
@@ -268,7 +272,7 @@ def test_weights_are_those_of_the_fitted_points() -> None:
 
 
 def test_validation_md_answers_or_asks() -> None:
-    text = validation_md(record(cohort_simulated=True), metrics_of())
+    text = validation_md(record(cohort_simulated=True), Summary.from_dict(metrics_of()))
     for part in ("Simulated patients", "Leave-one-patient-out", "numpy 2.4",
                  "16 studies read, 1 failed", "quadratic weighted kappa",
                  "of 90 ROIs malignant by histology"):  # fmt: skip
@@ -327,14 +331,16 @@ def test_metrics_weights_are_the_published_ones_and_the_score_counts_what_is_pro
     ],
 )
 def test_metrics_items_follow_the_run(run: Json, item: str, state: str) -> None:
-    assert metrics_states(RunFacts(run, metrics_of()))[item] == state
+    assert metrics_states(facts(run))[item] == state
 
 
 def test_validation_md_of_a_prediction_without_truth() -> None:
     frame, _, X = made()
     frame, _ = predicted(frame, X)
     found = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=0)
-    text = validation_md({"name": "new", "kind": "predict", "settings": {}}, found)
+    text = validation_md(
+        {"name": "new", "kind": "predict", "settings": {}}, Summary.from_dict(found)
+    )
     assert "External: no patient carries an id of the model's training" in text
     assert "No readers' scores" in text
-    assert UNKNOWN in answers("claim", RunFacts({"kind": "predict"}, found))["27"]
+    assert UNKNOWN in answers("claim", facts({"kind": "predict"}, found))["27"]

@@ -17,7 +17,7 @@ from cad.evaluation.decisions.operating import (
 )
 from cad.evaluation.decisions.reject import decide
 from cad.evaluation.measures.intervals import clustered_share, share_design_effect
-from cad.files import json_safe
+from cad.files import typed
 from cad.settings import DecisionSettings
 
 AIMS = DecisionSettings(aim_npv=0.9, aim_ppv=0.7)
@@ -83,7 +83,7 @@ def test_shares_are_of_all_regions_and_json_comes_back() -> None:
     found = choose_operating_point(y, q, group, AIMS)
     assert found.benign.share + found.refer + found.malignant.share == pytest.approx(1)
     assert found.benign.share == pytest.approx(np.mean(q[np.isfinite(q)] < found.thresholds[0]))
-    again = OperatingChoice.from_dict(json.loads(json.dumps(json_safe(found.as_dict()))))
+    again = typed(OperatingChoice, json.loads(json.dumps(found.as_dict())))
     assert again.thresholds == found.thresholds
     assert again.sentence() == found.sentence()
 

@@ -21,6 +21,7 @@ from cad.evaluation.decisions.patient_level import (
     truth_of_men,
 )
 from cad.evaluation.measures.metrics import calibration_slope
+from cad.files import json_safe, typed
 
 
 def regions(seed: int, men: int = 60, rois: int = 5) -> tuple[np.ndarray, ...]:
@@ -117,7 +118,7 @@ def test_calibrated_out_of_fold() -> None:
 
 def test_what_is_not_known_stands_at_the_mean_and_is_said() -> None:
     table, y = men(3)
-    model = ManModel.from_dict(fit_men(table, y).as_dict())
+    model = typed(ManModel, json_safe(fit_men(table, y)))
     assert model == fit_men(table, y)
     at_mean = table.iloc[[0]].assign(age=model.centre[2], density=model.centre[3])
     without = at_mean.assign(density=np.nan)
@@ -144,4 +145,4 @@ def test_too_few_men_are_refused() -> None:
     y = np.r_[np.ones(6), np.zeros(6)]
     with pytest.raises(CadError, match="nothing is known of these men"):
         fit_men(pd.DataFrame({"other": y}), y)
-    assert measure_men(np.full(8, np.nan), np.full(8, 0.5)) is None
+    assert measure_men(np.full(8, np.nan), np.full(8, 0.5)).n == 0

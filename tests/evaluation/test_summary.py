@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from cad.evaluation.folds.crossval import out_of_fold
 from cad.evaluation.measures import metrics
-from cad.evaluation.summary import evaluate, summarise
+from cad.evaluation.summary import Summary, evaluate, summarise
 from cad.files import json_safe
 from cad.settings import DecisionSettings
 
@@ -57,7 +57,7 @@ def test_structure_and_numbers() -> None:
     y, q, p = (frame[c].to_numpy() for c in ("truth", "probability", "p"))
     found = evaluate(frame, reader_scores=scores, folds=folds, bootstraps=50)
     text = json.dumps(found, allow_nan=False)
-    assert json.loads(text) == found
+    assert json.loads(text) == found == Summary.from_dict(json.loads(text)).as_dict()
     assert found["n"]["rois"] == found["n"]["predicted"] == 90
     assert found["label_kinds"] == frame["label_kind"].value_counts().to_dict()
     block = found["histology"]

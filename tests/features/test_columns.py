@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from cad.imaging.study import Study
 from cad.learners import ProbabilisticSVC
 from cad.model.card import metadata
 from cad.model.gaps import lacking
+from cad.recipes.check import _lacks
 from cad.reports.reasons import reason_sum
 from cad.run_folder.results import Reason
 from cad.settings import FeatureSettings, PipelineSettings
@@ -120,6 +123,9 @@ def everything_said(study: Study, settings: PipelineSettings) -> list[object]:
         meta["modalities"],
         list(meta["units"].values()),
         lacking(lost, meta["modalities"], columns),
+        _lacks(
+            replace(found, rows=found.rows.drop(columns=lost.columns[lost.isna().all()])), settings
+        ),
         masks_features(study, settings, masks).to_numpy().tobytes(),
     ]
 
@@ -130,6 +136,7 @@ def test_nothing_takes_a_name_apart(study: Study, monkeypatch: pytest.MonkeyPatc
     expected = everything_said(study, settings)
     assert expected[6] == ["adc", "dce", "t2w"]
     assert expected[8] == [["adc"]] * 8
+    assert expected[9] == ["no ADC map, which the model needs"]
 
     def opaque(column: Column) -> str:
         plain = column_name(column.image, column.part, column.statistic)
@@ -139,6 +146,56 @@ def test_nothing_takes_a_name_apart(study: Study, monkeypatch: pytest.MonkeyPatc
     found = everything_said(study, settings)
     for at, (new, old) in enumerate(zip(found, expected, strict=True)):
         assert new == old, at
+
+
+def parsers(source: str, pieces: str) -> list[str]:
+    """Return the expressions that look for a piece of a column's name in a text."""
+    cut = {"split", "rsplit", "partition", "rpartition"}
+    look = {
+        *("startswith", "endswith", "removeprefix", "removesuffix", "find", "rfind", "contains"),
+        *("match", "fullmatch", "search", "extract", "filter", "fnmatch", "fnmatchcase"),
+    }
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        called = ""
+        if isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            given = [*node.args, *(word.value for word in node.keywords)]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            asked = ast.unparse(node.comparators[0]).rpartition(".")[2]
+            given = [node.left] if asked in ("name", "feature", "column") else []
+        else:
+            continue
+        texts = [
+            part.value
+            for one in given
+            for part in ast.walk(one)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ]
+        wanted = called in look or isinstance(node, ast.Compare)
+        piece = wanted and any(len(text) > 2 and text.strip("^$.*") in pieces for text in texts)
+        if piece or (called in cut and "_" in texts):
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_no_module_looks_into_a_name(repository: Path) -> None:
+    pieces = " ".join(columns_of(WIDE))
+    found = {
+        path: parsers(path.read_text(encoding="utf-8"), pieces)
+        for path in sorted((repository / "cad").rglob("*.py"))
+    }
+    assert {path.name: lines for path, lines in found.items() if lines} == {}
+    for line in (
+        "image = name.split('_')[0]",
+        "image, _, rest = feature.partition('_')",
+        "own = [n for n in names if n.startswith('dce_')]",
+        "part = name.removesuffix('_median')",
+        "X.filter(regex='^t2w_')",
+        "names.str.contains('tofts')",
+        "kinetic = 'ktrans' in name",
+    ):
+        assert len(parsers(line, pieces)) == 1, line
 
 
 def test_a_parsed_name_would_be_seen(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

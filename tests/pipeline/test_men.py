@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pandas as pd
 import pytest
 
 from cad.cohort import read_cohort
+from cad.evaluation.decisions.patient_level import PatientLevel
+from cad.evaluation.summary import Summary
 from cad.run_folder.results import read_results
 from cad.stages.men import decided_men, measure_decisions_on_men
 
@@ -111,9 +114,7 @@ def test_what_no_man_can_have_costs_that_man(
 
 def test_drift_is_told_over_the_last_men_beside_the_promise() -> None:
     table = pd.concat([man(0.04, 0.0)] * 150 + [man(0.3, 1.0)] * 50)
-    decided = table.assign(
-        decision=["benign"] * 150 + ["refer"] * 50, decision_model="", decision_reason=""
-    )
+    decided = table.assign(decision_before_histology=["benign"] * 150 + ["refer"] * 50)
     decided.index = pd.Index([f"sub-{i}" for i in range(200)], name="participant_id")
     last = measure_decisions_on_men(decided)["lately"]
     assert (last["n"], last["decided"], last["known"]) == (100, 0.5, 100)
@@ -126,9 +127,9 @@ def test_the_closing_line_says_what_was_promised() -> None:
     from cad.reports.printed import _drift
 
     last = {"n": 100, "decided": 0.5, "known": 80, "intercept": 0.3, "error": 0.1}
-    said = {"decisions": {"lately": last}, "promised_share": 0.45}
-    assert _drift(said) == [
+    said = PatientLevel(decisions={"lately": last}, promised_share=0.45)
+    assert _drift(Summary(patient_level=said)) == [
         "last 100 men: 50% decided (45% at the training); calibration in the large +0.30 ± 0.20 "
         "over 80 with histology"
     ]
-    assert _drift({"decisions": {"lately": last}}) == []
+    assert _drift(Summary(patient_level=replace(said, promised_share=None))) == []

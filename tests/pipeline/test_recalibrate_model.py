@@ -15,6 +15,7 @@ from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.evaluation.readers.assisted import Combinations
 from cad.execution.options import HERE
+from cad.files import typed
 from cad.model.bundle import load_bundle, verify_bundle
 from cad.pipeline import recalibrate_model
 from cad.recipes.recalibrate import recalibrate
@@ -61,7 +62,7 @@ def test_the_new_bundle_moves_every_probability(site: Any) -> None:
 def test_readers_with_the_tool_say_the_same(site: Any) -> None:
     bundle, _, out, _ = site
     moved = load_bundle(out)
-    first, second = (Combinations.from_dict(b.metadata["combinations"]) for b in (bundle, moved))
+    first, second = (typed(Combinations, b.metadata["combinations"]) for b in (bundle, moved))
     old, new = bundle.reference_probability, moved.reference_probability
     score = np.linspace(0, 1, len(old))
     a, _ = first.probability("nobody", score, old)

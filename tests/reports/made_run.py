@@ -126,7 +126,13 @@ def _metrics(frame: pd.DataFrame, rng: np.random.Generator) -> tuple[Given, dict
         "mean": 0.5,
         "evidence": "evidence that images tell malignant from benign (p = 0.005)",
     }
-    made["null"] = {"observed": 0.9, "n": 200, "between": null, "within": null}
+    made["null"] = {
+        "observed": 0.9,
+        "n": 200,
+        "against": "histology",
+        "between": null,
+        "within": null,
+    }
     return summary.rows, json_safe(made)
 
 

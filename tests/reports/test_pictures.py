@@ -7,16 +7,22 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from cad.reports.figures import draw_figures
+from cad.evaluation.summary import Summary
+from cad.reports.figures import FigureFile, draw_figures
 from cad.reports.images import outline, read_images, viewer_data
 from cad.reports.plots import curve_plot
 from cad.run_folder import RunFolder
+
+
+def drawn(metrics: dict[str, Any]) -> dict[str, FigureFile]:
+    return draw_figures(Summary.from_dict(metrics), None)
 
 
 def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
@@ -26,29 +32,29 @@ def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
         "reject",
     }  # fmt: skip
     metrics = json.loads((finished_run / "metrics.json").read_text())
-    assert set(draw_figures({"histology": metrics["histology"]}, None)) == {
+    assert set(drawn({"histology": metrics["histology"]})) == {
         "roc", "precision_recall", "reliability", "decision_curve",
     }  # fmt: skip
-    assert draw_figures({}, None) == {}
-    assert f"{metrics['histology']['auc']['value']:.3f}" in draw_figures(metrics, None)["roc"].svg
+    assert drawn({}) == {}
+    assert f"{metrics['histology']['auc']['value']:.3f}" in drawn(metrics)["roc"].svg
 
 
 def test_the_readers_ceiling_is_drawn_and_one_reader_has_none(finished_run: Path) -> None:
     metrics = json.loads((finished_run / "metrics.json").read_text())
     part = metrics["ceiling"]
-    svg = draw_figures(metrics, None)["ceiling"].svg
+    svg = drawn(metrics)["ceiling"].svg
     for name in (*part["against_others"], "all", "classifier to the mean of all"):
         assert f">{name}<" in svg
-    alone = part | {"against_others": {}, "share": {"value": None, "lower": None, "upper": None}}
-    assert "ceiling" not in draw_figures({"ceiling": alone}, None)
-    assert "ceiling" not in draw_figures({"ceiling": None}, None)
+    alone = part | {"against_others": {}, "share": part["share"] | {"value": None}}
+    assert "ceiling" not in drawn({"ceiling": alone})
+    assert "ceiling" not in drawn({"ceiling": None})
 
 
 def test_figures_fall_back_on_the_readers_and_say_so(finished_run: Path) -> None:
     metrics = json.loads((finished_run / "metrics.json").read_text())
-    full = draw_figures(metrics, None)
+    full = drawn(metrics)
     thin = metrics["histology"] | {"roc": None, "decision_curve": None}
-    found = draw_figures(metrics | {"histology": thin}, None)
+    found = drawn(metrics | {"histology": thin})
     assert full["roc"].caption.endswith("Truth: histology.")
     assert found["roc"].caption.endswith("Truth: the readers' mean above .5.")
     assert "reader r1" not in found["roc"].svg

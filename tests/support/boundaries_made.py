@@ -18,6 +18,7 @@ from figures_once import draw_once
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.evaluation.summary import Summary
 from cad.execution.options import ExecutionOptions
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
@@ -108,7 +109,7 @@ def run_folder(root: Path) -> Boundary:
     def said() -> None:
         """What a finished run prints again, as a command reads it."""
         with reading(run, "not a finished run"):
-            printed_table(read_metrics(folder))
+            printed_table(Summary.from_dict(read_metrics(folder)))
 
     def read() -> None:
         study = next((run / "studies").glob("*.npz"))

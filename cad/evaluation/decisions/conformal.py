@@ -106,29 +106,21 @@ class ConformalSummary:
     ----------
     levels : list of ConformalLevel
         One per error level.
-    p_benign, p_malignant : ndarray, shape (n,)
-        NaN without a score.
     """
 
     levels: list[ConformalLevel]
-    p_benign: np.ndarray
-    p_malignant: np.ndarray
 
 
 def conformal_summary(
     truth: ArrayLike,
     score: ArrayLike,
     groups: ArrayLike,
+    p_benign: np.ndarray,
+    p_malignant: np.ndarray,
     levels: tuple[float, ...] = (0.05, 0.1, 0.2),
-    p_values: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ConformalSummary:
-    """Measure coverage and size of the conformal sets over the run's own regions.
-
-    ``p_values`` of benign and malignant are those that a trained model gave; without them each
-    patient's are calibrated on the others.
-    """
+    """Measure coverage and size of the conformal sets that p-values make of a run's regions."""
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
-    p_benign, p_malignant = p_values or leave_patient_out_p_values(y, s, g)
     known = np.isfinite(s)
     rows = []
     for error in levels:
@@ -138,7 +130,7 @@ def conformal_summary(
             covered += [_patient_mean(p[of_class] > error, g[of_class]), _mean(p[of_class] > error)]
         size = (p_benign[known] > error).astype(int) + (p_malignant[known] > error)
         rows.append(ConformalLevel(error, *covered, *(_mean(size == k) for k in range(3))))
-    return ConformalSummary(rows, p_benign, p_malignant)
+    return ConformalSummary(rows)
 
 
 def _mean(values: np.ndarray) -> float:

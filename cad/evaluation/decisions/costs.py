@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.evaluation.decisions.reject import reject_curve, reject_point
+from cad.evaluation.decisions.reject import RejectPoint, reject_curve, reject_point
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.comparison import enough_patients, is_probability
 from cad.evaluation.measures.intervals import Interval, clustered_share, share_design_effect
-from cad.files import JsonObject, json_safe
 from cad.settings import DecisionSettings
 from cad.terms.text import interval_text
 
@@ -41,6 +40,56 @@ class Reject:
     curve: dict[str, list[float]]
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Count the regions of one decision.
+
+    Parameters
+    ----------
+    n : int
+        Regions.
+    share : float
+        Of those with a probability; NaN without any.
+    malignant, benign, unknown : int
+        By histology.
+    """
+
+    n: int
+    share: float
+    malignant: int
+    benign: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Hold what one rule's decisions come to.
+
+    Parameters
+    ----------
+    scored : int
+        Regions with a probability.
+    decided : float
+        Share of those that are called benign or malignant; NaN without any.
+    decisions : dict of str to Counted
+        By word.
+    npv, ppv : Interval or None
+        Predictive values with patient-clustered intervals; None with nothing to be counted on.
+    point : RejectPoint or None
+        Errors and cost.
+    sentence : str
+        Shares and predictive values.
+    """
+
+    scored: int
+    decided: float
+    decisions: dict[str, Counted]
+    npv: Interval | None
+    ppv: Interval | None
+    point: RejectPoint | None
+    sentence: str
+
+
 def measure_decisions(
     words: np.ndarray,
     truth: np.ndarray,
@@ -48,7 +97,7 @@ def measure_decisions(
     costs: DecisionSettings,
     *,
     seen: bool,
-) -> JsonObject:
+) -> Decisions:
     """Measure one rule's decisions: counts, shares, predictive values, errors and cost.
 
     Parameters
@@ -63,24 +112,16 @@ def measure_decisions(
         Of errors and of referring.
     seen : bool
         Whether histology changed these decisions: their predictive values then mean nothing.
-
-    Returns
-    -------
-    dict
-        JSON-safe: ``decisions``, by word ``n``, ``share`` of the decided, and ``malignant``,
-        ``benign`` and ``unknown`` by histology; ``npv`` and ``ppv`` with patient-clustered
-        intervals; ``point`` (:class:`~cad.evaluation.decisions.reject.RejectPoint`);
-        ``sentence``. Values that have nothing to be counted on are None.
     """
     scored = words != ""
     counts = {
-        word: {
-            "n": int((words == word).sum()),
-            "share": float(np.mean(words[scored] == word)) if scored.any() else None,
-            "malignant": int((truth[words == word] == 1).sum()),
-            "benign": int((truth[words == word] == 0).sum()),
-            "unknown": int(np.isnan(truth[words == word]).sum()),
-        }
+        word: Counted(
+            int((words == word).sum()),
+            float(np.mean(words[scored] == word)) if scored.any() else np.nan,
+            int((truth[words == word] == 1).sum()),
+            int((truth[words == word] == 0).sum()),
+            int(np.isnan(truth[words == word]).sum()),
+        )
         for word in DECISIONS.values()
     }
     npv = ppv = point = None
@@ -89,25 +130,18 @@ def measure_decisions(
         npv = _predictive_value("benign", 0, words[known], truth[known], patients[known])
         ppv = _predictive_value("malignant", 1, words[known], truth[known], patients[known])
         code = np.select([words[known] == word for word in DECISIONS.values()], list(DECISIONS))
-        point = vars(reject_point(truth[known], code, costs))
-    parts = [f"{word} {part['n']} ({part['share']:.0%})" for word, part in counts.items()
-             if part["share"] is not None]  # fmt: skip
+        point = reject_point(truth[known], code, costs)
+    parts = [f"{word} {part.n} ({part.share:.0%})" for word, part in counts.items() if scored.any()]
     values = [
         f"{name} predictive value {interval_text(value, 2)} of {int((words[known] == word).sum())}"
         for name, word, value in (("negative", "benign", npv), ("positive", "malignant", ppv))
         if value is not None
     ]
     sentence = "; ".join([", ".join(parts), *values])
-    found: JsonObject = json_safe(
-        {
-            "decisions": counts,
-            "npv": npv and vars(npv),
-            "ppv": ppv and vars(ppv),
-            "point": point,
-            "sentence": sentence and f"{sentence}.",
-        }
+    decided = float(np.mean(words[scored] != "refer")) if scored.any() else np.nan
+    return Decisions(
+        int(scored.sum()), decided, counts, npv, ppv, point, sentence and f"{sentence}."
     )
-    return found
 
 
 def _predictive_value(

@@ -85,11 +85,6 @@ class OperatingChoice:
         safe: JsonObject = json_safe({**asdict(self), "sentence": self.sentence()})
         return safe
 
-    @classmethod
-    def from_dict(cls, content: JsonObject) -> OperatingChoice:
-        """Return the value that :meth:`as_dict` wrote, through JSON or not."""
-        return cls(_side(content["benign"]), _side(content["malignant"]), content["refer"])
-
     def sentence(self) -> str:
         """Return shares, aims and promises in one sentence."""
         parts = [
@@ -101,15 +96,6 @@ class OperatingChoice:
             promise = "no promise" if np.isnan(side.promise) else f"promised {side.promise:.2f}"
             parts.append(f"{name} predictive value {side.observed.value:.2f} ({aim}{promise})")
         return "; ".join(parts) + "."
-
-
-def _side(content: JsonObject) -> Side:
-    parts = {
-        name: {k: float("nan") if v is None else v for k, v in content[name].items()}
-        for name in ("observed", "validated")
-    }
-    intervals = {name: Interval(**part) for name, part in parts.items()}  # type: ignore[arg-type]
-    return Side(**{**content, **intervals})
 
 
 def choose_operating_point(

@@ -12,13 +12,14 @@ training's mean, and an indicator says so where training men lacked it too.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
 from cad.errors import CadError
+from cad.evaluation.decisions.operating import OperatingChoice
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
 from cad.files import JsonObject
@@ -43,6 +44,7 @@ WORDS = {
     "psa": "PSA",
     "density": "PSA density",
 }
+UNMEASURED = Interval(np.nan, np.nan, np.nan, "no man has truth and probability")
 ABSENT_SD = 0.5  # of an indicator's weight around 0
 WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts of more
 
@@ -106,16 +108,6 @@ class ManModel:
             intercept=intercept + slope * self.intercept,
         )
 
-    def as_dict(self) -> JsonObject:
-        """Return the JSON form, for a bundle."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: JsonObject) -> ManModel:
-        """Return the value that :meth:`as_dict` wrote, through JSON or not."""
-        parts = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
-        return cls(**parts)  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True)
 class PatientLevel:
@@ -130,16 +122,31 @@ class PatientLevel:
         model that did not see him.
     calibration_intercept, calibration_slope, brier : Interval
         Of the probabilities.
+    note : str
+        Why there is no model, or no threshold for the aim.
+    model : ManModel or None
+        Of a validation: the model of all men.
+    operating_point : OperatingChoice or None
+        Where the site has an aim by man.
+    promised_share : float or None
+        Of a prediction: the share of men that the training's thresholds decide.
+    decisions : dict
+        How many men are decided, and how often rightly.
     """
 
-    n: int
-    positive: int
-    unknown: int
-    auc: Interval
-    average_precision: Interval
-    calibration_intercept: Interval
-    calibration_slope: Interval
-    brier: Interval
+    n: int = 0
+    positive: int = 0
+    unknown: int = 0
+    auc: Interval = UNMEASURED
+    average_precision: Interval = UNMEASURED
+    calibration_intercept: Interval = UNMEASURED
+    calibration_slope: Interval = UNMEASURED
+    brier: Interval = UNMEASURED
+    note: str = ""
+    model: ManModel | None = None
+    operating_point: OperatingChoice | None = None
+    promised_share: float | None = None
+    decisions: JsonObject = field(default_factory=dict)
 
 
 def column(table: pd.DataFrame, name: str) -> np.ndarray:
@@ -275,8 +282,8 @@ def measure_men(
     *,
     bootstraps: int = 1000,
     seed: int = 0,
-) -> PatientLevel | None:
-    """Measure men's probabilities; None where no man has both truth and probability.
+) -> PatientLevel:
+    """Measure men's probabilities; of no man where none has both truth and probability.
 
     Parameters
     ----------
@@ -289,7 +296,7 @@ def measure_men(
     """
     known = np.isfinite(truth) & np.isfinite(probability)
     if not known.any():
-        return None
+        return PatientLevel()
     y, p = truth[known], probability[known]
     order = p if rank is None else rank[known]
 
@@ -304,6 +311,10 @@ def measure_men(
             axis=1,
         )
 
-    intervals = bootstrap_intervals(values, np.arange(len(y)), bootstraps, seed)
+    average, intercept, slope, brier = bootstrap_intervals(
+        values, np.arange(len(y)), bootstraps, seed
+    )
     auc = clustered_auc(y, order, np.arange(len(y)))
-    return PatientLevel(len(y), int(y.sum()), int((~known).sum()), auc, *intervals)
+    return PatientLevel(
+        len(y), int(y.sum()), int((~known).sum()), auc, average, intercept, slope, brier
+    )

@@ -18,7 +18,7 @@ reader's many equal scores leave the order to it (docs/evidence.md has what each
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from cad.errors import CadError
 from cad.evaluation.measures.intervals import clustered_auc
 from cad.evaluation.measures.metrics import CLIP
 from cad.evaluation.readers.mrmc import MRMC, obuchowski_rockette
-from cad.files import JsonObject
 from cad.logistic import fit_logistic
 
 FEW = 5  # regions of each class with histology, below which nothing is fitted
@@ -88,16 +87,6 @@ class Combinations:
         note = f"reader {reader} is not among those the model knows: an average reader's weights"
         return self.anyone.probability(score, classifier), note
 
-    def as_dict(self) -> JsonObject:
-        """Return the JSON form, for a model bundle."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: JsonObject) -> Combinations:
-        """Return the value that :meth:`as_dict` wrote."""
-        readers = {name: Combination(**part) for name, part in content["readers"].items()}
-        return cls(readers, Combination(**content["anyone"]))
-
 
 @dataclass(frozen=True)
 class Assisted:
@@ -108,8 +97,6 @@ class Assisted:
     readers : dict of str to dict
         By reader id, on the ``n`` regions that have all three values: patient-clustered AUC
         against histology ``alone`` and ``with_tool``.
-    probability : dict of str to ndarray, shape (n,)
-        Of every region with the reader's score, by weights fitted without its patient.
     combinations : Combinations or None
         Fitted on all patients, for new cases; None where a training's were used.
     test : MRMC or None
@@ -119,7 +106,6 @@ class Assisted:
     """
 
     readers: dict[str, dict[str, Any]]
-    probability: dict[str, np.ndarray]
     combinations: Combinations | None
     test: MRMC | None
     note: str
@@ -148,7 +134,7 @@ def assist(
     names: list[str],
     *,
     given: np.ndarray | None = None,
-) -> Assisted:
+) -> tuple[Assisted, dict[str, np.ndarray]]:
     """Give every reader's probability with the tool, and test whether it helps them.
 
     Parameters
@@ -165,6 +151,13 @@ def assist(
         Reader ids.
     given : ndarray, shape (readers, n), optional
         With the tool by weights of a training; nothing is fitted then.
+
+    Returns
+    -------
+    assisted : Assisted
+        What the tool does for readers.
+    probability : dict of str to ndarray, shape (n,)
+        By reader, of every region with the reader's score, by weights fitted without its patient.
 
     Raises
     ------
@@ -194,7 +187,7 @@ def _assisted(
     patients: np.ndarray,
     names: list[str],
     combinations: Combinations | None,
-) -> Assisted:
+) -> tuple[Assisted, dict[str, np.ndarray]]:
     """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
@@ -213,7 +206,8 @@ def _assisted(
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
         note = str(error)
-    return Assisted(readers, dict(zip(names, probability, strict=True)), combinations, test, note)
+    made = dict(zip(names, probability, strict=True))
+    return Assisted(readers, combinations, test, note), made
 
 
 def _rank(values: np.ndarray, among: np.ndarray) -> np.ndarray:

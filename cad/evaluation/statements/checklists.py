@@ -17,6 +17,7 @@ import jinja2
 import yaml
 
 from cad.evaluation.statements.run_facts import Json, RunFacts
+from cad.evaluation.summary import Summary
 from cad.reading import read_text
 
 State = Literal["yes", "no", "person", "not applicable"]
@@ -82,15 +83,15 @@ def metrics_score(states: dict[str, State]) -> Score:
     return Score(total["yes"] / whole, (total["yes"] + total["person"]) / whole)
 
 
-def validation_md(run: Json, metrics: Json) -> str:
+def validation_md(run: Json, metrics: Summary) -> str:
     """Return the text of ``validation.md``.
 
     Parameters
     ----------
     run : dict
         Content of ``run.json``.
-    metrics : dict
-        Content of ``metrics.json`` (:func:`cad.evaluation.summary.evaluate`).
+    metrics : Summary
+        Content of ``metrics.json``.
 
     Returns
     -------
@@ -110,7 +111,7 @@ def validation_md(run: Json, metrics: Json) -> str:
     return page.render(
         run=run,
         facts=facts,
-        warnings=bool(metrics.get("warnings")),
+        warnings=bool(metrics.warnings),
         lists=[(title, items(name), answers(name, facts)) for name, title in TITLES.items()],
         metrics=items("metrics"),
         states=states,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
+from cad.evaluation.summary import Summary
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
 
@@ -24,19 +26,21 @@ class RunFacts:
 
     Parameters
     ----------
-    run, metrics : dict
-        Content of the two files.
+    run : dict
+        Content of ``run.json``.
+    metrics : Summary
+        Content of ``metrics.json``.
     """
 
-    def __init__(self, run: Json, metrics: Json) -> None:
+    def __init__(self, run: Json, metrics: Summary) -> None:
         self.run, self.metrics = run, metrics
         self.settings: Json = run.get("settings") or {}
         self.labels: Json = self.settings.get("labels") or {}
         self.learner: Json = self.settings.get("learner") or {}
         self.validate: Json = self.settings.get("validate") or {}
-        self.n: Json = metrics.get("n") or {}
+        self.n = metrics.n
         self.features: int | None = (run.get("counts") or {}).get("features")
-        self.block: Json = metrics.get("histology") or metrics.get("consensus") or {}
+        self.block = metrics.histology or metrics.consensus
         self.fitted: Json = run.get("estimator") or {}
         models: Json = (run.get("model") or {}).get("models") or {}
         self.predicted = run.get("kind") == "predict"
@@ -45,32 +49,32 @@ class RunFacts:
     def performance(self) -> str:
         """Return the table of results."""
         lines = ["| | histology | readers' consensus |", "| --- | --- | --- |"]
-        blocks = [self.metrics.get("histology") or {}, self.metrics.get("consensus") or {}]
+        blocks = [self.metrics.histology, self.metrics.consensus]
 
         def row(name: str, texts: list[str]) -> None:
             lines.append(f"| {name} | {' | '.join(texts)} |")
 
-        row("ROIs (patients)", [f"{b['n']} ({b['patients']})" if b else "–" for b in blocks])
-        row("malignant", [str(b["positive"]) if b else "–" for b in blocks])
-        row("ties at .5", [str(b["ties"]) if b else "–" for b in blocks])
-        row("AUC, patient-clustered", [interval_text(b["auc"]) if b else "–" for b in blocks])
-        row("AUC, ROI-level", [interval_text(b["auc_roi_level"]) if b else "–" for b in blocks])
+        row("ROIs (patients)", [f"{b.n} ({b.patients})" if b else "–" for b in blocks])
+        row("malignant", [str(b.positive) if b else "–" for b in blocks])
+        row("ties at .5", [str(b.ties) if b else "–" for b in blocks])
+        row("AUC, patient-clustered", [interval_text(b.auc) if b else "–" for b in blocks])
+        row("AUC, ROI-level", [interval_text(b.auc_roi_level) if b else "–" for b in blocks])
         for name, measure in MEASURES.items():
             if name != "auc":
-                parts = [b["measures"].get(name) if b else None for b in blocks]
+                parts = [b.measures.get(name) if b else None for b in blocks]
                 row(measure.title, [interval_text(part, measure.digits) for part in parts])
         return "\n".join(lines)
 
     def warnings(self) -> str:
         """Return the warnings as a list."""
-        return "\n".join(f"- {text}" for text in self.metrics["warnings"])
+        return "\n".join(f"- {text}" for text in self.metrics.warnings)
 
     def missing(self) -> str:
         """Say what is missing and what is done about it."""
         return (
-            f"{self.n.get('not_predicted', 0)} of {self.n.get('rois', 0)} ROIs have no "
-            f"prediction; histology is known for {self.n.get('with_histology', 0)}, a reader's "
-            f"score for {self.n.get('with_consensus', 0)}. {self.imputation()} Comparisons use the "
+            f"{self.n.not_predicted} of {self.n.rois} ROIs have no "
+            f"prediction; histology is known for {self.n.with_histology}, a reader's "
+            f"score for {self.n.with_consensus}. {self.imputation()} Comparisons use the "
             "ROIs where the truth is known."
         )
 
@@ -81,17 +85,16 @@ class RunFacts:
         flow = ""
         if studies is not None:
             flow = f" {studies} studies read, {counts.get('failed', 0)} failed (failures.csv)."
-        return f"{self.n.get('patients', 0)} patients, {self.n.get('rois', 0)} ROIs.{flow}"
+        return f"{self.n.patients} patients, {self.n.rois} ROIs.{flow}"
 
     def prevalence(self) -> str:
         """Say how many regions are malignant."""
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        if not block:
+        if self.block is None:
             return "No ROI with a known truth."
-        share = block["positive"] / max(block["n"], 1)
-        by = "histology" if self.metrics.get("histology") else "the readers' consensus"
+        share = self.block.positive / max(self.block.n, 1)
+        by = "histology" if self.metrics.histology else "the readers' consensus"
         return (
-            f"{block['positive']} of {block['n']} ROIs malignant by {by} ({share:.0%}). "
+            f"{self.block.positive} of {self.block.n} ROIs malignant by {by} ({share:.0%}). "
             "Predictive values hold at this prevalence."
         )
 
@@ -124,7 +127,7 @@ class RunFacts:
             return "None in this run."
         if self.shared:
             return (
-                f"Not external: {self.shared} of {self.n.get('patients', 0)} patients carry ids of "
+                f"Not external: {self.shared} of {self.n.patients} patients carry ids of "
                 "the model's training."
             )
         return "External: no patient carries an id of the model's training; nothing was fitted."
@@ -162,11 +165,11 @@ class RunFacts:
 
     def annotators(self) -> str:
         """Say who scored, and what of it is used."""
-        readers: Json = self.metrics.get("readers") or {}
+        readers = self.metrics.readers
         if not readers:
             return "No readers' scores in this run."
-        kinds: Json = self.metrics.get("label_kinds") or {}
-        said = "; ".join(f"{k.replace('_', ' ')} {v}" for k, v in kinds.items())
+        kinds = self.metrics.label_kinds.items()
+        said = "; ".join(f"{kind.replace('_', ' ')} {n}" for kind, n in kinds)
         return (
             f"{len(readers)} readers ({', '.join(readers)}); scores used: "
             f"{self.labels.get('readers', 'all')}; histology: "
@@ -176,10 +179,10 @@ class RunFacts:
 
     def variability(self) -> str:
         """Say how far readers differ."""
-        found = self.metrics.get("agreement")
-        if not found:
+        found = self.metrics.agreement
+        if found is None:
             return "Fewer than two readers: not measured."
-        kappas = [k["value"] for k in found["kappa"] if k["value"] is not None]
+        kappas = [k["value"] for k in found["kappa"] if digits3(k["value"]) != "–"]
         spread = f"{min(kappas):.2f} to {max(kappas):.2f}" if kappas else "–"
         icc, alpha = found["icc"], found["krippendorff_alpha"]
         return (
@@ -317,22 +320,19 @@ class RunFacts:
             "AUC: 95 % interval of jackknifed patients (logit scale, t); others: patient bootstrap "
             f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
         )
-        null = self.metrics.get("null")
-        if not null:
+        null = self.metrics.null
+        if null is None:
             return text + " No permutation null was run (validate.permutations)."
-        schemes = [f"{k}: {null[k]['evidence']}" for k in ("between", "within") if k in null]
-        return f"{text} Permutation null of the whole loop, {null['n']} each: {'; '.join(schemes)}."
+        schemes = [f"{name}: {scheme.evidence}" for name, scheme in null.schemes.items()]
+        return f"{text} Permutation null of the whole loop, {null.n} each: {'; '.join(schemes)}."
 
     def failures(self) -> str:
         """Say what failed and where it is wrong."""
-        folds = self.metrics.get("folds") or []
-        failed = [f"{fold['name']} ({fold['error']})" for fold in folds if fold["error"]]
-        block = self.metrics.get("histology")
-        wrong = ""
-        if block:
-            middle = block["operating_points"][1] if block["operating_points"] else None
-            if middle:
-                wrong = f" At .5: {middle['fp']} false positives, {middle['fn']} false negatives."
+        failed = [f"{fold.name} ({fold.error})" for fold in self.metrics.folds if fold.error]
+        block, wrong = self.metrics.histology, ""
+        if block and block.operating_points:
+            middle = block.operating_points[1]
+            wrong = f" At .5: {middle['fp']} false positives, {middle['fn']} false negatives."
         return (
             f"Studies and ROIs that failed: failures.csv. Folds that failed: "
             f"{'; '.join(failed) or 'none'}.{wrong} Each patient's page shows its ROIs."
@@ -340,15 +340,16 @@ class RunFacts:
 
     def measured(self) -> str:
         """Name the measures that the run has."""
-        found = self.block.get("measures") or {}
-        titles = [m.title for name, m in MEASURES.items() if (found.get(name) or {}).get("value")
-                  is not None]  # fmt: skip
-        return f"{', '.join(['AUC', *titles])}." if self.block else "Nothing could be measured."
+        if self.block is None:
+            return "Nothing could be measured."
+        found = {name for name, part in self.block.measures.items() if not isnan(part.value)}
+        titles = [measure.title for name, measure in MEASURES.items() if name in found]
+        return f"{', '.join(['AUC', *titles])}."
 
     def operating(self) -> str:
         """Name the thresholds at which rates are given."""
-        points = [f"{p['threshold']:.3g}" for p in self.block.get("operating_points") or []]
-        return ", ".join(points) or "no threshold"
+        points = self.block.operating_points if self.block else []
+        return ", ".join(f"{point['threshold']:.3g}" for point in points) or "no threshold"
 
     def image_settings(self) -> str:
         """Return the settings of images."""
@@ -417,7 +418,7 @@ class RunFacts:
 
     def has_histology(self) -> bool:
         """Tell whether histology is known."""
-        return bool(self.metrics.get("histology"))
+        return self.metrics.histology is not None
 
     def sites(self) -> str:
         """Count the sites."""
@@ -440,7 +441,7 @@ class RunFacts:
         return f"{self.features} features, {self._rarer()} regions of the rarer class."
 
     def _rarer(self) -> int:
-        return int(min(self.block["positive"], self.block["negative"]))
+        return min(self.block.positive, self.block.negative) if self.block else 0
 
     def has_few_features(self) -> bool:
         """Judge by ten regions of the rarer class a feature, the customary rule."""
@@ -453,25 +454,25 @@ class RunFacts:
 
     def has_intervals(self) -> bool:
         """Tell whether the AUC has an interval."""
-        return (self.block.get("auc") or {}).get("lower") is not None
+        return self.block is not None and not isnan(self.block.auc.lower)
 
     def has_calibration(self) -> bool:
         """Tell whether calibration was measured."""
-        slope = (self.block.get("measures") or {}).get("calibration_slope") or {}
-        return slope.get("value") is not None
+        slope = self.block.measures.get("calibration_slope") if self.block else None
+        return slope is not None and not isnan(slope.value)
 
     def readers_beside(self) -> str:
         """Say whether the readers' own scores were measured beside the model."""
-        named = ", ".join(self.metrics.get("readers") or {})
+        named = ", ".join(self.metrics.readers)
         beside = f"The readers' own scores on the same regions: {named}."
         return beside if named else "No reader's score was measured beside the model."
 
     def has_readers_beside(self) -> bool:
         """Tell whether the readers were compared with the model."""
-        return (self.metrics.get("cad_vs_readers") or {}).get("difference") is not None
+        return self.metrics.cad_vs_readers is not None
 
     def _rivals(self) -> list[str]:
-        rows = (self.metrics.get("rivals") or {}).get("table") or []
+        rows = (self.metrics.rivals or {}).get("table") or []
         return sorted({str(row["learner"]) for row in rows})
 
     def compared(self) -> str:
@@ -496,10 +497,9 @@ class RunFacts:
 
     def calibration(self) -> str:
         """Return calibration with intervals."""
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        if not block:
+        if self.block is None:
             return "Not measured."
-        m = block["measures"]
+        m = self.block.measures
         return (
             f"Calibration intercept {interval_text(m['calibration_intercept'])}, slope "
             f"{interval_text(m['calibration_slope'])}, Brier {interval_text(m['brier'])}."
@@ -507,23 +507,24 @@ class RunFacts:
 
     def thresholds(self) -> str:
         """Say how decisions follow from probabilities."""
-        t: Json = self.metrics.get("thresholds") or {}
+        t = self.metrics.thresholds
+        lower, upper = (t.lower, t.upper) if t else (None, None)
         d: Json = self.settings.get("decision") or {}
         known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
         costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
-        promised: Json = self.metrics.get("at_training") or {}
-        own: Json = self.metrics.get("operating_point") or {}
-        chosen: Json = own or next(iter(promised.values()), {})
+        promised = next(iter(self.metrics.at_training.values()), None)
+        chosen = self.metrics.operating_point or promised
         return (
-            f"Probability of malignancy per ROI; benign below {digits3(t.get('lower'))}, malignant "
-            f"above {digits3(t.get('upper'))}, referred between; from "
-            + (f"an aim: {chosen['sentence']}" if chosen else f"costs set by the site ({costs}).")
+            f"Probability of malignancy per ROI; benign below {digits3(lower)}, malignant "
+            f"above {digits3(upper)}, referred between; from "
+            + (f"an aim: {chosen.sentence()}" if chosen else f"costs set by the site ({costs}).")
         )
 
     def auc_text(self) -> str:
         """Return AUC and calibration."""
-        block = self.metrics.get("histology") or self.metrics.get("consensus")
-        return f"AUC {interval_text(block['auc'])}. {self.calibration()}" if block else "None."
+        return (
+            f"AUC {interval_text(self.block.auc)}. {self.calibration()}" if self.block else "None."
+        )
 
 
 def section_text(section: Any) -> str:
@@ -533,4 +534,4 @@ def section_text(section: Any) -> str:
 
 def digits3(value: float | None) -> str:
     """Return three digits, or a dash for what is unknown."""
-    return "–" if value is None else f"{value:.3g}"
+    return "–" if value is None or isnan(value) else f"{value:.3g}"

@@ -1,0 +1,140 @@
+"""The page on architecture leads from every number to its one maker; a second one is seen."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from cad.evaluation.measures.intervals import Interval
+from cad.evaluation.summary import Given, Summary
+from cad.run_folder.tables import OUTLINE_COLUMNS, PATIENT_COLUMNS, PROBABILITY_COLUMNS
+
+PACKAGE = Path(__file__).parents[2] / "cad"
+# As the cohort's tables have them, or how rows are named and counted.
+GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "histology", "isup",
+         "scores", "scales", "psa", "psa_density", "age", "regions"}  # fmt: skip
+# Names that other tables use too: who writes them into a run's is not seen by the name.
+SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
+          "lower", "upper", "unknown", "outlines"}  # fmt: skip
+MAKERS = ("stages", "model", "recipes", "evaluation", "labels", "run_folder", "execution")
+"""Packages that a number passes before it is written."""
+
+
+@cache
+def rows() -> list[tuple[set[str], dict[str, str]]]:
+    """What every row of the table keeps, and its functions by module."""
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("## From a number to")[1].split("\n## ")[0]
+    cells = [line.split("|")[2:4] for line in table.splitlines() if line.startswith("| ")]
+    return [
+        (set(re.findall(r"`([\w.*/]+)`", kept)), dict(re.findall(r"`([\w/]+\.py)::(\w+)`", made)))
+        for kept, made in cells[1:]
+    ]
+
+
+def modules_of(name: str) -> set[str]:
+    return {path for kept, makers in rows() if name in kept for path in makers}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {
+        p.relative_to(PACKAGE).as_posix(): ast.parse(p.read_text()) for p in PACKAGE.rglob("*.py")
+    }
+
+
+def writes(node: ast.AST) -> list[object]:
+    """Names of the columns that an expression writes."""
+    if isinstance(node, ast.Assign):
+        return [
+            part.value
+            for target in node.targets
+            if isinstance(target, ast.Subscript)
+            for part in ast.walk(target.slice)
+            if isinstance(part, ast.Constant)
+        ]
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "assign":
+        return [word.arg for word in node.keywords]
+    if isinstance(node, ast.Dict):
+        return [key.value for key in node.keys if isinstance(key, ast.Constant)]
+    return []
+
+
+def records(kind: Any) -> set[Any]:
+    """The record types that a type holds, itself among them."""
+    if is_dataclass(kind):
+        inner = [records(hint) for hint in get_type_hints(kind).values()]
+        return {kind}.union(*inner)
+    return set().union(*map(records, get_args(kind)))
+
+
+@cache
+def made() -> dict[object, set[str]]:
+    """By the name of a class or a column, the modules that make it."""
+    found: dict[object, set[str]] = defaultdict(set)
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                found[f"{getattr(node.func, 'id', '')}()"].add(path)
+            if path.split("/")[0] in MAKERS:
+                for name in writes(node):
+                    found[name].add(path)
+    found["decision"].discard("stages/predict.py")  # a section of settings
+    return found
+
+
+def test_every_function_that_the_page_names_is_there() -> None:
+    assert len(rows()) > 30
+    for _, makers in rows():
+        assert makers
+        for path, function in makers.items():
+            names = {getattr(node, "name", "") for node in ast.walk(trees()[path])}
+            assert function in names, f"{path}::{function}"
+
+
+def test_every_column_and_measure_is_on_the_page() -> None:
+    kept = set().union(*(names for names, _ in rows()))
+    columns = {*PROBABILITY_COLUMNS, *PATIENT_COLUMNS, *OUTLINE_COLUMNS} - GIVEN
+    measures = {field.name for field in fields(Summary)} - {"rows"}
+    assert (columns | measures) - kept == set()
+
+
+COLUMNS = sorted({*PROBABILITY_COLUMNS, *PATIENT_COLUMNS, *OUTLINE_COLUMNS} - GIVEN - SHARED)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_is_written_by_those_whom_the_page_names(column: str) -> None:
+    assert made()[column] <= modules_of(column)
+
+
+@pytest.mark.parametrize("field", sorted(get_type_hints(Summary)))
+def test_a_measure_has_one_maker_and_the_page_names_it(field: str) -> None:
+    held = records(get_type_hints(Summary)[field]) - {
+        Interval,
+        Given,
+    }  # values of many measures
+    assert {path for kind in held for path in made()[f"{kind.__name__}()"]} <= {
+        *modules_of(field),
+        *({"evaluation/decisions/reject.py"} if field == "decisions" else ()),
+        *({"evaluation/decisions/operating.py"} if field == "patient_level" else ()),
+        *({"evaluation/readers/mrmc.py"} if field == "assisted" else ()),
+    }
+
+
+def test_a_second_maker_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "table = table.assign(suspicion=Decisions(1, 1.0, {}, None, None, None, ''))"
+    monkeypatch.setitem(trees(), "recipes/check.py", ast.parse(source))
+    made.cache_clear()
+    try:
+        for name in ("suspicion", "decisions"):
+            kind = "Decisions()" if name == "decisions" else name
+            assert made()[kind] - modules_of(name) == {"recipes/check.py"}
+    finally:
+        made.cache_clear()
