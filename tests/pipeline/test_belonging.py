@@ -17,6 +17,7 @@ from scipy.ndimage import grey_dilation
 
 from cad.cohort import read_cohort
 from cad.errors import CadError
+from cad.evaluation.folds.crossval import positive_probability
 from cad.features.table import extract
 from cad.features.typicality import Typicality
 from cad.imaging.geometry import resample_image
@@ -302,7 +303,7 @@ class Judge:
         kept = X.notna().all(axis=1).to_numpy()
         if not kept.any():
             return {}
-        p = self.bundle.probability(X[kept])
+        p = positive_probability(self.bundle.estimator, X[kept].to_numpy(float))
         typical = Typicality.from_dict(self.bundle.metadata["typicality"], self.bundle.columns)
         unlike = typical.judge(X[kept], ["man"] * int(kept.sum()))
         flags = [judged.flagged for judged in unlike]
