@@ -20,9 +20,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pandas as pd
+from scipy.special import expit
 
 from cad.cohort import read_cohort, write_tables
+from cad.evaluation.summary import evaluate
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import each
 from cad.execution.resume import measure_studies
@@ -150,6 +153,21 @@ def two_workers(cohort: Path, work: Path) -> dict[str, float]:
     return {"seconds_1": one, "seconds_2": two, "ratio": one / two, "busy": busy[1] / busy[0]}
 
 
+def child_measures(patients: str) -> dict[str, float]:
+    """Processor seconds for the measures of two regions a patient, four readers, with the tool."""
+    rng, n = np.random.default_rng(0), 2 * int(patients)
+    rows = pd.DataFrame({"participant_id": np.arange(n) // 2, "roi_id": np.arange(n) % 2})
+    rows, truth = rows.astype(str), rng.random(n) < 0.35
+    latent = 1.2 * truth + rng.normal(size=n)
+    grades = np.round(4 * expit(latent + rng.normal(0, 0.7, (4, n)))) / 4
+    scores = [rows.assign(reader_id=str(r), probability=grade) for r, grade in enumerate(grades)]
+    probability = expit(latent + rng.normal(0, 0.5, n))
+    frame = rows.assign(probability=probability, truth=truth.astype(float), p=grades.mean(axis=0))
+    start = time.process_time()
+    evaluate(frame, reader_scores=pd.concat(scores))
+    return {"patients": n / 2, "seconds": time.process_time() - start}
+
+
 def main() -> None:
     """Print one line per measurement, and write them as JSON where asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,6 +192,7 @@ def main() -> None:
             simulate(work / name, DISTINCT, 8, light=light, jobs=2)
     alone("child_measured", work / "light", work / "warm", "t2w,adc,dce", EVERYTHING, 1)  # compiles
     for count in (arguments.small, arguments.large):
+        tell(f"measures {count}", alone("child_measures", count))
         for jobs in (1, 2):
             tell(f"overhead {count}, jobs {jobs}", alone("child_overhead", count, jobs))
         tell(f"overhead {count}, Dask", alone("child_overhead", count, 2, "cluster"))

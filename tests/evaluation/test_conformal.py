@@ -60,6 +60,12 @@ def test_own_patient_does_not_calibrate() -> None:
     moved[2] += 50
     after = leave_patient_out_p_values(y, moved, g)[1]
     np.testing.assert_allclose(before[[0, 1, 3]], after[[0, 1, 3]])
+    y[5], s[[3, 9, 10]] = np.nan, (s[2], np.nan, s[0])  # unknown, tied, not predicted
+    for label, all_at_once in enumerate(leave_patient_out_p_values(y, s, g)):
+        for patient in range(10):
+            own, rest = g == patient, g != patient
+            alone = conformal_p_values(y[rest], s[rest], g[rest], s[own], label)
+            np.testing.assert_array_equal(all_at_once[own], alone)
 
 
 def test_promise_on_new_patients(coverage: ModuleType) -> None:

@@ -21,6 +21,7 @@ def conformal_p_values(
     groups: ArrayLike,
     new_score: ArrayLike,
     label: int,
+    of: ArrayLike | None = None,
 ) -> np.ndarray:
     """Return how plausible ``label`` is for new ROIs, from calibration ROIs of other patients.
 
@@ -36,6 +37,9 @@ def conformal_p_values(
         Scores of the new ROIs.
     label : {0, 1}
         Class in question.
+    of : array, shape (m,), optional
+        The patients of the new ROIs, where these are calibration ROIs too: each patient's are
+        calibrated on the others.
 
     Returns
     -------
@@ -50,26 +54,43 @@ def conformal_p_values(
     code = np.unique(g[use], return_inverse=True)[1]
     size = np.bincount(code)
     of_roi = size[code]
+    own = own_size = np.zeros(len(new), int)
+    if of is not None:
+        own, own_size = _own(typical, g[use], new, np.asarray(of))
     # Counts are whole and divided once per size: 1/size added ROI by ROI rounds past 1.
     below = sum(
-        np.searchsorted(np.sort(typical[of_roi == n]), new, side="right") / n
+        (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - own * (own_size == n)) / n
         for n in np.unique(size)
     )
-    p = (1 + below) / (1 + len(size))
+    p = (1 + below) / (1 + len(size) - (own_size > 0))
     return np.where(np.isnan(new), np.nan, p)
+
+
+def _own(
+    typical: np.ndarray, groups: np.ndarray, new: np.ndarray, of: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many ROIs of each new ROI's patient look no more typical, and how many there are.
+
+    They are ranked patient after patient, so that one search counts within each.
+    """
+    rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
+    code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
+    n = len(typical)
+    line = np.sort(code[:n] + rank[:n])
+    before = np.searchsorted(line, code[n:])
+    below = np.searchsorted(line, code[n:] + rank[n:], "right")
+    until = np.searchsorted(line, code[n:] + len(rank))
+    return below - before, until - before
 
 
 def leave_patient_out_p_values(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return p-values of benign and malignant for every ROI, calibrated on the other patients."""
-    y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
-    out = np.full((2, len(s)), np.nan)
-    for patient in np.unique(g):
-        own = g == patient
-        for label in (0, 1):
-            out[label, own] = conformal_p_values(y[~own], s[~own], g[~own], s[own], label)
-    return out[0], out[1]
+    benign, malignant = (
+        conformal_p_values(truth, score, groups, score, label, groups) for label in (0, 1)
+    )
+    return benign, malignant
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ For reader r with score s and classifier's probability q (docs/methods.md 8),
 a_r and b_r the readers' common values plus the reader's own deviations, which a normal prior pulls
 towards nothing: partial pooling, so that a reader with few scored regions is taken for an average
 one. c has a prior around 1, plain addition of log-odds. Weights are fitted on regions with
-histology; a region's probability comes from weights fitted without its patient.
+histology; a region's probability comes from weights fitted without its patient, and beyond 100
+patients without a hundredth of all patients, its own among them.
 
 Two things keep a useless tool from looking harmful. c is at least a small positive number: around 0
 the weight's sign would turn with the patient left out, against that patient. And AUCs rank each
@@ -32,6 +33,7 @@ from cad.logistic import fit_logistic
 
 FEW = 5  # regions of each class with histology, below which nothing is fitted
 LEAST_TOOL = 0.02  # smallest weight of the classifier: it still orders regions scored alike
+MOST_FITS = 100  # beyond, patients are left out together: time grows with n, not its square
 # Standard deviations of the prior, on scores and log-odds scaled to standard deviation 1.
 COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
 
@@ -169,8 +171,9 @@ def assist(
         return _assisted(truth, table, given, given, patients, names, None)
     combinations = fit_combinations(truth, table, classifier, names)
     probability, rank = np.full(table.shape, np.nan), np.full(table.shape, np.nan)
-    for patient in np.unique(patients):
-        out = patients == patient
+    fit = np.unique(patients, return_inverse=True)[1] % MOST_FITS
+    for left_out in np.unique(fit):
+        out = fit == left_out
         others = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
             values = others.readers[name].probability(table[j], classifier)
