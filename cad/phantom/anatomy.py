@@ -99,8 +99,9 @@ def _surroundings(rng: np.random.Generator, a: float, b: float, c: float) -> lis
             Shape("marrow", (side * (wide + 31), -6, 16), (14, 28, 38), power=2.4),
             Shape("cortex", (side * 17, -b - 23, -8), (15, 10, 20), angle=side * 0.5),
             Shape("marrow", (side * 17, -b - 23, -8), (13, 8, 18), angle=side * 0.5),
-            Shape("vein", (side * (wide + 4), -b - 16, 0), (5.5, 5.0, 400)),
-            Shape("artery", (side * (wide + 15), -b - 18, 0), (4.6, 4.6, 400)),
+            # A large gland pushes no femoral vessel out of the coarsest field of view.
+            Shape("vein", (side * min(wide + 4, 48), -b - 16, 0), (5.5, 5.0, 400)),
+            Shape("artery", (side * min(wide + 15, 59), -b - 18, 0), (4.6, 4.6, 400)),
             # Levator ani: a sling beside gland and rectum, thinner towards the head.
             Shape("muscle", (side * (a + 6.5), back * 0.6, -10), (3.2, b + 10, c + 14)),
         ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cad.imaging.drawn import fill
 from cad.phantom.findings import TrueRegion
 from cad.phantom.params import (
     ONE_SLICE_SHARE,
@@ -17,9 +18,13 @@ from cad.phantom.readers import READERS
 from cad.phantom.scene import View
 from cad.phantom.shapes import Shape, ripples
 
+# An outline that an image cannot measure is drawn this much larger, as often as it needs; after so
+# many times in all of its slices.
+_LARGER, _TIMES, _TIMES_IN_ONE = 1.08, 16, 6
+
 
 def draw_outlines(
-    rng: np.random.Generator, view: View, regions: list[TrueRegion], gland: np.ndarray
+    rng: np.random.Generator, views: list[View], regions: list[TrueRegion], gland: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Draw every reader's label map of a patient's regions.
 
@@ -27,8 +32,8 @@ def draw_outlines(
     ----------
     rng : Generator
         Every region takes the same number of draws.
-    view : View
-        The T2 grid.
+    views : list of View
+        The T2 grid, and the others that shall measure what is drawn there.
     regions : list of TrueRegion
         Labels are 1, 2, ... in this order.
     gland : ndarray of bool, shape of the grid
@@ -37,21 +42,27 @@ def draw_outlines(
     Returns
     -------
     dict of str to ndarray of uint8
-        By reader. A voxel belongs to the outline that fills at least half of it; a region that no
-        voxel shows has no label.
+        By reader. A voxel belongs to the outline that fills at least half of it. What is too small
+        for some image is drawn larger; it has no label where there is no room.
     """
+    view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
         single = rng.random() < ONE_SLICE_SHARE  # a matter of the region: all readers do the same
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
             labels = maps[reader.reader_id]
-            window, share = _share(view, shape)
-            inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
-            if single and inside.any():
-                areas = inside.sum(axis=(1, 2))
-                inside[np.arange(len(areas)) != areas.argmax()] = False
-            labels[window][inside] = label
+            for times in range(_TIMES):
+                window, share = _share(view, _scaled(shape, _LARGER**times))
+                inside = (share >= 0.5) & gland[window] & (labels[window] == 0)
+                if single and times < _TIMES_IN_ONE and inside.any():
+                    areas = inside.sum(axis=(1, 2))
+                    inside[np.arange(len(areas)) != areas.argmax()] = False
+                mask = view.volume(np.zeros(labels.shape, bool))
+                mask.array[window] = inside
+                if inside.any() and not any(fill(mask, grid).too_little for grid in grids):
+                    labels[window][inside] = label
+                    break
     return maps
 
 
@@ -73,9 +84,15 @@ def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
     dx, dy = rng.normal(0, OUTLINE_SHIFT_MM * error, 2)
     size = float(np.exp(rng.normal(0, OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
-    a, b, c = (axis * size for axis in shape.axes)
-    waves = (*shape.waves, *ripples(rng, OUTLINE_WAVES * error, min(a, b, c), 2))
-    return replace(shape, centre=(x + float(dx), y + float(dy), z), axes=(a, b, c), waves=waves)
+    shape = _scaled(shape, size)
+    waves = (*shape.waves, *ripples(rng, OUTLINE_WAVES * error, min(shape.axes), 2))
+    return replace(shape, centre=(x + float(dx), y + float(dy), z), waves=waves)
+
+
+def _scaled(shape: Shape, factor: float) -> Shape:
+    """Return a shape with its semi-axes multiplied."""
+    a, b, c = shape.axes
+    return replace(shape, axes=(a * factor, b * factor, c * factor))
 
 
 def _share(view: View, shape: Shape) -> tuple[tuple[slice, slice, slice], np.ndarray]:

@@ -194,7 +194,7 @@ def make_patient(
     views = _views(plan, scene, protocol)
     zones = _zones(views[0])
     gland = zones.with_array(zones.array > 0)
-    drawn = draw_outlines(hand, views[0], regions, gland.array)
+    drawn = draw_outlines(hand, views, regions, gland.array)
     outlines = {name: views[0].volume(labels) for name, labels in drawn.items()}
     regions, outlines = _outlined(regions, outlines)
     injection, gain = draw_injection(scene_rng), float(np.exp(scene_rng.normal(0, 0.35)))
@@ -254,8 +254,8 @@ def _views(rng: np.random.Generator, scene: Scene, protocol: Protocol) -> list[V
 def _outlined(
     regions: list[TrueRegion], maps: dict[str, Volume]
 ) -> tuple[list[TrueRegion], dict[str, Volume]]:
-    """Keep the regions that the first reader outlined; labels are numbered anew, without gaps."""
-    seen = np.unique(maps[READERS[0].reader_id].array)
+    """Keep the regions that every reader outlined; labels are numbered anew, without gaps."""
+    seen = set.intersection(*({int(v) for v in np.unique(m.array)} for m in maps.values()))
     renumber = np.zeros(len(regions) + 1, np.uint8)
     kept = [label for label in range(1, len(regions) + 1) if label in seen]
     renumber[kept] = np.arange(1, len(kept) + 1)
