@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -216,6 +217,16 @@ def test_ten_cohorts_state_one_thing_each(seed: int, quick_pipeline: Path, tmp_p
     unknown = predict_cohort([models[1]], root, tmp_path / "unknown", HERE)
     for name, said in (("a", extended), ("b", known), ("c", unknown)):
         assert disagreements(said, root, tmp_path / name) == []
+
+
+@pytest.mark.slow
+def test_the_demo_states_one_thing(repository: Path, tmp_path: Path) -> None:
+    """Every region of the sample cohort, by the pipeline of `cad demo`."""
+    root = tmp_path / "cohort"
+    shutil.copytree(repository / "sample_data", root)
+    said = run_pipeline("demo", root, tmp_path / "run", HERE)
+    assert said.regions >= 80
+    assert disagreements(said, root, tmp_path / "dicom") == []
 
 
 DECIDERS = {
