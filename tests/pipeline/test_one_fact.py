@@ -109,12 +109,24 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
     same("studies with SR", set(scored["study_id"]), names)
     for path, bundle in zip(reports, write_fhir(run, reports), strict=True):
         rows = scored[scored["study_id"] == path.name.removesuffix("_SR.dcm")].set_index("roi_id")
+        entries = [one["resource"] for one in read_fhir(bundle)["entry"]]
+        parts_of = [one for one in entries if one["resourceType"] == "Observation"]
         observed = {
-            one["resource"]["identifier"][1]["value"]: one["resource"]["component"]
-            for one in read_fhir(bundle)["entry"]
-            if one["resource"]["resourceType"] == "Observation"
+            one["identifier"][1]["value"]: one["component"]
+            for one in parts_of
+            if "identifier" in one
         }
-        rois = read_report(path).rois
+        report = read_report(path)
+        rois = report.rois
+        whole, word = rows.iloc[0]["patient_probability"], rows.iloc[0]["patient_decision"]
+        wanted = None if np.isnan(whole) else (100 * whole, word)
+        told = report.man and (report.man[0], CODES[report.man[1]])
+        same(f"{path.name}, the man", wanted, told)
+        men = [one for one in parts_of if "identifier" not in one]
+        same(f"{path.name}, the man in FHIR", report.man is not None, len(men) == 1)
+        for man in men:
+            same("man, FHIR", 100 * whole, float(man["valueQuantity"]["value"]))
+            same("man, FHIR", True, word in str(man["component"]).lower())
         same(f"{path.name}, regions", set(rows.index), {roi.roi_id for roi in rois})
         same(f"{path.name}, regions in FHIR", set(rows.index), set(observed))
         for roi in rois:
@@ -124,8 +136,8 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
             coded = {part["code"]["coding"][0]["code"]: part for part in parts}
             value = coded[PROBABILITY]["valueQuantity"]["value"]
             same(f"{roi.roi_id}, FHIR", 100 * row["probability"], float(value))
-            word = str(coded["decision"]["valueCodeableConcept"]).lower()
-            same(f"{roi.roi_id}, FHIR", True, row["decision"] in word)
+            stated = str(coded["decision"]["valueCodeableConcept"]).lower()
+            same(f"{roi.roi_id}, FHIR", True, row["decision"] in stated)
     return found
 
 
