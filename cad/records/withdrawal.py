@@ -14,7 +14,7 @@ from cad.cohort.traces import Names, named_places, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, parquet_bytes, write_atomic
-from cad.folders import commit, owned, stage
+from cad.folders import commit, is_ours, owned, stage
 from cad.model.bundle import load_bundle
 from cad.reading import MAX_ARRAYS, read_bytes, read_parquet
 from cad.records.removal import Removed, check_cohort, names_of, remove_patient, rows_without
@@ -186,7 +186,8 @@ def sweep_run(run: Path, names: Names) -> list[str]:
 
 def _runs(folder: Path) -> list[Path]:
     """Return the run that a folder is, or those of a comparison."""
-    return [one for one in (folder, *sorted(folder.iterdir())) if _is_run(one)]
+    inner = [one for one in sorted(folder.iterdir()) if not is_ours(one.name)]
+    return [one for one in (folder, *inner) if _is_run(one)]
 
 
 def _is_run(run: Path) -> bool:
