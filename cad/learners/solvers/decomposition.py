@@ -16,9 +16,9 @@ from cad.learners.solvers.problem import Array
 from cad.learners.solvers.rows import Iterate, KernelRows, Rows
 from cad.learners.solvers.smo import between, smo
 
-# A tenth of the points, within these: larger blocks need fewer passes over all points, smaller ones
+# A fifth of the points, within these: larger blocks need fewer passes over all points, smaller ones
 # fewer kernel values of their own.
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 2048
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 4096
 # Share of the block that new violators may take.
 _NEW = 0.5
 # A block is solved to this share of the violation it was chosen at, or of the tolerance.
@@ -28,7 +28,7 @@ _INNER_MOVES = 100
 
 def block_size(cache_mb: float, n_points: int) -> int:
     """Return how many points' kernel takes at most half of the budget (MB); at least two."""
-    most = int(np.clip(n_points // 10, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
+    most = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
     return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, most))
 
 

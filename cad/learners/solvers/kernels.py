@@ -293,8 +293,12 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
         return X @ beta
     rows = max(16, _CACHED_VALUES // max(1, len(support)))
     out = np.empty(len(X))
+    given = kernel.function is not None
+    right = support if given else kernel.right(support).T
     for start in range(0, len(X), rows):
-        out[start : start + rows] = kernel.between(X[start : start + rows], support) @ beta
+        part = X[start : start + rows]
+        values = kernel.between(part, right) if given else kernel.finish(kernel.left(part) @ right)
+        out[start : start + rows] = values @ beta
     return out
 
 
