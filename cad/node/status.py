@@ -17,11 +17,16 @@ from jinja2 import Environment, FileSystemLoader
 from cad._version import __version__
 from cad.errors import CadError
 from cad.node import queue as states
+from cad.node.compute import RUN
+from cad.node.inbox import STUDIES
 from cad.node.names import wording
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.settings import NodeSettings
+from cad.reading import read_rows
+from cad.run_folder import RunFolder
 
+_MEN = 100  # the last, over whom drift is told
 _HOUR = 3600.0
 _SECONDS, _CONNECTIONS = 10.0, 16  # for a request, however it drips; at once
 _HOSTS = ("127.0.0.1", "localhost")
@@ -114,6 +119,32 @@ class StatusPage:
         said = {"status": "ok" if well else "disk nearly full", "version": __version__}
         return "application/json", json.dumps({**said, "studies": self.queue.counts()}) + "\n"
 
+    def _men(self) -> dict[str, float]:
+        """Return what drift shows first in the last men: decided and cancers, beside the promise.
+
+        Cancers are counted where a man's histology came along.
+        """
+        men, shares = list[dict[str, str]](), list[float]()
+        for entry in self.queue.latest((states.DONE,), _MEN):
+            run = RunFolder(self.settings.home / STUDIES / entry.key / RUN)
+            with suppress(CadError, OSError, ValueError, KeyError):  # swept, or half in a backup
+                men += read_rows(run.patients, ("probability", "decision", "truth"))
+                share = json.loads(run.metrics.read_text())["patient_level"]["promised_share"]
+                shares += [] if share is None else [float(share)]
+        told = [m for m in men if m["decision"]]
+        known = [m for m in told if m["truth"] and m["probability"]]
+        decided = sum(m["decision"] in ("benign", "malignant") for m in told)
+        found = {"all": float(len(told)), "decided": float(decided)}
+        if shares:
+            found["decided as promised"] = len(told) * sum(shares) / len(shares)
+        if known:
+            found |= {
+                "with histology": float(len(known)),
+                "with cancer": sum(float(m["truth"]) for m in known),
+                "with cancer as promised": sum(float(m["probability"]) for m in known),
+            }
+        return found
+
     def _metrics(self) -> tuple[str, str]:
         counts, totals = self.queue.counts(), self.queue.totals(time.time() - _HOUR)
         rows: list[tuple[str, str, str, dict[str, float]]] = [
@@ -128,6 +159,8 @@ class StatusPage:
             ("return_seconds", "gauge", "Mean time from last arrival to done, last hour",
              {"": totals["wait"]}),
             ("disk_free_bytes", "gauge", "Free disk of the node's home", {"": self._free()}),
+            ("last_men", "gauge", f"Of the last {_MEN} results: drift from what the model promised",
+             {f'{{of="{what}"}}': n for what, n in self._men().items()}),
         ]  # fmt: skip
         lines = []
         for name, kind, text, values in rows:
@@ -143,6 +176,7 @@ class StatusPage:
             counts=self.queue.counts(),
             totals=self.queue.totals(now - _HOUR),
             free=self._free() / 1e9,
+            men=self._men(),
             tables=[
                 ("Under way", self.queue.latest(active)),
                 ("Awaiting regions", self.queue.latest((states.AWAITING,))),

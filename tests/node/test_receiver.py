@@ -134,6 +134,32 @@ def test_stopping_ends_with_the_acknowledgement_of_what_is_being_stored(start, i
     assert len(acknowledged) == len(kept(receiver)) == 1
 
 
+def test_the_page_holds_the_last_men_against_the_promise(start, images):
+    """Three of four were promised to be decided and one is; 1.0 cancers expected, 2 found."""
+    receiver = start()
+    queue, settings = receiver.inbox.queue, receiver.inbox.settings
+    send(receiver.address[1], images)
+    with queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        pass
+    queue.settle(entry, states.DONE, time.time())
+    run = receiver.inbox.work(entry.key) / "run"
+    run.mkdir(parents=True)
+    rows = ["a,.7,malignant,1", "b,.3,refer,1", "c,.2,refer,", "d,.1,refer,", "e,,,"]
+    table = "\n".join(["participant_id,probability,decision,truth", *rows])
+    (run / "patients.csv").write_text(table)
+    (run / "metrics.json").write_text('{"patient_level": {"promised_share": 0.75}}')
+    page = StatusPage(settings, queue, receiver)
+    try:
+        text, _ = get(f"http://127.0.0.1:{page.port}/")
+        assert "4 all, 1 decided, 3 decided as promised, 2 with histology, 2 with cancer" in text
+        metrics, _ = get(f"http://127.0.0.1:{page.port}/metrics")
+        assert 'cad_node_last_men{of="with cancer as promised"} 1.0' in metrics
+        (run / "metrics.json").write_text("{")
+        assert "4 all, 1 decided, 2 with" in get(f"http://127.0.0.1:{page.port}/")[0]
+    finally:
+        page.stop()
+
+
 def test_the_page_shows_every_study_by_its_key_and_changes_nothing(start, images, tmp_path):
     receiver = start()
     send(receiver.address[1], images)
@@ -144,6 +170,7 @@ def test_the_page_shows_every_study_by_its_key_and_changes_nothing(start, images
     page = StatusPage(settings, queue, receiver)
     root = f"http://127.0.0.1:{page.port}"
     try:
+        assert 'cad_node_last_men{of="all"} 0.0' in get(f"{root}/metrics")[0]
         text, headers = get(f"{root}/")
         assert "default-src 'none'" in headers["Content-Security-Policy"]
         assert entry.key in text
