@@ -135,6 +135,95 @@ def test_prostate158(tmp_path: Path):
     assert "awaiting ROI: sub-021" in done.stdout
 
 
+MASKS = "PROSTATEx_masks/Files/lesions/Masks"
+
+
+def write_masks(source: Path) -> Path:
+    """Lesions by their true names: one on T2 and ADC, one on ADC only, one of another man."""
+    write_patient(source / "PROSTATEx/P-001", "P-001")
+    drawn = regions(1, 2)
+    for place, number in (
+        ("T2/P-001-Finding1-t2_tse_tra_ROI.nii.gz", 1),
+        ("ADC/P-001-Finding1-ep2d_diff_tra_DYNDIST_MIX_ADC0_ROI.nii.gz", 2),
+        ("ADC/P-001-Finding2-ep2d_diff_tra_DYNDIST_ADC_ROI.nii.gz", 2),
+        ("T2/P-0010-Finding1-t2_tse_tra0_ROI.nii_ROI.nii.gz", 1),
+    ):
+        one = drawn.with_array((drawn.array == number).astype(np.uint8))
+        write_nifti(source / MASKS / place, one)
+    gland = drawn.with_array(np.ones(drawn.shape, np.uint8))
+    write_nifti(source / "PROSTATEx_masks/Files/prostate/mask_prostate/P-001.nii.gz", gland)
+    table = source / "PROSTATEx_masks/Files/lesions/PROSTATEx_Classes.csv"
+    table.write_text(
+        '"ID","Clinically Significant","Gleason Grade Group"\n"P-001_Finding1","True",3\n'
+        '"P-001_Finding2","False","No biopsy information"\n'
+    )
+    return table
+
+
+def masked(rules: Path) -> Path:
+    """The part of the PROSTATEx rules that names the masks, beside the rules of made series."""
+    given = (Path(__file__).parents[2] / "configs/import/prostatex.yaml").read_text()
+    part = given[given.index("outlines:") : given.index("# Without these")]
+    rules.write_text(rules.read_text() + part)
+    return rules
+
+
+def test_prostatex_masks(tmp_path: Path, rules: Path):
+    table_of_classes, out = write_masks(tmp_path / "in"), tmp_path / "out"
+    assert import_source(tmp_path / "in", out, masked(rules)).failures == []
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-P001", "Finding1", "1", "n/a", "malignant", "3"],
+        ["sub-P001", "Finding2", "2", "n/a", "benign", "n/a"],
+    ]
+    labels = read_volume(out / "sub-P001/masks/sub-P001_rois.nii.gz").array
+    assert np.array_equal(labels, regions(1, 2).array)
+    assert (out / "sub-P001/masks/sub-P001_gland.nii.gz").is_file()
+    table_of_classes.write_text(table_of_classes.read_text().replace("Finding2", "Finding3"))
+    error = only_failure(import_source(tmp_path / "in", tmp_path / "other", rules))
+    assert "no row ID = 'P-001_Finding2'" in error.problem
+    assert error.roi == "Finding2"
+
+
+def test_ai4ar(tmp_path: Path):
+    """Three readers drew lesion 1, which is where two of them agree; folders as the helper has."""
+    _, t2w, adc, hbv = small()
+    top, drawn = tmp_path / "in/AI4AR_cont", regions(1, 2)
+    for name, image in (("t2w", t2w), ("adc", adc), ("hbv", hbv), ("dce1", t2w)):
+        write_mha(top / f"Data/001/1_{name}.mha", image)
+    gland = drawn.with_array(np.ones(drawn.shape, np.uint8))
+    write_nifti(top / "Anatomical_Labels/001/1_pg_t2w.nii.gz", gland)
+    one, both = drawn.array == 1, drawn.array > 0
+    for reader, inside in (("8ZmM76", one), ("OjmNZ8", both), ("OrjnrO", one)):
+        folder = top / "Lesion_labels/001/lesion1/t2w"
+        mask = drawn.with_array(inside.astype(np.uint8))
+        write_nifti(folder / f"1_lesion1_t2w_{reader}.nii.gz", mask)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "ai4ar"])
+    assert done.exit_code == 0, done.output
+    assert table(out, "rois").to_dict("split")["data"] == [
+        ["sub-001", "1", "1", "n/a", "n/a", "n/a"]
+    ]
+    labels = read_volume(out / "sub-001/masks/sub-001_rois.nii.gz").array
+    assert np.array_equal(labels == 1, one)
+
+
+def test_promis(tmp_path: Path):
+    _, t2w, adc, _ = small()
+    folder = tmp_path / "in/MRI/P-14794814"
+    gland = t2w.with_array(np.ones(t2w.shape, np.uint8))
+    for name, image in (("t2", t2w), ("adc", adc), ("gland", gland), ("l_a1", regions(1, 2))):
+        write_nifti(folder / f"{name}.nii.gz", image)
+    (tmp_path / "in/scores.csv").write_text(
+        "patient_id,roi_id,reader_id,scale,score\nP-14794814,1,r1,likert5,4\n"
+    )
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "promis"])
+    assert done.exit_code == 0, done.output
+    assert table(out, "rois")["roi_id"].tolist() == ["1", "2"]
+    assert table(out, "scores")["score"].tolist() == ["4"]
+    assert read_cohort(out).problems == []
+
+
 def test_prostatex_findings(tmp_path: Path, rules: Path):
     """Points of the challenge's table become balls; the note says that they are a substitute."""
     source = tmp_path / "in"

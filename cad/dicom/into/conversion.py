@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cad.dicom.into.regions import find_regions
+from cad.dicom.into.regions import find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy
 from cad.errors import CadError
@@ -110,6 +110,8 @@ class _Job:
         """Write label map or lesion map or annotation objects; gland and vessel."""
         for kind, name in (("gland", self.rules.gland), ("vessel", self.rules.vessel)):
             path = self.study.beside(name)
+            if path is None and kind == "gland" and self.rules.outlines:
+                path = outlined_gland(self.study.top, self.study.patient_id, self.rules.outlines)
             target = image_path(self.build, self.study_id, kind)
             if path and not self._there(target):
                 volume = read_image(path)

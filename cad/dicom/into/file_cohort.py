@@ -10,7 +10,7 @@ import numpy as np
 from pydicom.uid import generate_uid
 
 from cad.dicom.into.conversion import Converted
-from cad.dicom.into.regions import detected, grade_lesions, whole_numbers, with_zone
+from cad.dicom.into.regions import detected, grade_lesions, outlined, whole_numbers, with_zone
 from cad.dicom.into.rules import DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
@@ -149,6 +149,11 @@ def convert_files(
             zones = study.files.get("zones")
             done.rois = [with_zone(roi, labels, zones, rules.zones) for roi in rois]
             done.scores = _categories(study.patient_id, listed, rois, rules)
+    elif not _there(target, build, have):
+        found = outlined(study.top, study.patient_id, rules.outlines, done.notes)
+        if found is not None:
+            write_volume(target, found.labels)
+            done.rois = found.rois
     return done
 
 
@@ -179,7 +184,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     for part in parts:
         name = part.strip("{}")
         if part not in ("{patient}", "{study}"):
-            out.append(re.escape(part))
+            out.append(re.escape(part).replace(r"\*", "[^/]*"))
         elif name in seen:
             out.append(f"(?P={name})")
         else:

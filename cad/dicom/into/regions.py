@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,12 +11,12 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.dicom.into.rules import DetectorRule, ImportRules, ZonesRule
+from cad.dicom.into.rules import DetectorRule, ImportRules, OutlinesRule, ZonesRule
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
 from cad.imaging.annotations import DrawnRegion, read_object, read_regions, referenced_series
-from cad.imaging.geometry import OCCUPANCY
+from cad.imaging.geometry import OCCUPANCY, resample_mask
 from cad.imaging.nifti import read_image
 from cad.imaging.stacks import Stack, stacks_of
 from cad.imaging.study import Roi
@@ -83,6 +84,8 @@ def find_regions(
         found = detected(path, rules.detector, notes)
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
+    elif ours := outlined(study.top, study.patient_id, rules.outlines, notes):
+        found = ours
     elif reference is not None:
         found = _findings(study, rules, reference.grid, notes)
         if found and rules.findings:
@@ -300,6 +303,80 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     highest = ndimage.maximum(values, labels, kept)
     rois = [Roi(str(n), n, confidence=float(v)) for n, v in enumerate(highest, start=1)]
     return Labelled(volume.with_array(order[labels]), rois)
+
+
+def outlined(
+    top: Path, patient_id: str, rule: OutlinesRule | None, notes: list[str]
+) -> Labelled | None:
+    """Join a patient's masks with one lesion each, of several readers the half; None without one.
+
+    Raises
+    ------
+    CadError
+        For an empty mask, lesions that cover each other, and a table without the lesion.
+    """
+    masks: dict[str, list[Path]] = {}
+    for place in rule.file if rule else ():
+        drawn = list(_files_of(top, place, patient_id))
+        if drawn and "{roi}" not in place:
+            return _labelled(drawn[0][1])
+        named = {roi: [path for other, path in drawn if other == roi] for roi, _ in drawn}
+        masks = named | masks
+    if rule is None or not masks:
+        return None
+    grid = whole_numbers(next(iter(masks.values()))[0])
+    labels, rois = np.zeros(grid.shape, np.uint16), []
+    for label, (roi_id, paths) in enumerate(sorted(masks.items()), start=1):
+        votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
+        inside = np.mean(votes, axis=0) >= 0.5
+        free = inside & (labels == 0)
+        if 2 * free.sum() <= inside.sum():
+            raise CadError(
+                "the mask is empty" if not inside.any() else "another lesion covers half of it",
+                file=paths[0],
+                roi=roi_id,
+            )
+        labels[free] = label
+        histology, isup = _tissue_of(top, patient_id, roi_id, rule)
+        rois.append(Roi(roi_id, label, "n/a", histology, isup))
+    notes.append(f"{len(rois)} lesions from {sum(map(len, masks.values()))} masks")
+    return Labelled(grid.with_array(labels), rois)
+
+
+def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | None:
+    """Return a patient's prostate mask that lies among the outlines; None without one."""
+    found = _files_of(top, rule.gland, patient_id) if rule.gland else iter(())
+    return next((path for _, path in found), None)
+
+
+def _files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
+    """Find the files that a rule names for a patient, each with its ROI id."""
+    glob = re.sub(r"\{(roi|reader)\}", "*", place.replace("{patient}", patient_id))
+    text = re.escape(place.replace("{patient}", patient_id)).replace(r"\*", "[^/]*")
+    text = text.replace(r"\{roi\}", "(?P<roi>[A-Za-z0-9]+)")
+    pattern = re.compile(text.replace(r"\{reader\}", "[A-Za-z0-9-]+"))
+    for path in sorted(top.glob(glob)):
+        if match := pattern.fullmatch(path.relative_to(top).as_posix()):
+            yield match.groupdict().get("roi", ""), path
+
+
+def _tissue_of(
+    top: Path, patient_id: str, roi_id: str, rule: OutlinesRule
+) -> tuple[str, int | None]:
+    """Return histology and grade of a lesion as the table says; a grade 1 is no benign tissue."""
+    path = top / rule.table if rule.table else None
+    if path is None:
+        return "n/a", None
+    columns = [c for c in (rule.key_column, rule.truth_column, rule.grade_column) if c]
+    key = rule.key.replace("{patient}", patient_id).replace("{roi}", roi_id)
+    row = next((r for r in read_rows(path, columns) if r[rule.key_column] == key), None)
+    if row is None:
+        raise CadError(f"no row {rule.key_column} = {key!r}", file=path, roi=roi_id)
+    grade = row[rule.grade_column] if rule.grade_column else ""
+    if grade in ("1", "2", "3", "4", "5"):
+        return "malignant", int(grade)
+    word = row[rule.truth_column].lower() if rule.truth_column else ""
+    return {"true": "malignant", "false": "benign"}.get(word, "n/a"), None
 
 
 def grade_lesions(grades: Volume) -> Labelled:

@@ -120,6 +120,25 @@ class FindingsRule(Section):
     )
 
 
+class OutlinesRule(Section):
+    """Name masks with one lesion each, and the table of what tissue found in them.
+
+    Paths are below the top of the source; ``{patient}``, ``{roi}`` and ``{reader}`` stand for ids,
+    ``*`` for the rest of a name.
+    """
+
+    file: tuple[str, ...] = Field(
+        description="a lesion is taken from the first entry that has it; of several readers, the "
+        "voxels that half of them drew; without {roi} a label map"
+    )
+    gland: str | None = Field(None, description="prostate mask, where none lies beside the series")
+    table: str | None = Field(None, description="CSV with a row a lesion")
+    key_column: str = Field("ID", description="column of the table")
+    key: str = Field("{patient}_{roi}", description="what it holds for a lesion")
+    truth_column: str | None = Field(None, description="True or False: clinically significant")
+    grade_column: str | None = Field(None, description="ISUP grade; anything else is none")
+
+
 class DetectorRule(Section):
     """Name a detector's map of a study: labels, or a value from 0 to 1 in every voxel."""
 
@@ -136,8 +155,8 @@ class DetectorRule(Section):
 class FilesRule(Section):
     """Name the files of a cohort that comes as image files instead of DICOM.
 
-    Paths are the ends of paths below the source; ``{patient}`` and ``{study}`` stand for the ids.
-    In a list the first file that exists is taken.
+    Paths are the ends of paths below the source; ``{patient}`` and ``{study}`` stand for the ids,
+    ``*`` for the rest of a name. In a list the first file that exists is taken.
     """
 
     study: str = Field(description="one file that every study has; it gives {patient} and {study}")
@@ -196,6 +215,9 @@ class ImportRules(Section):
     vessel: str = Field("vessel.nii.gz", description="artery mask beside the series")
     detector: DetectorRule | None = Field(
         None, description="regions that a program outlined, where nobody drew one"
+    )
+    outlines: OutlinesRule | None = Field(
+        None, description="masks with one lesion each, where nothing is drawn beside the series"
     )
     findings: FindingsRule | None = Field(None, description="lesions given as points")
     files: FilesRule | None = Field(None, description="image files instead of DICOM")
