@@ -58,7 +58,7 @@ def small() -> tuple[Volume, Volume, Volume, Volume]:
     grid = regions()
     return (
         regions(3),
-        grid.with_array(voxels(1)),
+        grid.with_array(adc_values() + voxels(1)),  # T2 is bright where water moves freely
         grid.with_array(adc_values()),
         grid.with_array(voxels(3)),
     )
@@ -164,7 +164,8 @@ def masked(rules: Path) -> Path:
     """The part of the PROSTATEx rules that names the masks, beside the rules of made series."""
     given = (Path(__file__).parents[2] / "configs/import/prostatex.yaml").read_text()
     part = given[given.index("outlines:") : given.index("# Without these")]
-    rules.write_text(rules.read_text() + part)
+    made = "ranges: {adc_like_t2w: [-1, 1]}\n"  # T2 and ADC of made series are noise
+    rules.write_text(rules.read_text() + part + made)
     return rules
 
 
@@ -220,7 +221,7 @@ def test_promis(tmp_path: Path):
     done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "promis"])
     assert done.exit_code == 0, done.output
     assert table(out, "rois")["roi_id"].tolist() == ["1", "2"]
-    assert table(out, "scores")["score"].tolist() == ["4"]
+    assert table(out, "scores")["score"].tolist() == ["4", "n/a"]
     assert read_cohort(out).problems == []
 
 
