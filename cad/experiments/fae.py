@@ -87,7 +87,7 @@ def men(options: Options) -> Result:
     return Result(
         "FAE: 260 real men, measured features",
         f"{len(y)} men, one region each, {int(y.sum())} with significant cancer; {len(every)} "
-        f"features of T2, ADC and DWI. {FOLDS} stratified folds of whole men (radMLBench's "
+        f"measures of T2, ADC and DWI. {FOLDS} stratified folds of whole men (radMLBench's "
         "protocol, one deal, seed 0), everything fitted inside; intervals by man. Size carries "
         "most of the signal in this table, so each result stands with and without it.",
         {"Learners by what they see": pd.DataFrame(rows)},
