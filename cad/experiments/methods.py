@@ -12,6 +12,7 @@ from scipy.stats import binomtest, wilcoxon
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 
+from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures.metrics import alignment_error, auc, kl, kl_one_sided
 from cad.learners import FuzzySVC, KernelLogistic, PlattSVC, ProbabilisticSVC
 from cad.learners.base import LearnerWarning
@@ -72,7 +73,7 @@ class _Ridge:
 
 def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
     """Measure against [P > .5] and against P ([N14] App. C, docs/methods.md 6)."""
-    q = model.predict_proba(X)[:, 1]
+    q = positive_probability(model, X)
     truth = (p > 0.5).astype(float)
     return {
         "AUC": auc(truth, model.decision_function(X)),

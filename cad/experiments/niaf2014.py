@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cad.evaluation.folds.compare import paper_sign_test
+from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures import metrics
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, noisy
@@ -104,7 +105,7 @@ def outlier(options: Options) -> Result:
         axes.scatter(*X.T, c=np.where(y == 1, "#D55E00", "#0072B2"), s=12)
         axes.scatter(*point.T, c="#CC79A7", s=60, marker="*")
         axes.set_title(name)
-        probability = model.predict_proba(points)[:, 1]
+        probability = positive_probability(model, points)
         rows.append(
             {
                 "outlier's label": name,
@@ -241,7 +242,7 @@ def _papers_test() -> pd.DataFrame:
 
     rows = []
     for eta in TABLE2_ETAS:
-        q = {m: fit(m, X, p, eta).predict_proba(X_test)[:, 1] for m in (*METHODS, *BASELINES)}
+        q = {m: positive_probability(fit(m, X, p, eta), X_test) for m in (*METHODS, *BASELINES)}
         for method in SCALES:
             for other in ("SVM", "F-SVM", *BASELINES):
                 row: dict[str, object] = {"eta": eta, "method": method, "against": other}
@@ -288,7 +289,7 @@ def _figure4() -> Figure:
     upper, lower = figure.subplots(2, 1, sharex=True)
     upper.plot(grid[:, 0], truth, "k", lw=3, alpha=0.4, label="truth")
     for method in METHODS:
-        q = fit(method, X, p, TABLE1_ETA).predict_proba(grid)[:, 1]
+        q = positive_probability(fit(method, X, p, TABLE1_ETA), grid)
         upper.plot(grid[:, 0], q, color=COLOURS[method], label=method)
         lower.plot(grid[:, 0], np.abs(q - truth), color=COLOURS[method])
     upper.plot(X[:, 0], p, "k.", ms=4)
@@ -308,7 +309,7 @@ def _figure5() -> Figure:
     side = np.linspace(-3, 3, 81)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     fields = {"truth": data.posterior(grid)}
-    fields |= {m: fit(m, X, p, 0.15).predict_proba(grid)[:, 1] for m in METHODS}
+    fields |= {m: positive_probability(fit(m, X, p, 0.15), grid) for m in METHODS}
     figure = Figure(figsize=(15, 3.2))
     levels = np.linspace(0, 1, 11)
     for axes, (name, values) in zip(figure.subplots(1, 5), fields.items(), strict=True):

@@ -23,6 +23,7 @@ from cad.dicom.into.file_cohort import listed_lesions
 from cad.errors import CadError
 from cad.evaluation.decisions.patient_level import fit_men
 from cad.evaluation.decisions.recalibrate import recalibration
+from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import auc_covariance, clustered_auc
 from cad.experiments import Options
@@ -49,8 +50,7 @@ Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 def _psvm(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:
     learner = ProbabilisticSVC(scale="fixed", C=0.3, gamma=0.05).fit(X, p, eta)
-    out: np.ndarray = learner.predict_proba(new)[:, 1]
-    return out
+    return positive_probability(learner, new)
 
 
 def _logistic(X: np.ndarray, p: np.ndarray, eta: np.ndarray, new: np.ndarray) -> np.ndarray:

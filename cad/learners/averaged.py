@@ -5,7 +5,8 @@ hundred regions: neighbours in the grid differ by less than chance and predict d
 each setting predicts the inner folds, and the log-odds of all are averaged with pseudo-BMA+ weights
 (Yao, Vehtari, Simpson and Gelman 2018, section 3.4): exp of minus the summed cross-entropy,
 averaged over Bayesian-bootstrap resamples of patients. The average of kernel
-machines is a kernel machine.
+machines is a kernel machine. Its sigmoid's scale is a setting, too, fitted to what the average says
+of inner folds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -36,11 +37,18 @@ from cad.learners.soft_labels import (
 from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.kernels import Gram, Kernel
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
+from cad.logistic import fit_logistic
 
 _RESAMPLES = 200
 # After so many inner folds, settings so many nats behind the best are dropped.
 _TRIAL_FOLDS, _HOPELESS = 2, 10.0
 GIVEN = "given"
+# Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
+CLIP = 0.01
+# Normal prior's precision of a scale or a member's weight: a few dozen regions outweigh it.
+_PRECISION = 6.0
+# Without a signal inner folds lean against the labels; a scale below 0 would turn ranks over.
+_LEAST_SLOPE = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,11 @@ class Point:
 
 
 class AveragedProbabilisticSVC(KernelMachine):
-    """Average P-SVMs of fixed scale over their settings, by what each predicts on inner folds.
+    """Average P-SVMs over their settings, by what each predicts on inner folds.
 
-    P(y = 1 | x) = 1 / (1 + exp(-sum_k w_k (f_k(x) + b_k) / s_k)), s_k = 1 / ln(1/eta0_k - 1).
+    The log-odds are z_0 + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0), s_k = 1 / ln(1/eta0_k - 1),
+    with z_0 those of the mean label. The scale 1/a of the sigmoid predicts inner folds best
+    (logistic regression through z_0, its prior drawn to 1).
 
     Parameters
     ----------
@@ -96,7 +106,7 @@ class AveragedProbabilisticSVC(KernelMachine):
     Attributes
     ----------
     points_ : list of dict
-        Settings with their ``weight`` and mean inner ``cross_entropy``, heaviest first.
+        Settings with their ``weight`` and mean inner ``cross_entropy`` (at a = 1), heaviest first.
     best_params_ : dict
         The heaviest setting.
     label_kinds_, label_counts_
@@ -105,6 +115,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         By scaling; fitted on all rows, without labels.
     scalings_, gammas_ : list of str and ndarray, shape (k,)
         The Gaussians of the average: how rows are scaled, and gamma (of |u - v|^2, not times d).
+    base_, slope_ : float
+        z_0 and a; coefficients and intercept have taken them in.
     support_, support_vectors_, classes_
     dual_coef_ : ndarray, shape (k, n_support)
         Coefficients of the log-odds, one row per Gaussian.
@@ -211,8 +223,20 @@ class AveragedProbabilisticSVC(KernelMachine):
         labels = task.labels(points[order[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
+        mean = np.average(p, weights=weight)
+        self.base_ = float(logit(np.clip(mean, CLIP, 1 - CLIP)))
+        (slope,) = self._stacked(left_out[:, None], p, weight, towards=1.0)
+        self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], rows)
-        return left_out
+        return self.base_ + self.slope_ * (left_out - self.base_)
+
+    def _stacked(self, said: Array, p: Array, weight: Array, towards: float) -> Array:
+        """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
+        known = np.isfinite(said).all(axis=1)
+        return fit_logistic(
+            said[known] - self.base_, p[known], weight=weight[None, known], offset=self.base_,
+            mean=towards, precision=_PRECISION,
+        )[0]  # fmt: skip
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return averaged log-odds, shape (n,)."""
@@ -302,8 +326,9 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _average(self, task: _Task, points: list[Point], share: Array, rows: Array) -> None:
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
-        beta, intercept = np.zeros((len(gaussians), len(rows))), 0.0
-        total = float(share.sum())
+        beta = np.zeros((len(gaussians), len(rows)))
+        intercept = (1 - self.slope_) * self.base_
+        total = float(share.sum()) / self.slope_
         for k, solution, scale in task.solutions(points, everything):
             part = share[k] / total / scale
             beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,10 +23,16 @@ from cad.learners.solvers.kernels import Gram, decision_values, make_gram, settl
 from cad.learners.solvers.problem import Array, LearnerError, Solution
 
 _CLIP = 1e-6
+# How many columns that differ from the training's are named.
+_NAMED = 5
 
 
 class LearnerWarning(UserWarning):
     """Warn of a fit that is right but of little use."""
+
+
+class RangeWarning(LearnerWarning):
+    """Warn of rows that are unlike those that were trained on."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,46 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
         )
 
 
+def training_range(rows: Array) -> Array:
+    """Return smallest value, largest, mean and standard deviation of columns, shape (4, d)."""
+    parts = [part(rows, axis=0) for part in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)]
+    return np.array(parts)
+
+
+def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
+    """Say which columns' means, and how many rows, are further from the training than chance.
+
+    A mean is, of values clipped at three standard deviations, when it is off by four standard
+    errors, six rows counting as one (those of a patient err together). A row is when it leaves the
+    training's range in more than a fifth of the columns, and in one by the range's whole width.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (m, d)
+        NaN lies nowhere.
+    trained : ndarray, shape (4, d)
+        Of :func:`training_range`.
+    n : int
+        How many rows these were.
+    names : sequence of str, length d
+    """
+    least, most, mean, deviation = trained
+    # A constant column differs by more than rounding.
+    width = np.maximum(deviation, 1e-9 * np.maximum(np.abs(mean), 1e-9))
+    off = np.abs(np.nan_to_num(np.clip((rows - mean) / width, -3, 3)).mean(axis=0))
+    shifted = np.flatnonzero(off > 4 * np.sqrt(6 / len(rows) + 6 / n))
+    said = [
+        f"{names[j]}: the mean of {len(rows)} rows is {np.nanmean(rows[:, j]):.4g}, the training's "
+        f"{mean[j]:.4g} ± {deviation[j]:.4g}"
+        for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
+    ]
+    away = np.nan_to_num(np.maximum(least - rows, rows - most))
+    far = ((away > 0).mean(axis=1) > 0.2) & (away > most - least).any(axis=1)
+    if far.any():
+        said.append(f"{far.sum()} of {len(rows)} rows lie outside the training's range")
+    return said
+
+
 class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Share what every learner of two classes has: its classes, and a score of soft labels.
 
@@ -148,6 +195,23 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     classes_: NDArray[Any]
+    range_: Array
+    trained_: int
+
+    def _keep_range(self, rows: Array) -> None:
+        """Keep what :func:`outside` asks for; of a kernel's matrix nothing is asked."""
+        if getattr(self, "kernel", None) != "precomputed":
+            self.range_ = training_range(rows)
+            self.trained_ = len(rows)
+
+    def _warn_outside(self, X: ArrayLike) -> None:
+        """Warn of rows unlike the training's; an older bundle's learner is silent."""
+        if not hasattr(self, "range_"):
+            return
+        names = [f"column {j}" for j in range(self.range_.shape[1])]
+        names = getattr(self, "feature_names_in_", names)
+        if odd := outside(np.asarray(X, dtype=float), self.range_, self.trained_, names):
+            warnings.warn("; ".join(odd), RangeWarning, stacklevel=3)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -241,7 +305,9 @@ class SoftLearner(BinaryLearner):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""
         check_is_fitted(self)
-        positive = self._probability(validate_data(self, X, dtype=np.float64, reset=False))
+        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        self._warn_outside(rows)
+        positive = self._probability(rows)
         return np.column_stack([1.0 - positive, positive])
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -261,6 +327,7 @@ class SoftLearner(BinaryLearner):
         rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         targets = read_targets(y)
         check_consistent_length(rows, targets.p)
+        self._keep_range(rows)
         if np.ptp(targets.p) == 0:
             raise LearnerError("every label is the same, one class: there is nothing to tell apart")
         self.classes_ = targets.classes
@@ -331,6 +398,7 @@ class KernelMachine(BinaryLearner):
                 f"{len(y)} in y"
             )
         targets = read_targets(y)
+        self._keep_range(rows)
         return rows, targets, read_weight(sample_weight, rows)
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
@@ -381,6 +449,7 @@ class KernelMachine(BinaryLearner):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""
         positive = self._probability(self.decision_function(X))
+        self._warn_outside(X)
         return np.column_stack([1.0 - positive, positive])
 
     def _probability(self, values: Array) -> Array:

@@ -11,17 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.tree import ExtraTreeRegressor
 
-from cad.learners.averaged import AveragedProbabilisticSVC
+from cad.learners.averaged import CLIP, AveragedProbabilisticSVC
 from cad.learners.base import SoftLearner
 from cad.learners.solvers.problem import Array
-from cad.logistic import fit_logistic
 
-# Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
-_CLIP = 0.01
 # Of the patients that a tree of the ensemble is grown on; it is judged on the others.
 _GROWN_ON = 0.8
-# Normal prior of the members' weights: a few dozen regions outweigh it.
-_HALF, _PRECISION = 0.5, 6.0
 
 
 class SoftExtraTrees(SoftLearner):
@@ -120,7 +115,7 @@ class SoftExtraTrees(SoftLearner):
         rows = np.ascontiguousarray(X, dtype=np.float32)
         nodes = (self.features_, self.thresholds_, self.left_, self.right_, self.values_)
         mean = walk(rows, self.roots_, *nodes) / len(self.roots_)
-        return np.clip(mean, _CLIP, 1 - _CLIP)
+        return np.clip(mean, CLIP, 1 - CLIP)
 
 
 def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
@@ -194,8 +189,6 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
 
     Attributes
     ----------
-    base_ : float
-        Log-odds of the mean label.
     member_weights_ : ndarray, shape (2,)
         Of the P-SVM and of the trees.
     trees_ : SoftExtraTrees
@@ -240,19 +233,14 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
         rows, targets, weight = self._read_inputs(X, y, sample_weight)
         cut = self.trees_._fit_inside(rows, targets.p, sample_weight, groups)
-        self.base_ = float(logit(np.clip(np.average(targets.p, weights=weight), _CLIP, 1 - _CLIP)))
-        said = np.column_stack([smooth, logit(np.clip(cut, _CLIP, 1 - _CLIP))]) - self.base_
-        known = np.isfinite(said).all(axis=1)
-        self.member_weights_ = fit_logistic(
-            said[known], targets.p[known], weight=weight[None, known], offset=self.base_,
-            mean=_HALF, precision=_PRECISION,
-        )[0]  # fmt: skip
+        said = np.column_stack([smooth, logit(np.clip(cut, CLIP, 1 - CLIP))])
+        self.member_weights_ = self._stacked(said, targets.p, weight, towards=0.5)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return stacked log-odds, shape (n,)."""
         smooth = super().decision_function(X)
-        cut = self.trees_.decision_function(np.asarray(X, dtype=float))
+        cut = logit(self.trees_._probability(np.asarray(X, dtype=float)))
         said = np.column_stack([smooth, cut]) - self.base_
         stacked: Array = self.base_ + said @ self.member_weights_
         return stacked

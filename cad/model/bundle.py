@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binom
 
 from cad.columns import Column, columns_stated
 from cad.errors import CadError
+from cad.evaluation.folds.crossval import positive_probability
 from cad.files import JsonObject, parquet_bytes, write_atomic
 from cad.folders import Kind, claimed, commit, is_ours, settle, stage
+from cad.learners.base import RangeWarning, outside, training_range
 from cad.model.state import dump_state, load_state
 from cad.reading import (
     MAX_ARRAYS,
@@ -41,8 +42,6 @@ SCHEMA_VERSION = 1
 FILES = ("weights.npz", "metadata.json", "reference.npz", "training.parquet", "README.md")
 HASHES = "hashes.json"
 REPRODUCTION_TOLERANCE = 1e-8
-# How often rows like the training's are said to leave its range; how many columns are named.
-_BY_CHANCE, _NAMED = 1e-3, 5
 
 
 def _is_model(folder: Path) -> bool:
@@ -104,7 +103,7 @@ class Bundle:
     def probability(self, X: pd.DataFrame) -> np.ndarray:
         """Return the probability of malignancy of every row, shape (n,).
 
-        Warns where a column leaves the training's range further than chance lets it.
+        Warns of rows unlike the training's (:func:`cad.learners.base.outside`).
 
         Raises
         ------
@@ -114,29 +113,10 @@ class Bundle:
         if missing := [name for name in self.features if name not in X.columns]:
             raise CadError(f"the table lacks columns of model {self.name}: {', '.join(missing)}")
         rows = X[self.features].to_numpy(float)
-        if outside := self._outside(rows):
-            warnings.warn("; ".join(outside), stacklevel=2)
-        found: np.ndarray = self.estimator.predict_proba(rows)[:, 1]
-        return found
-
-    def _outside(self, rows: np.ndarray) -> list[str]:
-        """Name columns of which more rows leave the training's range than chance would let.
-
-        A new row is the smallest or largest of n + 1 with probability 2 / (n + 1). A column with
-        a row a whole range away is named in any case.
-        """
         trained = self.training[self.features].to_numpy(float)
-        least, most = np.nanmin(trained, axis=0), np.nanmax(trained, axis=0)
-        off = np.nan_to_num(np.maximum(least - rows, rows - most))
-        far = (off > most - least).any(axis=0)
-        count = (off > 0).sum(axis=0)
-        by_chance = binom.sf(count - 1, len(rows), 2 / (len(trained) + 1))
-        odd = far | (by_chance < _BY_CHANCE / len(self.features))
-        return [
-            f"{self.features[j]}: {count[j]} of {len(rows)} rows lie outside the training's "
-            f"{least[j]:.4g} to {most[j]:.4g}"
-            for j in np.flatnonzero(odd)[np.argsort(-count[odd], kind="stable")][:_NAMED]
-        ]
+        if odd := outside(rows, training_range(trained), len(trained), self.features):
+            warnings.warn("; ".join(odd), RangeWarning, stacklevel=2)
+        return positive_probability(self.estimator, rows)
 
     @property
     def features(self) -> list[str]:

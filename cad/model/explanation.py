@@ -12,6 +12,7 @@ from scipy.special import logit
 from sklearn.pipeline import Pipeline
 
 from cad.columns import Column, units_of
+from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.folds.labellings import LABEL_FREE
 from cad.run_folder.tables import Explanation, ExplanationRow
 
@@ -217,7 +218,7 @@ class _Sayings:
         """Return the log odds of the probability, shape (m,)."""
         if not hasattr(self.last, "predict_proba"):
             return self(number, medians)
-        q = np.asarray(self.last.predict_proba(self._changed(number, medians)), float)[:, -1]
+        q = positive_probability(self.last, self._changed(number, medians))
         return np.asarray(logit(np.clip(q, _CLIP, 1 - _CLIP)))
 
     def _changed(self, number: int, medians: np.ndarray) -> np.ndarray:

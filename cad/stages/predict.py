@@ -369,9 +369,12 @@ def _score(
     probability = positive_probability(estimator, seen)
     known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
     truth, score, patients = known
+    # An interval is of ranks, which no recalibration moves: it would be the first training's.
+    calibration = truth * np.nan if bundle.metadata.get("recalibration") else truth
+    ends = venn_abers(calibration, score, patients, probability)
     columns = {
         "probability": probability,
-        **dict(zip(VENN_ABERS, venn_abers(truth, score, patients, probability), strict=True)),
+        **dict(zip(VENN_ABERS, ends, strict=True)),
         "decision_value": decision_value(estimator, seen),
         "p_benign": conformal_p_values(truth, score, patients, probability, 0),
         "p_malignant": conformal_p_values(truth, score, patients, probability, 1),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import logit
 from sklearn.model_selection import GroupKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cad.learners import AveragedProbabilisticSVC, ProbabilisticSVC
 from cad.learners.averaged import _pseudo_bma
+from cad.learners.base import RangeWarning, outside, training_range
 from cad.learners.solvers.problem import LearnerError
 
 FOLDS = "inner folds are drawn from rows: a repeated row is not a row of twice the weight"
@@ -41,7 +45,8 @@ def test_one_setting_is_the_p_svm_itself() -> None:
     one.fit(X, p, eta=spread, groups=patient)
     peer = ProbabilisticSVC(C=3.0, gamma=0.1, eta0=0.05, kappa=0.5, scale="fixed", tol=1e-8)
     peer.fit(X, p, eta=spread)
-    np.testing.assert_allclose(one.predict_proba(X), peer.predict_proba(X), atol=1e-7)
+    said = peer.decision_function(X) / peer.scale_ - one.base_
+    np.testing.assert_allclose(one.decision_function(X), one.base_ + one.slope_ * said, atol=1e-6)
     assert one.points_[0]["weight"] == 1.0
     assert one.label_counts_ == peer.label_counts_
     np.testing.assert_array_equal(one.label_kinds_, peer.label_kinds_)
@@ -68,7 +73,64 @@ def test_the_average_is_of_log_odds_with_the_weights_shown() -> None:
             scale="fixed",
         ).fit(X, p, eta=spread)
         total += point["weight"] * machine.decision_function(X) / machine.scale_
+    total = both.base_ + both.slope_ * (total - both.base_)
     np.testing.assert_allclose(both.decision_function(X), total, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:every certain label")
+def test_the_scale_is_what_inner_folds_say() -> None:
+    """From scipy's minimiser, on folds made without the learner's code; nothing said leaves 1."""
+    X, p, spread, patient = cohort(120)
+    one = AveragedProbabilisticSVC(C=30.0, gamma=1.0, eta0=0.02, kappa=0.0, scaling="given")
+    one.fit(X, p, eta=spread, groups=patient)
+    z, base = np.zeros(len(p)), logit(p.mean())
+    for train, test in GroupKFold(5).split(X, groups=patient):
+        peer = ProbabilisticSVC(C=30.0, gamma=1 / 3, eta0=0.02, kappa=0.0, scale="fixed")
+        peer.fit(X[train], p[train], eta=spread[train])
+        z[test] = peer.decision_function(X[test]) / peer.scale_ - base
+
+    def loss(a: float) -> float:
+        return float(np.sum(np.logaddexp(0, base + a * z) - p * (base + a * z)) + 3 * (a - 1) ** 2)
+
+    assert one.slope_ == pytest.approx(minimize_scalar(loss).x, abs=0.01)
+    assert one.slope_ < 0.9  # a large cost is too certain
+    nothing = np.full((len(p), 1), np.nan)
+    assert one._stacked(nothing, p, np.ones(len(p)), towards=1.0) == 1.0
+
+
+def test_labels_against_the_signal_turn_no_ranks_over() -> None:
+    """Twins of opposite label: who is left out is predicted to be as the other."""
+    rng = np.random.default_rng(2)
+    X = np.repeat(rng.normal(size=(60, 4)), 2, axis=0) + rng.normal(0, 0.01, (120, 4))
+    fitted = AveragedProbabilisticSVC(C=30.0, gamma=1.0).fit(X, np.arange(120) % 2 * 1.0)
+    assert fitted.slope_ == 0.1
+
+
+@pytest.mark.parametrize("kind", [AveragedProbabilisticSVC, ProbabilisticSVC])
+def test_rows_unlike_the_training_are_named_once_a_call(kind: type) -> None:
+    X, p, spread, _ = cohort(120)
+    X = pd.DataFrame(1000 + 150 * X, columns=["adc", "t2", "ktrans"])
+    settings = {"C": 1.0, "gamma": 0.3, "eta0": 0.05}
+    fitted = kind(**settings).fit(X, p, eta=spread)
+    new = pd.DataFrame(1000 + 150 * cohort(72, seed=1)[0], columns=X.columns)
+    fitted.predict_proba(new)  # the suite turns a warning into an error
+    with pytest.warns(RangeWarning, match="adc: the mean of 72 rows is") as caught:
+        fitted.predict_proba(new.assign(adc=1.3 * new["adc"]))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert "t2" not in str(caught[0].message)
+    with pytest.warns(RangeWarning, match=r"^1 of 1 rows lie outside the training's range$"):
+        fitted.predict_proba(new[:1] * 5)
+
+
+def test_means_are_judged_by_four_standard_errors_of_sixths() -> None:
+    """By hand: 24 rows against 96 are 4 against 16, one error is sqrt(1/4 + 1/16) = .559."""
+    trained = training_range(np.tile([[-1.0], [1.0]], (48, 1)))
+    near, far = (np.tile([[m - 0.5], [m + 0.5]], (12, 1)) for m in (2.2, 2.3))
+    assert outside(near * 0.99, trained, 96, ["c"]) == []
+    assert outside(far, trained, 96, ["c"])[0] == (
+        "c: the mean of 24 rows is 2.3, the training's 0 ± 1"
+    )
 
 
 def test_weights_by_hand_and_in_the_limit() -> None:

@@ -77,7 +77,8 @@ def test_the_ensemble_adds_log_odds_by_what_inner_folds_say() -> None:
         # Given whole, so that scalings are those of all rows, which see no label.
         part = AveragedProbabilisticSVC(**SMALL)
         part.fit(X, p, sample_weight=np.isin(np.arange(len(p)), train) * 1.0, groups=patient)
-        inner[0, test] = part.decision_function(X[test])
+        of_training = (part.decision_function(X[test]) - part.base_) / part.slope_ + part.base_
+        inner[0, test] = smooth.base_ + smooth.slope_ * (of_training - smooth.base_)
     inner[1] = logit(np.clip(trees._fit_inside(X, p, None, patient), 0.01, 0.99))
     said = (inner - logit(p.mean())).T
 

@@ -26,6 +26,7 @@ from threadpoolctl import ThreadpoolController
 from cad.errors import CadError
 from cad.evaluation.folds.loops import each_piece
 from cad.evaluation.folds.unlabelled import labels_told
+from cad.learners.base import RangeWarning
 
 
 @dataclass(frozen=True)
@@ -245,6 +246,8 @@ def fit_keywords(
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
 
+    Rows outside the training's range raise no warning: who calls knows, and says it of features.
+
     Parameters
     ----------
     estimator : estimator or pipeline
@@ -252,7 +255,9 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     """
     if not hasattr(estimator, "predict_proba"):
         return np.full(np.shape(X)[0], np.nan)
-    return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RangeWarning)
+        return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
 
 
 def decision_value(estimator: Any, X: Any) -> np.ndarray:

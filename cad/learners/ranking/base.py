@@ -99,6 +99,7 @@ class Ranker(BinaryLearner):
         checked = validate_data(self, X, y, dtype=np.float64, order="C", ensure_min_samples=2)
         rows: Floats = checked[0]
         raw = checked[1]
+        self._keep_range(rows)
         sign = self._signs(raw)
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
@@ -129,6 +130,7 @@ class Ranker(BinaryLearner):
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return probabilities of the two classes, shape (n, 2)."""
         values = self.decision_function(X)
+        self._warn_outside(X)
         positive = expit(self.platt_slope_ * values)
         return np.column_stack([1.0 - positive, positive])
 
