@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from cad.evaluation.statements.promise import broken_promises, effective_patients
+from cad.settings import PipelineSettings
+from cad.stages.validate import _broken_promises
 
 
 def test_effective_patients_by_hand() -> None:
@@ -34,3 +40,26 @@ def test_each_is_said_and_nothing_else(
 def test_sound_data_have_one_note() -> None:
     p, scores = [0.0, 0.5, 1.0, 1.0] * 4, [[0.0, 0.25], [1.0, 0.5]] * 8
     assert len(broken_promises(list("aaaabbbbccccdddd"), p, np.full(16, np.nan), scores)) == 1
+
+
+def test_a_run_is_judged_by_its_own_regions_and_reader() -> None:
+    """Rows of an earlier model come after the cohort's own, and none of them counts."""
+    own = pd.DataFrame({"participant_id": list("aabbccdd"), "roi_id": ["1", "2"] * 4})
+    earlier = pd.DataFrame({"participant_id": ["old"] * 40, "roi_id": [str(i) for i in range(40)]})
+    labels = pd.DataFrame({"p": [0.25, 0.75] * 4 + [0.0] * 40, "truth": np.nan})
+    scores = own.assign(reader_id="r1", scale="likert5", score=[2, 4] * 4)
+    aggregated: Any = SimpleNamespace(
+        table=SimpleNamespace(keys=pd.concat([own, earlier], ignore_index=True), labels=labels),
+        own_rows=8, scores=scores, rois=own,
+    )  # fmt: skip
+    loaded: Any = SimpleNamespace(settings=PipelineSettings(name="x"))
+    constant = {"against": "readers", "measure": "kl", "learner": "constant", "lower": None}
+    notes = _broken_promises(loaded, aggregated, {"table": [constant]})
+    assert notes[0] == "4 patients, effectively 4.0 of equal size"
+    assert "one reader" in notes[1]
+    assert "no better than a constant" in notes[2]
+    assert len(notes) == 3
+    both = pd.concat([scores, scores.assign(reader_id="r2")])
+    aggregated.scores = both
+    better = {"table": [{**constant, "lower": 0.1}]}
+    assert _broken_promises(loaded, aggregated, better) == notes[:1]

@@ -17,8 +17,9 @@ from cad.evaluation.readers.assisted import Combinations
 from cad.execution.options import HERE
 from cad.files import typed
 from cad.model.bundle import load_bundle, verify_bundle
-from cad.pipeline import recalibrate_model
+from cad.pipeline import predict_cohort, recalibrate_model
 from cad.recipes.recalibrate import recalibrate
+from cad.run_folder.tables import VENN_ABERS
 from cad.share import find
 from cad.stages.load import load
 from cad.stages.predict import shared_settings
@@ -96,3 +97,13 @@ def test_few_men_leave_nothing(model: Path, cohort: Path, tmp_path: Path) -> Non
     with pytest.raises(CadError, match=r"8 men with histology .* 30 are needed"):
         recalibrate_model(str(model), cohort, tmp_path / "m", HERE)
     assert not (tmp_path / "m").exists()
+
+
+def test_no_interval_of_the_first_training_stands_beside_a_moved_probability(
+    site: Any, first_patient: Path, tmp_path: Path
+) -> None:
+    """Moving every probability by one map leaves ranks, and with them Venn-Abers' ends."""
+    predict_cohort([str(site[2])], first_patient, tmp_path / "run", HERE)
+    table = pd.read_csv(tmp_path / "run" / "probabilities.csv")
+    assert table["probability"].notna().all()
+    assert table[list(VENN_ABERS)].isna().all(axis=None)
