@@ -131,9 +131,10 @@ def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
     """Measure how often Venn-Abers intervals, averaged, hold the share of malignant regions.
 
     Of the cohort itself, each patient calibrated on the others; of ten times as many new patients;
-    of as many.
+    of as many. And how often those of a new region hold the true frequency at its score.
     """
-    hits, widths = [], []
+    hits, widths, single = [], [], []
+    apart = np.sqrt(2) * norm.ppf(0.85)
     for seed in range(cohorts):
         rng = np.random.default_rng([23, seed])
         y, s, g = correlated_scores(rng, patients=patients)
@@ -142,13 +143,18 @@ def frequency(cohorts: int = 200, patients: int = 49) -> dict[str, float]:
         widths.append(float(np.mean(high - low)))
         for more in (10, 1):
             new, scores, _ = correlated_scores(rng, patients=more * patients)
-            held.append(_holds(*venn_abers(y, s, g, scores), new))
+            low, high = venn_abers(y, s, g, scores)
+            held.append(_holds(low, high, new))
+        # Scores of both kinds are normal, and a quarter of the regions is malignant.
+        true = expit(logit(0.25) + apart * (scores - apart / 2))
+        single.append(np.mean((low <= true) & (true <= high)))
         hits.append(held)
     own, many, few = np.mean(hits, axis=0)
     return {
         "own patients": float(own),
         "ten times as many new ones": float(many),
         "as many new ones": float(few),
+        "a single score": float(np.mean(single)),
         "mean width": float(np.mean(widths)),
         "cohorts": float(cohorts),
     }

@@ -208,7 +208,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         drop: float = 0.01,
         solver: str = "auto",
         tol: float = 1e-5,
-        trees: int = 100,
+        trees: int = 50,
         min_leaf: int = 3,
         max_features: float = 1 / 3,
     ) -> None:
