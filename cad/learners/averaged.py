@@ -233,10 +233,11 @@ class AveragedProbabilisticSVC(KernelMachine):
     def _stacked(self, said: Array, p: Array, weight: Array, towards: float) -> Array:
         """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
         known = np.isfinite(said).all(axis=1)
-        return fit_logistic(
+        count: Array = fit_logistic(
             said[known] - self.base_, p[known], weight=weight[None, known], offset=self.base_,
             mean=towards, precision=_PRECISION,
         )[0]  # fmt: skip
+        return count
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return averaged log-odds, shape (n,)."""
