@@ -181,9 +181,11 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
         for j in shifted[np.argsort(-off[shifted], kind="stable")][:_NAMED]
     ]
     away = np.nan_to_num(np.maximum(least - rows, rows - most))
-    far = ((away > 0).mean(axis=1) > 0.2) & (away > most - least).any(axis=1)
+    whole = away > most - least
+    far = ((away > 0).mean(axis=1) > 0.2) & whole.any(axis=1)
     if far.any():
-        said.append(f"{far.sum()} of {len(rows)} rows lie outside the training's range")
+        where = ", ".join(names[j] for j in np.flatnonzero(whole[far].any(axis=0))[:_NAMED])
+        said.append(f"{where}: {far.sum()} of {len(rows)} rows lie outside the training's range")
     return said
 
 

@@ -237,7 +237,7 @@ def test_an_answer_follows_what_was_measured(name: str) -> None:
     [
         ("averaged", "scaling", "inside the learner by weight: clipped"),
         ("averaged", "start", "Convex problems: the start does not matter."),
-        ("ensemble", "ensembling", "100 randomised trees beside them"),
+        ("ensemble", "ensembling", "50 randomised trees beside them"),
         ("ensemble", "start", "trees of seed 0"),
         ("trees", "ensembling", "7 randomised trees, averaged."),
         ("trees", "tuning", UNKNOWN),

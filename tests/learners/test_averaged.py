@@ -119,7 +119,7 @@ def test_rows_unlike_the_training_are_named_once_a_call(kind: type) -> None:
     assert len(caught) == 1
     assert caught[0].filename == __file__
     assert "t2" not in str(caught[0].message)
-    with pytest.warns(RangeWarning, match=r"^1 of 1 rows lie outside the training's range$"):
+    with pytest.warns(RangeWarning, match=r"ktrans: 1 of 1 rows lie outside the training's range$"):
         fitted.predict_proba(new[:1] * 5)
 
 
