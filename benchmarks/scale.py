@@ -34,7 +34,7 @@ from cad.execution.worker import peak_mb
 from cad.files import parquet_bytes, write_atomic
 from cad.folders import owned
 from cad.phantom import simulate
-from cad.run_folder.study_file import read_rows
+from cad.run_folder.study_file import region_rows
 from cad.settings import PipelineSettings, parse_settings
 from cad.stages.study import process_study
 
@@ -82,7 +82,7 @@ def measured(cohort: Path, out: Path, settings: PipelineSettings, jobs: int) -> 
             process_study, [StudyTask(ref, settings, out) for ref in refs], ExecutionOptions(jobs)
         )
         done = time.perf_counter() - start
-        rows = read_rows(out / "studies" / f"{o.study_id}.npz" for o in outcomes)
+        rows = region_rows(out / "studies" / f"{o.study_id}.npz" for o in outcomes)
         write_atomic(out / "features.parquet", parquet_bytes(rows))
     return {
         "studies": len(outcomes),

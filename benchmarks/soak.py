@@ -29,7 +29,7 @@ from cad.execution.task import StudyOutcome, StudyTask
 from cad.execution.worker import peak_mb
 from cad.folders import owned
 from cad.phantom import simulate
-from cad.run_folder.study_file import read_rows
+from cad.run_folder.study_file import region_rows
 from cad.settings import PipelineSettings, parse_settings
 from cad.stages.study import process_study
 
@@ -81,7 +81,7 @@ def measured(root: Path, out: Path, **how: object) -> list[StudyOutcome]:
 
 def rows(out: Path, outcomes: list[StudyOutcome]) -> dict[str, pd.DataFrame]:
     """Return each study's rows without its name."""
-    table = read_rows(out / "studies" / f"{outcome.study_id}.npz" for outcome in outcomes)
+    table = region_rows(out / "studies" / f"{outcome.study_id}.npz" for outcome in outcomes)
     named = ["participant_id", "study_id"]
     return {
         str(study): part.drop(columns=named).reset_index(drop=True)

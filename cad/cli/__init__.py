@@ -156,10 +156,12 @@ def import_command(
     file = find("configs/import", rules, ".yaml") if rules else None
     options = execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
-        from cad.recipes.imports import explain_source
+        from cad.dicom.into.explain import explain_source
+        from cad.execution.pool import Caller
 
-        found = explain_source(Path(source), file, options)
-        show(found.as_dict(), as_json, lambda _: found.as_text())
+        with Caller(options) as call:
+            seen = explain_source(Path(source), file, call)
+        show(seen.as_dict(), as_json, lambda _: seen.as_text())
         return
     if out is None or file is None:
         raise CadError(
@@ -353,11 +355,11 @@ def report(
             from cad.recipes.delivery import deliver
 
             objects = dicom or send is not None
-            delivery = deliver(
+            lines, failures = deliver(
                 out, cohort, send, aet, archive_limits(limits), audit, fhir=fhir, objects=objects
             )
-            say("\n".join(delivery.lines))
-            if delivery.failures:
+            say("\n".join(lines))
+            if failures:
                 raise typer.Exit(1)
 
 
@@ -380,8 +382,8 @@ def compare_command(
     show(result, as_json, comparison_table)
 
 
-@app.command(rich_help_panel=START)
-def warm() -> None:
+@app.command("warm", rich_help_panel=START)
+def warm_command() -> None:
     """Fill the compile cache, so that no later command compiles."""
     from cad.pipeline import warm_up
 

@@ -107,7 +107,7 @@ def readers(options: Options) -> Result:
         reference="mean",
         truth=truth,
     )
-    skill = reader_skill(grades, list(READERS), truth, names)
+    skill, sentence, _ = reader_skill(grades, list(READERS), truth, names)
     return Result(
         "Seven readers, one histology: the lesions of Mesejo et al. 2016",
         f"{len(X)} lesions, {X.shape[1]} features (both lights), leave-one-lesion-out. Learned "
@@ -121,13 +121,13 @@ def readers(options: Options) -> Result:
             ].table.drop(columns=["note"]),
             "The shipped learner by its labels": of_shipped.table.drop(columns=["note"]),
             "Consensus rules against histology": rules.table.drop(columns=["note"]),
-            "Readers": skill.table,
+            "Readers": skill,
         },
         remarks=[
             *(f"Labels {rule}: {part.sentence}" for rule, part in compared.items()),
             f"The shipped learner by its labels: {of_shipped.sentence}",
             f"Consensus rules: {rules.sentence}",
-            skill.sentence,
+            sentence,
         ],
     )
 

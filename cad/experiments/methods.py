@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,18 +51,15 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
         return FuzzySVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
     if method == "logistic on soft labels":
         return KernelLogistic(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
-    return _Ridge(KernelRidge(alpha=1 / (2 * COST), kernel="rbf", gamma=GAMMA).fit(X, p - 0.5))
+    return _Ridge(alpha=1 / (2 * COST), kernel="rbf", gamma=GAMMA).fit(X, p - 0.5)
 
 
-@dataclass(frozen=True)
-class _Ridge:
+class _Ridge(KernelRidge):  # type: ignore[misc]
     """Learn p - 1/2 by kernel ridge regression, read as a probability."""
-
-    model: KernelRidge
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         """Return the regression's value, 0 at p = 1/2."""
-        return np.asarray(self.model.predict(X), dtype=float)
+        return np.asarray(self.predict(X), dtype=float)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return 1 - p and p, shape (n, 2), cut to [0, 1]."""
@@ -84,7 +80,7 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
     }
 
 
-def attempt(
+def try_method(
     method: str,
     X: np.ndarray,
     p: np.ndarray,

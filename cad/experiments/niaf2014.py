@@ -14,7 +14,7 @@ from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures import metrics
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, noisy
-from cad.experiments.methods import BASELINES, METHODS, SCALES, attempt, fit, medians, paired_p
+from cad.experiments.methods import BASELINES, METHODS, SCALES, fit, medians, paired_p, try_method
 from cad.experiments.results import COLOURS, Result
 
 N_TRAIN, N_TEST = 100, 1000
@@ -52,7 +52,7 @@ _PUBLISHED_2 = pd.DataFrame(
 )
 
 
-def compare(
+def compare_methods(
     data: Gaussians, amplitude: float, eta: float, seeds: int, n: int = N_TRAIN
 ) -> pd.DataFrame:
     """Measure the methods and the baselines, a row per method and seed.
@@ -79,7 +79,7 @@ def compare(
         p = noisy(data.posterior(X), amplitude, rng)
         test = X_test, data.posterior(X_test)
         rows += [
-            {"method": method, "seed": seed, **attempt(method, X, p, eta, test)}
+            {"method": method, "seed": seed, **try_method(method, X, p, eta, test)}
             for method in (*METHODS, *BASELINES)
         ]
     return pd.DataFrame(rows)
@@ -135,7 +135,7 @@ def table1(options: Options) -> Result:
     seeds = options.repeats or SEEDS
     parts = []
     for reading, sigma in TABLE1_READINGS.items():
-        rows = compare(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, seeds)
+        rows = compare_methods(Gaussians((-0.5,), (0.5,), sigma), 0.0, TABLE1_ETA, seeds)
         parts.append(medians(rows, ["method"]).assign(reading=reading))
     table = pd.concat([*parts, _PUBLISHED_1], ignore_index=True)
     order = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
@@ -161,7 +161,7 @@ def table2(options: Options) -> Result:
     for name, (negative, positive) in TABLE2_MEANS.items():
         data = Gaussians(negative, positive, float(np.sqrt(0.7)))
         for eta in TABLE2_ETAS:
-            rows = compare(data, TABLE2_NOISE, eta, seeds)
+            rows = compare_methods(data, TABLE2_NOISE, eta, seeds)
             parts.append(medians(rows, ["method"]).assign(means=name, eta=eta))
             tests += _tests(rows, name, eta)
     table = pd.concat([*parts, _PUBLISHED_2], ignore_index=True)
@@ -198,7 +198,7 @@ def toy(options: Options) -> Result:
     """Reproduce [N13] V: the same comparison with noise of amplitude .1."""
     seeds = options.repeats or SEEDS
     data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
-    rows = compare(data, TOY_NOISE, TOY_NOISE, seeds)
+    rows = compare_methods(data, TOY_NOISE, TOY_NOISE, seeds)
     table = medians(rows, ["method"])
     published = pd.DataFrame({"method": ["P-SVM published", "SVM published"], "Acc": [0.99, 0.95]})
     published["KL one-sided"] = [3.6, 95.0]

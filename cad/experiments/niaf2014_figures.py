@@ -8,8 +8,15 @@ from matplotlib.figure import Figure
 
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import BASELINES, METHODS, SCALES, attempt, medians
-from cad.experiments.niaf2014 import N_TEST, N_TRAIN, SEEDS, TABLE2_MEANS, TABLE2_NOISE, compare
+from cad.experiments.methods import BASELINES, METHODS, SCALES, medians, try_method
+from cad.experiments.niaf2014 import (
+    N_TEST,
+    N_TRAIN,
+    SEEDS,
+    TABLE2_MEANS,
+    TABLE2_NOISE,
+    compare_methods,
+)
 from cad.experiments.results import COLOURS, Result
 
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
@@ -33,7 +40,7 @@ def noise(options: Options) -> Result:
     """Reproduce Fig. 6: measures against the amplitude of the noise."""
     seeds = options.repeats or SEEDS
     rows = pd.concat(
-        [compare(_data(), a, _eta(a), seeds).assign(amplitude=a) for a in AMPLITUDES],
+        [compare_methods(_data(), a, _eta(a), seeds).assign(amplitude=a) for a in AMPLITUDES],
         ignore_index=True,
     )
     table = medians(rows, ["amplitude", "method"])
@@ -69,7 +76,7 @@ def proportion(options: Options) -> Result:
                     "share": share,
                     "seed": seed,
                     "method": method,
-                    **attempt(method, X, labels, TABLE2_NOISE, test),
+                    **try_method(method, X, labels, TABLE2_NOISE, test),
                 }
                 for method in (*METHODS, *BASELINES)
             ]
@@ -102,7 +109,7 @@ def discrete(options: Options) -> Result:
                 "labels": name,
                 "seed": seed,
                 "method": method,
-                **attempt(method, X, labels, HALF_STEP, test),
+                **try_method(method, X, labels, HALF_STEP, test),
             }
             for name, labels in (("continuous", p), ("five levels", five_levels(p)))
             for method in (*METHODS, *BASELINES)

@@ -120,11 +120,11 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
             all_of = listed_lesions(row["lesion_GS"], row["lesion_PIRADS"])
         except CadError as error:
             raise error.at(file=paths[0], patient=row["patient_id"]) from None
-        with_category = [lesion for lesion in all_of if lesion.category]
-        for rank, lesion in enumerate(with_category):
-            truth = np.nan if lesion.grade is None else float(lesion.grade >= SIGNIFICANT)
+        with_category = [(grade, category) for grade, category in all_of if category]
+        for rank, (grade, category) in enumerate(with_category):
+            truth = np.nan if grade is None else float(grade >= SIGNIFICANT)
             count = len(with_category)
-            listed.append((row["study_id"], lesion.category, truth, count, rank))
+            listed.append((row["study_id"], category, truth, count, rank))
     table = pd.DataFrame(listed, columns=["study", "category", "truth", "lesions", "rank"])
     men["top"] = men["study"].map(table.groupby("study")["category"].max())
     return men, table.merge(men.drop(columns="truth"), on="study", validate="many_to_one")

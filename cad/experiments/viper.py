@@ -58,17 +58,17 @@ def readers(options: Options) -> Result:
     rows = []
     for name, (difference, error) in PUBLISHED.items():
         part = every[every["subStudyLabel"] == name]
-        got = u_statistic(*ratings(part))
-        ends = (got.difference + side * 1.96 * got.error for side in (-1, 1))
-        holds = round(got.difference, 3) == difference and abs(got.error - error) <= 0.002
+        aucs, gap, deviation = u_statistic(*ratings(part))
+        ends = (gap + side * 1.96 * deviation for side in (-1, 1))
+        holds = round(gap, 3) == difference and abs(deviation - error) <= 0.002
         rows.append(
             {
                 "study": name,
                 "readings": len(part),
-                "AUC FFDM": f"{got.aucs[1]:.3f}",
-                "AUC SFM": f"{got.aucs[0]:.3f}",
+                "AUC FFDM": f"{aucs[1]:.3f}",
+                "AUC SFM": f"{aucs[0]:.3f}",
                 "published": f"{difference:+.3f} ({error:.3f})",
-                "difference (error)": f"{got.difference:+.3f} ({got.error:.3f})",
+                "difference (error)": f"{gap:+.3f} ({deviation:.3f})",
                 "95 %": "{:+.3f} to {:+.3f}".format(*ends),
                 "holds": "yes" if holds else "**no**",
                 "Obuchowski and Rockette, blocks": in_blocks(part),

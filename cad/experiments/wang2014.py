@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,29 +32,13 @@ Fold = tuple[np.ndarray, np.ndarray]
 Measured = dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Flaws:
-    """Choose which flaws of the paper or its authors' code to repeat.
+MODES = {"with flaws": True, "honest": False}
+"""Whether the flaws of the paper and of its authors' code are repeated.
 
-    Parameters
-    ----------
-    best_on_test : bool
-        The grid's best value is taken on the test folds; otherwise on inner folds.
-    shared_encoding : bool
-        z-scores, imputation and kernel width from training and test rows; otherwise training only.
-    flip : bool
-        Folds with AUC below .5 are counted as 1 - AUC (in the authors' code, not in the text).
-    leaking : bool
-        Columns that give the label away are kept.
-    """
-
-    best_on_test: bool = False
-    shared_encoding: bool = False
-    flip: bool = False
-    leaking: bool = False
-
-
-MODES = {"with flaws": Flaws(True, True, True, True), "honest": Flaws()}
+The grid's best value is then taken on the test folds, not on inner ones; z-scores, imputation and
+kernel width come from training and test rows; folds with an AUC below .5 count as 1 - AUC (in the
+code, not in the text); columns that give the label away are kept.
+"""
 
 
 def uci(options: Options) -> Result:
@@ -72,8 +56,8 @@ def _compare(options: Options, tables: Path, names: tuple[str, ...], records: st
     folder = options.out / records
     sets = [data.name for data in read_sets(tables, names, leaking=True)]
     missing = [
-        (name, flaws, path)
-        for mode, flaws in MODES.items()
+        (name, flawed, path)
+        for mode, flawed in MODES.items()
         for name in sets
         if not (path := _record(folder, name, mode, repeats)).is_file()
     ]
@@ -97,29 +81,28 @@ def _record(folder: Path, name: str, mode: str, repeats: int) -> Path:
 
 
 def _draws(folder: Path, name: str, repeats: int, path: Path) -> None:
-    """Return the SVM's mean AUC, with flaws, for other draws of rows: the set's own noise."""
-    flaws = MODES["with flaws"]
-    data = read_sets(folder, (name,), flaws.leaking)[0]
+    """Return the SVM's mean AUC, with flawed, for other draws of rows: the set's own noise."""
+    data = read_sets(folder, (name,), leaking=True)[0]
     values = []
     for draw in range(DRAWS):
-        found = measure(draw_rows(data, draw), flaws, repeats, ("SVM",), draw * repeats)
+        found = measure(draw_rows(data, draw), True, repeats, ("SVM",), draw * repeats)
         values.append(float(np.mean(found["SVM"]["auc"])))
     write_atomic(path, json.dumps(values).encode())
 
 
-def _one_set(folder: Path, name: str, flaws: Flaws, repeats: int, path: Path) -> None:
-    data = draw_rows(read_sets(folder, (name,), flaws.leaking)[0], seed=0)
+def _one_set(folder: Path, name: str, flawed: bool, repeats: int, path: Path) -> None:
+    data = draw_rows(read_sets(folder, (name,), flawed)[0], seed=0)
     start = time.process_time()
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # tiny folds: convergence notes by the thousand
-        result = measure(data, flaws, repeats)
+        result = measure(data, flawed, repeats)
     record = {"seconds": time.process_time() - start, "methods": result}
     write_atomic(path, json.dumps(record).encode())
 
 
 def measure(
     data: DataSet,
-    flaws: Flaws,
+    flawed: bool,
     repeats: int,
     methods: tuple[str, ...] = tuple(METHODS),
     first_seed: int = 0,
@@ -130,8 +113,8 @@ def measure(
     ----------
     data : DataSet
         At most 100 rows.
-    flaws : Flaws
-        Protocol.
+    flawed : bool
+        Protocol, as in :data:`MODES`.
     repeats : int
         Repetitions of the two folds; repetition i has seed first_seed + i.
     methods : tuple of str
@@ -149,15 +132,15 @@ def measure(
         for seed in range(first_seed, first_seed + repeats)
         for fold in StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(data.y, data.y)
     ]
-    if flaws.best_on_test:
-        return _best_on_test(data, folds, flaws, methods)
-    return _best_inside(data, folds, flaws, methods)
+    if flawed:
+        return _best_on_test(data, folds, flawed, methods)
+    return _best_inside(data, folds, flawed, methods)
 
 
 def _best_on_test(
-    data: DataSet, folds: list[Fold], flaws: Flaws, methods: tuple[str, ...]
+    data: DataSet, folds: list[Fold], flawed: bool, methods: tuple[str, ...]
 ) -> Measured:
-    tables = [_grid_aucs(data, fold, flaws, methods) for fold in folds]
+    tables = [_grid_aucs(data, fold, flawed, methods) for fold in folds]
     result: Measured = {}
     for method in methods:
         table = np.array([fold[method] for fold in tables])
@@ -172,7 +155,7 @@ def _best_on_test(
 
 
 def _best_inside(
-    data: DataSet, folds: list[Fold], flaws: Flaws, methods: tuple[str, ...]
+    data: DataSet, folds: list[Fold], flawed: bool, methods: tuple[str, ...]
 ) -> Measured:
     """Let inner folds of the training rows choose the grid point that is tested."""
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
@@ -180,9 +163,9 @@ def _best_inside(
         y = data.y[train]
         n_splits = max(2, min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum()))))
         splits = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
-        inner = [_grid_aucs(data, (train[a], train[b]), flaws, methods) for a, b in splits]
+        inner = [_grid_aucs(data, (train[a], train[b]), flawed, methods) for a, b in splits]
         chosen = {m: int(np.mean([f[m] for f in inner], axis=0).argmax()) for m in methods}
-        outer = _grid_aucs(data, (train, test), flaws, methods, chosen)
+        outer = _grid_aucs(data, (train, test), flawed, methods, chosen)
         for method in methods:
             result[method]["auc"].append(float(outer[method][0]))
             result[method]["chosen"].append(chosen[method])
@@ -192,23 +175,23 @@ def _best_inside(
 def _grid_aucs(
     data: DataSet,
     fold: Fold,
-    flaws: Flaws,
+    flawed: bool,
     methods: tuple[str, ...],
     only: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the test AUC of every grid point of every method, or of one chosen point each."""
     train, test = fold
     rows = np.concatenate([train, test])
-    fitted_on = rows if flaws.shared_encoding else train
+    fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
     width = np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE)
     split = Split(X[train], data.y[train], X[test], float(1.0 / (2.0 * max(width, 1e-12) ** 2)))
     found = {}
     for name in methods:
-        grid = METHODS[name].grid
+        grid, scores = METHODS[name]
         points = grid if only is None else [grid[only[name]]]
-        values = aucs(data.y[test], METHODS[name].scores(split, points))
-        found[name] = np.maximum(values, 1.0 - values) if flaws.flip else values
+        values = aucs(data.y[test], scores(split, points))
+        found[name] = np.maximum(values, 1.0 - values) if flawed else values
     return found
 
 

@@ -38,7 +38,7 @@ def roi(options: Options) -> Result:
     truth = table.labels["truth"].to_numpy(float)
     histology = bool(np.isfinite(truth).any())
     y = truth if histology else np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
-    return compare(table.X, y, table.groups, options, cohort, histology)
+    return compare_losses(table.X, y, table.groups, options, cohort, histology)
 
 
 def _table(folder: Path, options: Options) -> tuple[Table, str]:
@@ -48,7 +48,7 @@ def _table(folder: Path, options: Options) -> tuple[Table, str]:
     return found.table, "Simulated cohort" if found.simulated else "Cohort"
 
 
-def compare(
+def compare_losses(
     X: pd.DataFrame,
     y: np.ndarray,
     patients: np.ndarray,
@@ -135,8 +135,7 @@ def _one_batch(
     with warnings.catch_warnings(), config_context(assume_finite=True):
         warnings.simplefilter("ignore")  # grids reach where solvers complain
         return {
-            name: aucs(y[test], method.scores(split, method.grid))
-            for name, method in METHODS.items()
+            name: aucs(y[test], scores(split, grid)) for name, (grid, scores) in METHODS.items()
         }
 
 

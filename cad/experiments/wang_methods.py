@@ -68,21 +68,8 @@ class Split:
 Point = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Method:
-    """Hold one method: its grid and how it scores.
-
-    Parameters
-    ----------
-    grid : list of dict
-        Parameters.
-    scores : callable
-        From a split and points of the grid to scores, shape (len(points), n_test); NaN where a
-        fit was refused.
-    """
-
-    grid: list[Point]
-    scores: Callable[[Split, list[Point]], Rows]
+Scores = Callable[[Split, list[Point]], Rows]
+"""From a split and points of a grid to scores, shape (len(points), n_test); NaN where refused."""
 
 
 C_SVM = tuple(10.0**k for k in range(-4, 3))
@@ -116,7 +103,7 @@ def _svmroc(split: Split, points: list[Point]) -> Rows:
     return np.array([K_test @ solve_pairwise(problem.with_costs(C, C)).beta for C in costs])
 
 
-def _sslroc(norm: int) -> Callable[[Split, list[Point]], Rows]:
+def _sslroc(norm: int) -> Scores:
     def scores(split: Split, points: list[Point]) -> Rows:
         X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
         factor = kernel_factor(split.kernel(X, X))
@@ -195,15 +182,13 @@ def _grid(**axes: tuple[float, ...]) -> list[Point]:
     return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
 
 
-METHODS: dict[str, Method] = {
-    "SVM": Method(_grid(C=C_SVM), _svm),
-    "SVMROC": Method(_grid(C=C_SVM), _svmroc),
-    "RankBoost": Method(_grid(rounds=tuple(float(n) for n in ROUNDS)), _rankboost),
-    "OPAUC": Method(_grid(eta=ETA_OPAUC, lam=LAMBDA_OPAUC), _opauc),
-    "SVMlin": Method(_grid(lam=LAMBDA_LIN, lam_u=LAMBDA_U_LIN), _svmlin),
-    "SSRankBoost": Method(
-        _grid(discount=DISCOUNTS, K=tuple(float(k) for k in NEIGHBOURS)), _ssrankboost
-    ),
-    "SSLROC1": Method(_grid(C=C_SSL, M=M_SSL), _sslroc(1)),
-    "SSLROC2": Method(_grid(C=C_SSL, M=M_SSL), _sslroc(2)),
+METHODS: dict[str, tuple[list[Point], Scores]] = {
+    "SVM": (_grid(C=C_SVM), _svm),
+    "SVMROC": (_grid(C=C_SVM), _svmroc),
+    "RankBoost": (_grid(rounds=tuple(float(n) for n in ROUNDS)), _rankboost),
+    "OPAUC": (_grid(eta=ETA_OPAUC, lam=LAMBDA_OPAUC), _opauc),
+    "SVMlin": (_grid(lam=LAMBDA_LIN, lam_u=LAMBDA_U_LIN), _svmlin),
+    "SSRankBoost": (_grid(discount=DISCOUNTS, K=tuple(float(k) for k in NEIGHBOURS)), _ssrankboost),
+    "SSLROC1": (_grid(C=C_SSL, M=M_SSL), _sslroc(1)),
+    "SSLROC2": (_grid(C=C_SSL, M=M_SSL), _sslroc(2)),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -16,31 +14,9 @@ Array = NDArray[np.float64]
 _Z = 1.959963984540054
 
 
-@dataclass(frozen=True)
-class ReaderSkill:
-    """Hold what is known of each reader.
-
-    Parameters
-    ----------
-    table : DataFrame
-        ``reader, n``; ``sensitivity``, ``specificity`` of a score above .5 with ``_lower`` and
-        ``_upper`` (95 %, patients as clusters); ``weight``, the change of the pooled log-odds when
-        this reader alone goes from 0 to 1, with its interval (Laplace); ``adds``, whether that
-        interval lies above 0. Weight and adds are missing where histology cannot identify them.
-    sentence : str
-        Who adds nothing that these regions can show, or why nobody can be named.
-    against : str
-        "histology", or "the mean of the other readers" where histology does not have both classes.
-    """
-
-    table: pd.DataFrame
-    sentence: str
-    against: str
-
-
 def reader_skill(
     grades: Array, readers: list[str], truth: Array, patients: ArrayLike
-) -> ReaderSkill:
+) -> tuple[pd.DataFrame, str, str]:
     """Return sensitivity, specificity and weight of every reader.
 
     Parameters
@@ -53,6 +29,18 @@ def reader_skill(
         Histology, 1, 0 or NaN.
     patients : array, shape (n,)
         Patient of every region.
+
+    Returns
+    -------
+    table : DataFrame
+        ``reader, n``; ``sensitivity``, ``specificity`` of a score above .5 with ``_lower`` and
+        ``_upper`` (95 %, patients as clusters); ``weight``, the change of the pooled log-odds when
+        this reader alone goes from 0 to 1, with its interval (Laplace); ``adds``, whether that
+        interval lies above 0. Weight and adds are missing where histology cannot identify them.
+    sentence : str
+        Who adds nothing that these regions can show, or why nobody can be named.
+    against : str
+        "histology", or "the mean of the other readers" where histology does not have both classes.
     """
     pooled = PooledReaders().fit(grades, truth)
     known = pooled.identified_
@@ -80,7 +68,7 @@ def reader_skill(
         )
     table = pd.DataFrame(rows)
     against = "histology" if known else "the mean of the other readers"
-    return ReaderSkill(table, _sentence(table, pooled), against)
+    return table, _sentence(table, pooled), against
 
 
 def _others(grades: Array, reader: int) -> Array:

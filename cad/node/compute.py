@@ -11,7 +11,6 @@ import logging
 import shutil
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 from cad.cohort.patients import KEY_FILE
@@ -27,14 +26,6 @@ from cad.settings import DecisionSettings, read_settings
 from cad.share import find
 
 RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
-
-
-@dataclass(frozen=True)
-class Computed:
-    """Say what became of a study: objects to return, or none while it has no regions."""
-
-    objects: int
-    seconds: float
 
 
 def ready(settings: NodeSettings) -> None:
@@ -55,7 +46,7 @@ def ready(settings: NodeSettings) -> None:
         load_bundle(find("models", model))
 
 
-def compute(settings: NodeSettings, incoming: Path, work: Path) -> Computed:
+def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, float]:
     """Make the results of a study that has arrived.
 
     Parameters
@@ -87,15 +78,15 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> Computed:
     imported = import_cohort(str(incoming), cohort, rules, HERE)
     _first(imported.failures)
     if imported.awaiting:
-        return Computed(0, time.perf_counter() - start)
+        return 0, time.perf_counter() - start
     _first([problem for problem in check(cohort, HERE)[0] if not problem.roi])
     found = predict_cohort(list(settings.models), cohort, run, HERE, decision=settings.decision)
     _first([CadError(f.reason, hint=f.hint) for f in found.failures if not f.roi_id])
     shutil.rmtree(run / OBJECTS, ignore_errors=True)  # of an earlier generation
     with owned(run):
-        delivery = deliver(run, cohort, None, "")
-    _first(delivery.failures)
-    return Computed(len(objects(work)), time.perf_counter() - start)
+        _, failures = deliver(run, cohort, None, "")
+    _first(failures)
+    return len(objects(work)), time.perf_counter() - start
 
 
 def without_probability(work: Path) -> CadError | None:

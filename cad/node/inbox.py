@@ -223,7 +223,7 @@ class Inbox:
                     self._take_up(files[key])
                     came += 1
                 except (CadError, OSError) as error:
-                    tell("file left out", study=study, code=wording(error).code)
+                    tell("file left out", study=study, code=wording(error)["code"])
             gone += self._drop(study, rows.get(study, set()) - files.keys())
         for study in rows.keys() - folders.keys():
             gone += len(rows[study])

@@ -17,7 +17,6 @@ import os
 import re
 import secrets
 import traceback
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -44,34 +43,27 @@ def key_of(secret: bytes, name: str) -> str:
     return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
 
 
-@dataclass(frozen=True)
-class Wording:
-    """Hold what may be said of an error outside a study's folder.
+def wording(error: BaseException) -> dict[str, str]:
+    """Return what may be said of an error outside a study's folder, whatever it says itself.
 
-    Parameters
-    ----------
-    code : str
-        Where the program raised it (``module:line``), or the system's name of what it refused.
-    reason, hint : str
-        The program's words there, without a value.
+    Returns
+    -------
+    dict of str to str
+        ``code``: where the program raised it (``module:line``), or the system's name of what it
+        refused; ``reason`` and ``hint``: the program's words there, without a value.
     """
-
-    code: str
-    reason: str
-    hint: str = ""
-
-
-def wording(error: BaseException) -> Wording:
-    """Return what may be said of an error, whatever the error says itself."""
     if isinstance(error, CadError):
         problem, hint = _words(error.place)
-        return Wording(error.place, _filled(problem, error.problem), _filled(hint, error.hint))
+        code, reason = error.place, _filled(problem, error.problem)
+        return {"code": code, "reason": reason, "hint": _filled(hint, error.hint)}
     if isinstance(error, OSError) and error.errno:
-        return Wording(errno.errorcode.get(error.errno, "OSError"), os.strerror(error.errno))
+        code = errno.errorcode.get(error.errno, "OSError")
+        return {"code": code, "reason": os.strerror(error.errno), "hint": ""}
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if frame.filename.startswith(str(_PACKAGE))]
     place = f" {Path(ours[-1].filename).stem}:{ours[-1].lineno}" if ours else ""
-    return Wording(type(error).__name__ + place, "a fault of the program", "report the code")
+    code = type(error).__name__ + place
+    return {"code": code, "reason": "a fault of the program", "hint": "report the code"}
 
 
 @cache

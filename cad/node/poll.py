@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,7 +56,7 @@ class Poller:
         except QueueError:
             raise
         except Exception as error:
-            tell("poll failed", **facts, **asdict(wording(error)))
+            tell("poll failed", **facts, **wording(error))
 
     def _take(self, series: list[FoundSeries]) -> bool:
         """Fetch a study's new series, all or none, and keep their instances."""
@@ -79,7 +78,7 @@ class Poller:
         except QueueError:
             raise
         except CadError as error:
-            tell("instance refused", sender=SENDER, **asdict(wording(error)))
+            tell("instance refused", sender=SENDER, **wording(error))
             return False
 
     def _seen(self, series: FoundSeries) -> bool:

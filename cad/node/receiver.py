@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -138,7 +137,7 @@ class Receiver:
 
     def _refuse(self, sender: str, error: Exception, status: int) -> int:
         self._count()
-        tell("instance refused", sender=sender, status=f"{status:#06x}", **asdict(wording(error)))
+        tell("instance refused", sender=sender, status=f"{status:#06x}", **wording(error))
         return status
 
     def _count(self) -> None:

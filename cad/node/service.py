@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from pydicom.uid import generate_uid
@@ -22,7 +21,7 @@ from cad.execution.pool import Caller
 from cad.files import make_folder, write_atomic
 from cad.folders.lock import locked
 from cad.node import queue as states
-from cad.node.compute import Computed, compute, objects, ready, without_probability
+from cad.node.compute import compute, objects, ready, without_probability
 from cad.node.inbox import Inbox
 from cad.node.log import tell
 from cad.node.names import REASON_FILE, wording
@@ -136,10 +135,10 @@ class Node:
                 except (DamagedTrail, DamagedQueue) as error:
                     self._fault(error)
                 except (CadError, OSError) as error:
-                    said = wording(error)
-                    if said.code != trouble:
-                        tell("step waits", wait=_TROUBLE, **asdict(said))
-                    trouble = said.code
+                    words = wording(error)
+                    if words["code"] != trouble:
+                        tell("step waits", wait=_TROUBLE, **words)
+                    trouble = words["code"]
                     self.stop.wait(_TROUBLE)
                 except BaseException as error:  # a thread that is gone must not look like a node
                     self._fault(error)
@@ -149,7 +148,7 @@ class Node:
     def _fault(self, error: BaseException) -> None:
         """End the node for what it cannot go on with."""
         if not self.stop.is_set():
-            tell("fault", kind=type(error).__name__, **asdict(wording(error)))
+            tell("fault", kind=type(error).__name__, **wording(error))
             self.code = 1
             self.stop.set()
 
@@ -203,10 +202,10 @@ class Node:
 
         def work(entry: Entry) -> None:
             places = self.inbox.incoming(entry.key), self.inbox.work(entry.key)
-            found = call(compute, self.settings, *places)
-            if found.objects:
+            made, seconds = call(compute, self.settings, *places)
+            if made:
                 self.trail.predicted(entry, places[1])
-            self._computed(entry, found)
+            self._computed(entry, made, round(seconds, 2))
 
         def failed(entry: Entry, error: Exception) -> None:
             try:
@@ -220,9 +219,8 @@ class Node:
 
         return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
 
-    def _computed(self, entry: Entry, found: Computed) -> None:
-        state = states.SENDING if found.objects else states.AWAITING
-        seconds = round(found.seconds, 2)
+    def _computed(self, entry: Entry, made: int, seconds: float) -> None:
+        state = states.SENDING if made else states.AWAITING
         if self.queue.settle(entry, state, time.time(), computed=seconds):
             tell("computed", study=entry.key, seconds=seconds, state=state)
 
@@ -244,7 +242,7 @@ class Node:
             self._done(entry, sent, entry.returned + sent)
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
-        if wording(error).reason != entry.reason:  # not at every try
+        if wording(error)["reason"] != entry.reason:  # not at every try
             with suppress(OSError):  # then at the next try
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
         self._later(entry, self._patience(entry), error)
@@ -309,7 +307,7 @@ class Node:
             return
         said = self._said(entry, error)
         if self.queue.settle(entry, states.FAILED, time.time(), **said):
-            tell("failed", study=entry.key, code=wording(error).code, **said)
+            tell("failed", study=entry.key, code=wording(error)["code"], **said)
 
     def _later(
         self, entry: Entry, wait: float, error: Exception, state: str = "", **values: int
@@ -318,15 +316,15 @@ class Node:
         more = {"due": time.time() + wait, "attempts": entry.attempts, **said, **values}
         if self.queue.settle(entry, state or entry.state, time.time(), **more):
             tell("waits", study=entry.key, wait=round(wait, 1), tries=entry.attempts,
-                 code=wording(error).code, **said)  # fmt: skip
+                 code=wording(error)["code"], **said)  # fmt: skip
 
     def _said(self, entry: Entry, error: Exception) -> dict[str, str]:
         """Return what may be said of an error; all of it stays in the study's own folder."""
         with suppress(OSError):
-            text = f"{wording(error).code}\n{error}\n".encode(errors="replace")
+            text = f"{wording(error)['code']}\n{error}\n".encode(errors="replace")
             write_atomic(self.inbox.work(entry.key) / REASON_FILE, text, mode=0o600)
-        said = wording(error)
-        return {"reason": said.reason, "hint": said.hint}
+        words = wording(error)
+        return {"reason": words["reason"], "hint": words["hint"]}
 
     def sweep(self) -> bool:
         """Remove, now and then, what was settled long ago; and see whether the clock was set."""
@@ -353,7 +351,7 @@ class Node:
 
 def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:
     """Say that a library's thread has ended; the default prints the words of the error."""
-    tell("thread ended", **asdict(wording(given.exc_value or given.exc_type())))
+    tell("thread ended", **wording(given.exc_value or given.exc_type()))
 
 
 def _sound_queue(path: Path) -> Queue:

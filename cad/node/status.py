@@ -85,7 +85,7 @@ class StatusPage:
                 try:
                     kind, text = answer()
                 except (CadError, OSError) as error:
-                    self.send_error(503, wording(error).code)
+                    self.send_error(503, wording(error)["code"])
                     return
                 body = text.encode()
                 self.send_response(200)

@@ -40,7 +40,7 @@ class Watcher:
                 except DamagedQueue:
                     raise
                 except Exception as error:  # tried again the next time, and said once
-                    code = wording(error).code
+                    code = wording(error)["code"]
                     if self._told.get(key) != code:
                         tell("file waits", sender=SENDER, file=key, code=code)
                     self._told[key] = code
@@ -75,5 +75,5 @@ class Watcher:
         except QueueError:
             raise
         except CadError as error:
-            tell("file left out", sender=SENDER, file=key, code=wording(error).code)
+            tell("file left out", sender=SENDER, file=key, code=wording(error)["code"])
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -43,19 +42,6 @@ SAME = COLUMNS[:7]
 _FIELDS = {"case", "roi", "score", "condition", "milliseconds"}
 _LARGEST = 1e12
 _AGAIN = "export it again from the reader's page"
-
-
-@dataclass(frozen=True)
-class Export:
-    """Hold one file that a reader's page wrote."""
-
-    path: Path
-    content: JsonObject
-
-    @property
-    def who(self) -> tuple[str, int]:
-        """Return reader and session."""
-        return str(self.content["reader"]), int(self.content["session"])
 
 
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
@@ -115,7 +101,7 @@ def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str
         path = root / "scores.tsv"
         fresh = sure.merge(new[SAME].drop_duplicates())
         text, kept = merged(table_text(path, "\t"), fresh[fresh["condition"] == ALONE], path)
-        maps = outline_maps(cohort, [(e.path, e.content) for e in exports], key)
+        maps = outline_maps(cohort, list(zip(paths, exports, strict=True)), key)
         write_atomic(folder / READINGS, _tsv(readings).encode())
         _commit(root, text, maps)
     drawn = [f"corrected outlines: {name}" for name in maps]
@@ -172,7 +158,7 @@ def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
         commit(root, new)
 
 
-def read_export(path: Path, key: JsonObject) -> Export:
+def read_export(path: Path, key: JsonObject) -> JsonObject:
     """Read one export and check it against the study's key.
 
     Raises
@@ -192,7 +178,7 @@ def read_export(path: Path, key: JsonObject) -> Export:
             )
         _require_readings(content, key)
         require_outlines(path, content, key)
-        return Export(path, content)
+        return content
 
 
 def _require_readings(content: JsonObject, key: JsonObject) -> None:
@@ -246,8 +232,8 @@ def _key(path: Path) -> JsonObject:
     return content
 
 
-def _rows(export: Export, key: JsonObject) -> list[tuple[object, ...]]:
-    reader, session = export.who
+def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
+    reader, session = str(export["reader"]), int(export["session"])
     return [
         (
             key["cases"][r["case"]]["participant_id"],
@@ -260,7 +246,7 @@ def _rows(export: Export, key: JsonObject) -> list[tuple[object, ...]]:
             int(r["milliseconds"]),
             " ".join(str(r.get("note", "")).split()) or MISSING,
         )
-        for r in export.content["readings"]
+        for r in export["readings"]
     ]
 
 

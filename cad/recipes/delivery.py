@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cad.cohort.patients import patient_proof
@@ -11,17 +10,9 @@ from cad.dicom.archive.client import connect
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out.fhir import write_fhir
 from cad.dicom.out.parametric_map import write_maps
-from cad.dicom.out.results import DicomOutput, write_sr_and_seg
+from cad.dicom.out.results import write_sr_and_seg
 from cad.errors import CadError
 from cad.records.audited import audit_delivery, caller
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Hold what was written and sent, line by line, and what could not be written."""
-
-    lines: list[str] = field(default_factory=list)
-    failures: list[CadError] = field(default_factory=list)
 
 
 def deliver(
@@ -33,7 +24,7 @@ def deliver(
     audit: Path | None = None,
     fhir: bool = False,
     objects: bool = True,
-) -> Delivery:
+) -> tuple[list[str], list[CadError]]:
     """Write SR, SEG and map of every study of a run and, where asked, store them in an archive.
 
     Parameters
@@ -55,6 +46,11 @@ def deliver(
     objects : bool
         Whether the DICOM objects are written; without them bundles alone are.
 
+    Returns
+    -------
+    list of str, list of CadError
+        Lines that say what was written and sent, and what could not be written.
+
     Raises
     ------
     CadError
@@ -64,24 +60,24 @@ def deliver(
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
         folder = run / "dicom" if objects else Path(scratch)
-        made = write_sr_and_seg(run, cohort, folder)
+        files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
         if objects:
-            maps = write_maps(run, cohort, folder)
-            made = DicomOutput(made.files + maps.files, made.failures + maps.failures)
-            lines = [f"wrote {len(made.files)} DICOM objects to {folder}"]
+            maps, unmapped = write_maps(run, cohort, folder)
+            files, failures = files + maps, failures + unmapped
+            lines = [f"wrote {len(files)} DICOM objects to {folder}"]
         if fhir:
-            reports = [path for path in made.files if path.name.endswith("_SR.dcm")]
+            reports = [path for path in files if path.name.endswith("_SR.dcm")]
             lines.append(f"wrote {len(write_fhir(run, reports))} FHIR bundles to {run / 'fhir'}")
-    if send is not None and made.files:
+    if send is not None and files:
         try:
-            remarks = connect(send, aet, limits).store(made.files, patient_proof(cohort))
+            remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
             if audit is not None:
-                audit_delivery(audit, run, made.files, caller(), send, "not all stored")
+                audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise
         lines += [f"stored them in {send}, which lists them", *remarks]
         if audit is not None:
-            last = audit_delivery(audit, run, made.files, caller(), send)
+            last = audit_delivery(audit, run, files, caller(), send)
             lines.append(f"audit trail {audit}: last hash {last}")
-    return Delivery([*lines, *(f"failed: {failure}" for failure in made.failures)], made.failures)
+    return [*lines, *(f"failed: {failure}" for failure in failures)], failures

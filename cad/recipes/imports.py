@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.into.explain import Explanation
-from cad.dicom.into.explain import explain_source as explain
 from cad.dicom.into.from_archive import import_patient
 from cad.dicom.into.importer import ImportSummary, import_source
 from cad.execution.options import ExecutionOptions
@@ -64,9 +62,3 @@ def import_cohort(
         if patient is not None:
             return import_patient(source, aet, patient, out, rules, limits, call, watch)
         return import_source(Path(source), out, rules, call, watch)
-
-
-def explain_source(source: Path, rules: Path | None, options: ExecutionOptions) -> Explanation:
-    """Say what an import would take; see :func:`cad.dicom.into.explain.explain_source`."""
-    with Caller(options) as call:
-        return explain(source, rules, call)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,16 +30,9 @@ _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
 _MARKERS = "osD^vPX<>*"
 
 
-@dataclass(frozen=True)
-class FigureFile:
-    """Hold one drawn figure: a title, what it shows, and its SVG text."""
-
-    title: str
-    caption: str
-    svg: str
-
-
-def draw_figures(metrics: Summary, thresholds: tuple[float, float] | None) -> dict[str, FigureFile]:
+def draw_figures(
+    metrics: Summary, thresholds: tuple[float, float] | None
+) -> dict[str, tuple[str, str, str]]:
     """Draw every figure that the metrics hold the arrays of.
 
     Parameters
@@ -52,14 +44,14 @@ def draw_figures(metrics: Summary, thresholds: tuple[float, float] | None) -> di
 
     Returns
     -------
-    dict of str to FigureFile
-        By file name without its ending.
+    dict of str to (str, str, str)
+        Title, what is shown, and the SVG text, by file name without its ending.
     """
     found = {}
     for name, (title, caption, draw) in _FIGURES.items():
         svg = _svg(draw, metrics, thresholds)
         if svg is not None:
-            found[name] = FigureFile(title, f"{caption}{_against(metrics, name)}", svg)
+            found[name] = (title, f"{caption}{_against(metrics, name)}", svg)
     return found
 
 

@@ -24,23 +24,14 @@ FIXED_WINDOWS = {"probability": (0.0, 1.0), "adc": (0.0, 3000.0)}  # of physics,
 NO_VALUE = 0  # sprite grey level of a voxel outside the source's field of view
 
 
-@dataclass(frozen=True)
-class Layer:
-    """Say what one array of a study is called on a page, with its unit."""
-
-    key: str
-    title: str
-    unit: str
-    digits: int
-
-
-LAYERS = (
-    Layer("t2w", "T2", "a.u.", 0),
-    Layer("adc", "ADC", "×10⁻⁶ mm²/s", 0),
-    Layer("enhancement", "DCE relative enhancement", "(S−S₀)/S₀", 2),
-    Layer("ktrans", "DCE Ktrans", "1/min", 3),
-    Layer("probability", "Probability map", "", 2),
-)
+LAYERS = {
+    "t2w": ("T2", "a.u.", 0),
+    "adc": ("ADC", "×10⁻⁶ mm²/s", 0),
+    "enhancement": ("DCE relative enhancement", "(S−S₀)/S₀", 2),
+    "ktrans": ("DCE Ktrans", "1/min", 3),
+    "probability": ("Probability map", "", 2),
+}
+"""Title, unit and digits of a study's arrays on a page."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +102,9 @@ def read_images(folder: RunFolder, study_id: str) -> StudyImages:
         For a file that is absent, damaged or not of this kind.
     """
     path = folder.study(study_id)
-    keys = {layer.key for layer in LAYERS}
     with reading(path, "the study's images cannot be shown"):
         with open_arrays(path) as archive:
-            arrays = {k: archive[k] for k in archive if k in _WANTED or k in keys}
+            arrays = {k: archive[k] for k in archive if k in _WANTED or k in LAYERS}
         probability = read_map_display(folder, study_id)
         if probability is not None:
             arrays["probability"] = probability
@@ -139,11 +129,7 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
     if len(z_mm) > 1 and z_mm[-1] < z_mm[0]:
         z_mm = -z_mm  # distance along the normal that now runs to the head
     return StudyImages(
-        layers={
-            layer.key: np.asarray(arrays[layer.key], np.float32)[place]
-            for layer in LAYERS
-            if layer.key in arrays
-        },
+        layers={key: np.asarray(arrays[key], np.float32)[place] for key in LAYERS if key in arrays},
         roi_map=np.asarray(arrays["roi_map"], np.uint8)[place],
         spacing=(float(arrays["spacing"][0]), float(arrays["spacing"][1])),
         z_mm=z_mm,
@@ -214,15 +200,15 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
     sx, sy = images.spacing
     neighbours = _neighbours(images, others[rows, columns], images.roi_map[z, rows, columns])
     found = []
-    for layer in LAYERS:
-        if layer.key not in keys or layer.key not in images.layers:
+    for key, (title, unit, digits) in LAYERS.items():
+        if key not in keys or key not in images.layers:
             continue
-        part = images.layers[layer.key][z, rows, columns]
-        low, high = window(images, layer.key)
+        part = images.layers[key][z, rows, columns]
+        low, high = window(images, key)
         found.append(
             KeyImage(
-                title=layer.title,
-                unit=layer.unit,
+                title=title,
+                unit=unit,
                 source=data_url(_grey(part, low, high, first=0), quality=90),
                 width=part.shape[1] * sx,
                 height=part.shape[0] * sy,
@@ -231,7 +217,7 @@ def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[K
                 neighbours=neighbours,
                 scale=(sx, sy),
                 window=(low, high),
-                digits=layer.digits,
+                digits=digits,
             )
         )
     return found
@@ -326,24 +312,25 @@ def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
         "spacing": list(images.spacing),
         "z": [round(float(z), 1) for z in images.z_mm],
         "sides": list(images.sides),
-        "layers": [_sprite(images, layer, columns, quality) for layer in LAYERS
-                   if layer.key in images.layers],
+        "layers": [_sprite(images, key, columns, quality) for key in LAYERS
+                   if key in images.layers],
         "labels": data_url(_tile(images.roi_map, columns)),
     }  # fmt: skip
 
 
-def _sprite(images: StudyImages, layer: Layer, columns: int, quality: int | None) -> JsonObject:
-    array = images.layers[layer.key]
+def _sprite(images: StudyImages, key: str, columns: int, quality: int | None) -> JsonObject:
+    array = images.layers[key]
     low, high = _range(array)
+    title, unit, digits = LAYERS[key]
     return {
-        "key": layer.key,
-        "title": layer.title,
-        "unit": layer.unit,
-        "digits": layer.digits,
+        "key": key,
+        "title": title,
+        "unit": unit,
+        "digits": digits,
         "low": low,
         "high": high,
-        "window": list(window(images, layer.key)),
-        "floor": 0.0 if layer.key in FIXED_WINDOWS else None,
+        "window": list(window(images, key)),
+        "floor": 0.0 if key in FIXED_WINDOWS else None,
         "source": data_url(_tile(_grey(array, low, high, first=1), columns), quality),
     }
 

@@ -76,8 +76,8 @@ def write_report(run: Path) -> Path:
     index = folder.page("index.html")
     with reading(folder.root, "the run's record or measures cannot be shown"):
         figures = drawn.result()
-        for name, figure in figures.items():
-            write_atomic(folder.figure(name), figure.svg.encode())
+        for name, (_, _, svg) in figures.items():
+            write_atomic(folder.figure(name), svg.encode())
         write_atomic(index, _index_page(results, metrics, patients, figures).encode())
     _remove_stale(folder.report, {p.page for p in patients})
     return index
@@ -144,8 +144,8 @@ def _index_page(
             dict.fromkeys([*metrics.warnings, *(results.run.get("warnings") or [])])
         ),
         figures=[
-            (name, f.title, f.caption, Markup(inline(name, f.svg)))  # nosec B704  # noqa: S704
-            for name, f in figures.items()
+            (name, title, caption, Markup(inline(name, svg)))  # nosec B704  # noqa: S704
+            for name, (title, caption, svg) in figures.items()
         ],
         disputed=sum(bool(p.disputed) for p in shown),
         blinded=len(patients) - len(shown),

@@ -9,7 +9,7 @@ from cad.files import JsonObject
 from cad.reports.images import KeyImage, StudyImages, key_images, key_slice
 from cad.reports.plots import CurvePlot, curve_plot, measured, probability_text
 from cad.reports.reasons import ReasonSum, reason_sum
-from cad.reports.sectors import SectorMark, mark
+from cad.reports.sectors import Mark, mark
 from cad.run_folder.results import RegionResult, Results
 from cad.terms.modality import short_name
 from cad.terms.sectors import WORDS
@@ -55,7 +55,7 @@ class RegionView:
     thresholds: tuple[float, float] | None
     where: str
     place: str
-    sector: SectorMark | None
+    sector: Mark | None
     images: list[KeyImage]
     slice_number: int | None
     z_mm: float | None

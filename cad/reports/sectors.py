@@ -6,7 +6,6 @@ said. Nothing of an anatomical atlas is in it: an ellipse stands for the gland o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -18,20 +17,8 @@ WIDE, HIGH = 80, 62  # cells of a level; a cell is one drawing unit
 GAP = 10
 
 
-@dataclass(frozen=True)
-class SectorMark:
-    """Hold the mark of one region on the map, in its drawing units.
-
-    Parameters
-    ----------
-    path : str
-        SVG path of the sector, empty where it is not known.
-    dot : (float, float)
-        Centre of the region, where the gland mask gives it; else of the sector.
-    """
-
-    path: str
-    dot: tuple[float, float]
+Mark = tuple[str, tuple[float, float]]
+"""SVG path of a sector, and the region's centre (the sector's, without a gland mask)."""
 
 
 @cache
@@ -60,7 +47,7 @@ def map_lines() -> str:
     return "".join(parts)
 
 
-def mark(sector: str, place: dict[str, float] | None) -> SectorMark | None:
+def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     """Return what marks a sector such as ``left mid PZpl``; None without one."""
     if sector not in SECTOR_NAMES:
         return None
@@ -72,7 +59,7 @@ def mark(sector: str, place: dict[str, float] | None) -> SectorMark | None:
         x, y = (u + 1) / 2 * WIDE, v * HIGH
     else:
         y, x = np.argwhere(inside).mean(axis=0) + 0.5
-    return SectorMark(_filled(inside, k), (k * (WIDE + GAP) + float(x), float(y)))
+    return _filled(inside, k), (k * (WIDE + GAP) + float(x), float(y))
 
 
 def _filled(cells: np.ndarray, k: int) -> str:

@@ -134,7 +134,7 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
         return {str(roi["roi_id"]): dict(roi) for roi in meta["rois"]}
 
 
-def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
+def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     """Read the feature rows of studies in the order given; columns by first appearance.
 
     Studies with the same columns are put together as plain arrays: ten thousand small tables
@@ -169,7 +169,7 @@ def read_rows(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
-    """Read how the rows of :func:`read_rows` were measured; columns by first appearance."""
+    """Read how the rows of :func:`region_rows` were measured; columns by first appearance."""
     tables = []
     for path in paths:
         with open_study(path) as archive:

@@ -12,7 +12,7 @@ import pandas as pd
 from cad.execution.resume import measure_studies
 from cad.execution.task import StudyOutcome, StudyTask
 from cad.model.fold_features import FoldFeatures, without_copies
-from cad.run_folder.study_file import read_provenance, read_rows
+from cad.run_folder.study_file import read_provenance, region_rows
 from cad.run_folder.tables import KEYS, Failure, write_features
 from cad.settings import PipelineSettings
 from cad.stages.load import Loaded
@@ -87,7 +87,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     scale : NyulScale, optional
         T2's scale, where a trained model brings it; else it is fitted on all patients.
     """
-    rows = read_rows(measured.results)
+    rows = region_rows(measured.results)
     keys, X = rows[KEYS], rows.drop(columns=KEYS)
     source = FoldFeatures(
         keys,

@@ -280,13 +280,10 @@ def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
     keys = aggregated.table.keys.iloc[: aggregated.own_rows]
     grades, readers = grade_matrix(known, keys)
     truth = aggregated.table.labels["truth"].to_numpy(float)[: aggregated.own_rows]
-    found = reader_skill(grades, readers, truth, keys["participant_id"].to_numpy(str))
+    patients = keys["participant_id"].to_numpy(str)
+    table, sentence, against = reader_skill(grades, readers, truth, patients)
     content: JsonObject = json_safe(
-        {
-            "against": found.against,
-            "sentence": found.sentence,
-            "table": found.table.to_dict("records"),
-        }
+        {"against": against, "sentence": sentence, "table": table.to_dict("records")}
     )
     return content
 

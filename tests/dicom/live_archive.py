@@ -192,9 +192,7 @@ def test_results_go_back_to_the_patient_of_the_archive(address, tmp_path, rules)
     target = RunFolder(run).map_image(study.study_id)
     target.parent.mkdir()
     write_volume(target, t2w.with_array(np.full(SHAPE, 0.25, np.float32)))
-    files = [
-        f for w in (write_sr_and_seg, write_maps) for f in w(run, out, tmp_path / "dicom").files
-    ]
+    files = [f for w in (write_sr_and_seg, write_maps) for f in w(run, out, tmp_path / "dicom")[0]]
     assert [path.name[-7:] for path in files] == ["SEG.dcm", "_SR.dcm", "_PM.dcm"]
     for path in files:
         content = path.read_bytes().decode("latin-1")
@@ -235,7 +233,7 @@ def test_a_changed_result_names_the_ones_before_it(address, tmp_path, rules):
         painted = t2w.with_array(np.full(t2w.shape, probability, np.float32))
         write_volume(RunFolder(run).map_image(study.study_id), painted)
         folder = tmp_path / f"dicom {probability}"
-        made.append(write_sr_and_seg(run, out, folder).files + write_maps(run, out, folder).files)
+        made.append(write_sr_and_seg(run, out, folder)[0] + write_maps(run, out, folder)[0])
     segs, srs, maps = (
         [pydicom.dcmread(three[i]).SOPInstanceUID for three in made] for i in range(3)
     )
@@ -297,7 +295,7 @@ def test_a_study_the_archive_does_not_know_keeps_its_pseudonym(address, tmp_path
     (study,) = read_cohort(out).studies()
     files = write_sr_and_seg(
         write_run(tmp_path / "run", study.participant_id, {"1": 0.9}), out, tmp_path / "dicom"
-    ).files
+    )[0]
     connect(address, AET).store(files)
     (patient,) = rest("/patients")  # type: ignore[misc]
     assert rest(f"/patients/{patient}")["MainDicomTags"]["PatientID"] == "MRN-7"  # type: ignore[index]

@@ -67,8 +67,8 @@ def participant(cohort: Path) -> str:
 def files(cohort: Path, participant: str, tmp_path: Path) -> tuple[Path, Path]:
     run = write_run(tmp_path / "run", participant, PROBABILITIES, **MEDIANS)
     result = write_sr_and_seg(run, cohort, tmp_path / "dicom")
-    assert result.failures == []
-    seg, sr = result.files
+    assert result[1] == []
+    seg, sr = result[0]
     assert (seg.name, sr.name) == (f"{participant}_SEG.dcm", f"{participant}_SR.dcm")
     return seg, sr
 
@@ -103,17 +103,17 @@ def test_results_of_an_enhanced_source(tmp_path: Path):
     (study,) = read_cohort(tmp_path / "cohort").studies()
     run = write_run(tmp_path / "run", study.participant_id, {"1": 0.4})
     result = write_sr_and_seg(run, tmp_path / "cohort", tmp_path / "dicom")
-    assert [str(f) for f in result.failures] == []
-    seg = highdicom.seg.segread(result.files[0])
+    assert [str(f) for f in result[1]] == []
+    seg = highdicom.seg.segread(result[0][0])
     found = seg.get_volume(allow_missing_positions=True)
     assert found.array.sum() == labels.sum()
     centre = found.map_indices_to_reference(np.argwhere(found.array[..., 0] > 0)).mean(axis=0)
     wanted = Volume(labels, SPACING, (-31.25, 12.5, 40.0), TILT)
     theirs = wanted.index_to_patient(np.argwhere(labels > 0)[:, ::-1]).mean(axis=0)
     np.testing.assert_allclose(centre, theirs, atol=1e-3)
-    assert read_report(result.files[1]).rois[0].values["111047"][0] == 40.0
+    assert read_report(result[0][1]).rois[0].values["111047"][0] == 40.0
     needs("dciodvfy")
-    for path in result.files:
+    for path in result[0]:
         validate(path)
 
 
@@ -160,7 +160,7 @@ def test_a_decision_that_was_withdrawn_is_not_sent(cohort, participant, tmp_path
     assert table["decision_model"].tolist() == ["malignant", "benign", "refer"]
     table["decision"] = ["refer", "benign", "refer"]
     table.to_csv(run / "probabilities.csv", index=False)
-    _, sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files
+    _, sr = write_sr_and_seg(run, cohort, tmp_path / "dicom")[0]
     decisions = [roi.evaluations["decision"] for roi in read_report(sr).rois]
     assert decisions == ["refer", "30807003", "refer"]
 
@@ -210,9 +210,9 @@ def test_nobody_is_named(files):
 
 def test_the_same_run_is_the_same_object(cohort, participant, files, tmp_path):
     run = write_run(tmp_path / "run2", participant, PROBABILITIES, **MEDIANS)
-    again = write_sr_and_seg(run, cohort, tmp_path / "again").files
+    again = write_sr_and_seg(run, cohort, tmp_path / "again")[0]
     other = write_run(tmp_path / "run3", participant, {**PROBABILITIES, "2": 0.06}, **MEDIANS)
-    third = write_sr_and_seg(other, cohort, tmp_path / "third").files
+    third = write_sr_and_seg(other, cohort, tmp_path / "third")[0]
     for a, b, c in zip(files, again, third, strict=True):
         name = pydicom.dcmread(a).SOPInstanceUID
         assert pydicom.dcmread(b).SOPInstanceUID == name
@@ -227,7 +227,7 @@ def test_warnings_travel_with_the_roi(cohort, participant, tmp_path):
     table = pd.read_csv(run / "probabilities.csv")
     table["warnings"] = ["outside the training distribution", None]
     table.to_csv(run / "probabilities.csv", index=False)
-    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1]
+    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom")[0][1]
     first, second = read_report(sr).rois
     assert first.statements[-1] == "warning: outside the training distribution"
     assert not any("warning" in said for said in second.statements)
@@ -246,17 +246,17 @@ def test_the_report_names_the_model_that_scored_the_study(cohort, participant, t
     pd.read_csv(run / "probabilities.csv").assign(model="two").to_csv(
         run / "probabilities.csv", index=False
     )
-    report = read_report(write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1])
+    report = read_report(write_sr_and_seg(run, cohort, tmp_path / "dicom")[0][1])
     assert (report.device, report.rois[0].algorithm) == ("two", "two")
     assert "31 SIMULATED patients" in report.rois[0].statements[1]
 
 
 def test_rois_without_a_probability_are_left_out(cohort, participant, tmp_path):
     run = write_run(tmp_path / "run", participant, {"1": 0.5, "2": float("nan"), "3": 0.2})
-    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom").files[1]
+    sr = write_sr_and_seg(run, cohort, tmp_path / "dicom")[0][1]
     assert [roi.roi_id for roi in read_report(sr).rois] == ["1", "3"]
     run = write_run(tmp_path / "none", participant, {"1": float("nan")})
-    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "none-dicom").failures
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "none-dicom")[1]
     assert (failure.patient, failure.problem) == (
         participant,
         "no ROI of the study has a probability",
@@ -269,10 +269,10 @@ def test_studies_without_a_dicom_source(cohort, participant, tmp_path):
     entries = json.loads(path.read_text())
     path.write_text(json.dumps({**entries, "SOPInstanceUIDs": entries["SOPInstanceUIDs"][:-1]}))
     run = write_run(tmp_path / "run", participant, {"1": 0.5})
-    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out").failures
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out")[1]
     assert "names 6 slices, the image has 7" in failure.problem
     path.write_text("{}")
-    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out").failures
+    (failure,) = write_sr_and_seg(run, cohort, tmp_path / "out")[1]
     assert "no DICOM source" in failure.problem
     assert failure.patient == participant
     assert not (tmp_path / "out").exists()
@@ -347,11 +347,11 @@ def test_real_studies(shared_data, repository, tmp_path, counted):
     assert import_source(source, out, repository / "configs/import/prostatex.yaml").failures == []
     run = write_run(tmp_path / "run", "sub-ProstateX0000", {"1": 0.61})
     result = write_sr_and_seg(run, out, tmp_path / "dicom")
-    assert result.failures == []
-    for path in result.files:
+    assert result[1] == []
+    for path in result[0]:
         validate(path)
-    report = read_report(result.files[1])
+    report = read_report(result[0][1])
     assert report.patient_id == "ProstateX-0000"
-    seg = pydicom.dcmread(result.files[0])
+    seg = pydicom.dcmread(result[0][0])
     assert int(np.asarray(seg.pixel_array).sum()) == 427
     counted(2, "PROSTATEx README, SEG written back")

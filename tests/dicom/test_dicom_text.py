@@ -45,9 +45,9 @@ def test_region_names_of_any_script(imported: Path, tmp_path: Path, name: str):
     made = write_sr_and_seg(
         write_run(tmp_path / "run", "sub-P001", {name: 0.4}), imported, tmp_path / "dicom"
     )
-    assert made.failures == []
-    seg, report = (pydicom.dcmread(path) for path in made.files)
-    for path, dataset in zip(made.files, (seg, report), strict=True):
+    assert made[1] == []
+    seg, report = (pydicom.dcmread(path) for path in made[0])
+    for path, dataset in zip(made[0], (seg, report), strict=True):
         assert dataset.SpecificCharacterSet == "ISO_IR 192"
         assert name.encode("utf-8") in path.read_bytes()
     label = seg.SegmentSequence[0].SegmentLabel
@@ -56,7 +56,7 @@ def test_region_names_of_any_script(imported: Path, tmp_path: Path, name: str):
     assert unicodedata.normalize("NFC", label.partition("~")[0]) in unicodedata.normalize(
         "NFC", name.replace("\\", "/")
     )
-    assert read_report(made.files[1]).rois[0].roi_id == name
+    assert read_report(made[0][1]).rois[0].roi_id == name
 
 
 def test_long_names_stay_apart_and_whole():
@@ -83,7 +83,7 @@ def test_the_archives_own_names_survive_the_way_back(
     """The archive's answer comes in its character set; the sent copy is read as the same name."""
     with_region(imported, "Läsion")
     run = write_run(tmp_path / "run", "sub-P001", {"Läsion": 0.4})
-    path = write_sr_and_seg(run, imported, tmp_path / "dicom").files[0]
+    path = write_sr_and_seg(run, imported, tmp_path / "dicom")[0][0]
     dataset = pydicom.dcmread(path)
     answer = Dataset()
     answer.SpecificCharacterSet = code

@@ -47,8 +47,8 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
-    delivery = deliver(run, tmp_path / "cohort", None, "ANY", fhir=True)
-    assert "wrote 1 FHIR bundles" in delivery.lines[1]
+    lines, _ = deliver(run, tmp_path / "cohort", None, "ANY", fhir=True)
+    assert "wrote 1 FHIR bundles" in lines[1]
     (path,) = (run / "fhir").iterdir()
     report = read_report(next((run / "dicom").glob("*_SR.dcm")))
     first, *entries = [one["resource"] for one in json.loads(path.read_text())["entry"]]
@@ -116,7 +116,7 @@ def test_what_fhir_does_not_allow_is_refused(run: Path, tmp_path: Path):
 def test_bundles_alone_leave_the_dicom_objects_as_they_are(run: Path, tmp_path: Path):
     (run / "dicom").mkdir()
     (run / "dicom" / "kept").write_text("as it was")
-    lines = deliver(run, tmp_path / "cohort", None, "ANY", fhir=True, objects=False).lines
+    lines = deliver(run, tmp_path / "cohort", None, "ANY", fhir=True, objects=False)[0]
     assert lines == [f"wrote 1 FHIR bundles to {run / 'fhir'}"]
     assert [p.name for p in (run / "dicom").iterdir()] == ["kept"]
     alone = next((run / "fhir").iterdir()).read_bytes()

@@ -126,8 +126,8 @@ def test_nothing_of_a_study_names_anybody(tmp_path: Path, kind: str):
     assert problems == []
     run = write_run(tmp_path / "run", study.participant_id, {"1": 0.4, "2": 0.9})
     made = write_sr_and_seg(run, out, tmp_path / "dicom")
-    assert len(made.files) == 2
-    assert all(pydicom.dcmread(p).PatientIdentityRemoved == "YES" for p in made.files)
+    assert len(made[0]) == 2
+    assert all(pydicom.dcmread(p).PatientIdentityRemoved == "YES" for p in made[0])
     said = [text for s in done for text in (s.as_text(), str(s.as_dict()))]
     said.append(check_text(out, problems, notes))
     assert len(planter.secrets) > 1000

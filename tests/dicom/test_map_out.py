@@ -69,9 +69,8 @@ def run(tmp_path: Path, study: StudyRef, probability: np.ndarray) -> Path:
 
 
 def test_values_and_place_are_those_of_the_map(run, cohort, tmp_path, probability):
-    made = write_maps(run, cohort, tmp_path / "dicom")
-    assert made.failures == []
-    (path,) = made.files
+    (path,), failures = write_maps(run, cohort, tmp_path / "dicom")
+    assert failures == []
     image = highdicom.imread(path)
     assert str(image.SOPClassUID.name) == "Parametric Map Storage"
     found = image.get_volume(apply_real_world_transform=False)
@@ -107,7 +106,7 @@ def test_the_converter_of_3d_slicers_library_reads_the_map(run, cohort, tmp_path
     """dcmqi ends with a segmentation fault where a map says nothing of the frames' anatomy."""
     if not shutil.which("paramap2itkimage"):
         pytest.skip("DCMQI ABSENT: uv run --all-extras --with dcmqi==1.5.7 pytest -m slow …")
-    (path,) = write_maps(run, cohort, tmp_path / "dicom").files
+    (path,) = write_maps(run, cohort, tmp_path / "dicom")[0]
     reader = ["paramap2itkimage", "--outputType", "nii", "--outputDirectory", tmp_path]
     subprocess.run([*reader, "--inputDICOM", path], check=True, capture_output=True)
     found, grid = read_volume(tmp_path / "pmap.nii.gz"), Volume(probability, **PLACE)
@@ -123,7 +122,7 @@ def test_the_converter_of_3d_slicers_library_reads_the_map(run, cohort, tmp_path
 
 
 def test_nobody_is_named_and_the_same_map_is_the_same_object(run, cohort, tmp_path, study):
-    first, again = (write_maps(run, cohort, tmp_path / n).files[0] for n in ("a", "b"))
+    first, again = (write_maps(run, cohort, tmp_path / n)[0][0] for n in ("a", "b"))
     text = first.read_bytes().decode("latin-1")
     for value in [*IDENTIFYING.values(), "MRN-7", "20240307"]:
         assert value not in text
@@ -132,12 +131,12 @@ def test_nobody_is_named_and_the_same_map_is_the_same_object(run, cohort, tmp_pa
     assert image.SOPInstanceUID == pydicom.dcmread(again).SOPInstanceUID
     path = RunFolder(run).map_image(study.study_id)
     write_volume(path, Volume(np.full(SHAPE, 0.25, np.float32), **PLACE))
-    other = write_maps(run, cohort, tmp_path / "c").files[0]
+    other = write_maps(run, cohort, tmp_path / "c")[0][0]
     assert pydicom.dcmread(other).SOPInstanceUID != image.SOPInstanceUID
 
 
 def test_the_map_names_the_model_that_made_it(run, cohort, tmp_path):
-    assert pydicom.dcmread(write_maps(run, cohort, tmp_path / "a").files[0]).SoftwareVersions == (
+    assert pydicom.dcmread(write_maps(run, cohort, tmp_path / "a")[0][0]).SoftwareVersions == (
         "phantom-psvm 0.1.0"
     )
 
@@ -154,7 +153,7 @@ def test_frames_of_an_enhanced_object(run, cohort, tmp_path, probability, monkey
         return SourceImages(made.grid, [head], made.patient_id, planes)
 
     monkeypatch.setattr(map_out, "source_images", enhanced)
-    image = pydicom.dcmread(write_maps(run, cohort, tmp_path / "dicom").files[0])
+    image = pydicom.dcmread(write_maps(run, cohort, tmp_path / "dicom")[0][0])
     stored = np.asarray(image.pixel_array)
     for frame, group in zip(stored, image.PerFrameFunctionalGroupsSequence, strict=True):
         (source,) = group.DerivationImageSequence[0].SourceImageSequence
@@ -173,15 +172,15 @@ def test_a_map_of_other_images_is_refused(run, cohort, tmp_path, study):
 
 
 def test_maps_are_written_where_there_are_any(run, cohort, study):
-    said = deliver(run, cohort, None, "ANY")
-    assert said.lines == [f"wrote 3 DICOM objects to {run / 'dicom'}"]
+    lines, _ = deliver(run, cohort, None, "ANY")
+    assert lines == [f"wrote 3 DICOM objects to {run / 'dicom'}"]
     RunFolder(run).map_image(study.study_id).unlink()
-    assert deliver(run, cohort, None, "ANY").lines[0].startswith("wrote 2 DICOM objects")
+    assert deliver(run, cohort, None, "ANY")[0][0].startswith("wrote 2 DICOM objects")
 
 
 def test_a_map_is_a_result_and_no_image_of_the_study(run, cohort, tmp_path):
     """A rule that takes every derived image does not take it."""
-    (path,) = write_maps(run, cohort, tmp_path / "dicom").files
+    (path,) = write_maps(run, cohort, tmp_path / "dicom")[0]
     image = pydicom.dcmread(path)
     image.PatientID = "MRN-7"  # as an archive exports what it has stored
     image.save_as(tmp_path / "in/map.dcm")

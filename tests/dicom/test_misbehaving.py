@@ -164,7 +164,7 @@ def test_results_of_a_pseudonymous_cohort(
     address, end = SERVERS[kind].serve(name, truth)
     try:
         if SERVERS[kind].BEHAVIOURS[name].expect == "done":
-            assert words in "\n".join(deliver(run, cohort, address, "ANY", LIMITS).lines)
+            assert words in "\n".join(deliver(run, cohort, address, "ANY", LIMITS)[0])
             assert len(truth.kept) == 2
         else:
             with pytest.raises(CadError, match=words) as caught:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydicom.dataset import Dataset
 from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage
 
-from cad.dicom.out.supersede import Earlier, earlier_results, is_report, supersede
+from cad.dicom.out.supersede import earlier_results, is_report, supersede
 
 OURS = "cad: probability of malignancy"
 
@@ -52,7 +52,7 @@ def test_only_results_of_ours_are_found():
 
 
 def test_a_new_report_names_what_it_supersedes():
-    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("SEG", "1.2.5", "1.2.5.1")]
+    earlier = [("SR", "1.2.1", "1.2.1.1"), ("SEG", "1.2.5", "1.2.5.1")]
     new = report("1.2.9.1")
     assert is_report(new)
     assert supersede(new, earlier) == ["1.2.1.1"]
@@ -61,8 +61,8 @@ def test_a_new_report_names_what_it_supersedes():
 
 
 def test_a_new_report_names_the_map_before_it_and_not_its_own():
-    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("OT", "1.2.8", "1.2.8.1"),
-               Earlier("OT", "1.2.8", "1.2.8.2")]  # fmt: skip
+    earlier = [("SR", "1.2.1", "1.2.1.1"), ("OT", "1.2.8", "1.2.8.1"),
+               ("OT", "1.2.8", "1.2.8.2")]  # fmt: skip
     new = report("1.2.9.1")
     assert supersede(new, earlier, {"1.2.9.1", "1.2.8.2"}) == ["1.2.1.1"]
     assert named(new, "PertinentOtherEvidenceSequence") == {"1.2.8.1"}
@@ -74,7 +74,7 @@ def test_a_new_report_names_the_map_before_it_and_not_its_own():
 
 def test_a_report_that_the_archive_has_stays_as_it_is():
     old = report("1.2.1.1")
-    earlier = [Earlier("SR", "1.2.1", "1.2.1.1"), Earlier("SR", "1.2.8", "1.2.8.1")]
+    earlier = [("SR", "1.2.1", "1.2.1.1"), ("SR", "1.2.8", "1.2.8.1")]
     before = old.copy()
     assert supersede(old, earlier) == []
     assert old == before

@@ -86,11 +86,9 @@ def test_the_drawing_has_all_38_sectors_and_marks_the_one_that_is_said() -> None
     assert map_lines().startswith("M")
     found = mark("left base PZpl", {"u": 0.5, "v": 0.75})
     assert found is not None
-    assert found.dot == (0.75 * WIDE, 0.75 * HIGH)
+    assert found[1] == (0.75 * WIDE, 0.75 * HIGH)
     # The marked bars cover exactly the sector's cells.
-    bars = [
-        piece.replace("h", " ").replace("v", " ").split() for piece in found.path.split("M")[1:]
-    ]
+    bars = [piece.replace("h", " ").replace("v", " ").split() for piece in found[0].split("M")[1:]]
     assert sum(int(b[2]) for b in bars) == int((sector_cells("base") == "left base PZpl").sum())
     assert mark("left", None) is None
 

@@ -63,11 +63,11 @@ def test_little_histology_moves_the_mean_a_little() -> None:
 def test_a_reader_of_noise_loses_weight_and_is_named() -> None:
     grades, truth = readings()
     names = ["a", "b", "c", "noise"]
-    skill = reader_skill(grades, names, truth, np.arange(len(truth)) // 4)
-    table = skill.table.set_index("reader")
+    table, sentence, _ = reader_skill(grades, names, truth, np.arange(len(truth)) // 4)
+    table = table.set_index("reader")
     assert table["weight"].idxmin() == "noise"
     assert table["adds"].tolist() == [True, True, True, False]
-    assert skill.sentence == "noise adds nothing to the others that these regions can show."
+    assert sentence == "noise adds nothing to the others that these regions can show."
     used = np.isfinite(grades[:, 0])
     sick = used & (truth == 1)
     assert table.loc["a", "sensitivity"] == pytest.approx(np.mean(grades[sick, 0] > 0.5))
@@ -99,10 +99,10 @@ def test_without_both_classes_the_mean_is_taken_and_it_is_said(
     assert what in rule.note
     assert rule.note.endswith("the mean is taken")
     np.testing.assert_array_equal(rule.predict(grades).p, MeanReaders().predict(grades).p)
-    skill = reader_skill(grades, list("abcd"), given, np.arange(200))
-    assert skill.against == "the mean of the other readers"
-    assert skill.table["weight"].isna().all()
-    assert "nobody's weight can be told" in skill.sentence
+    table, sentence, against = reader_skill(grades, list("abcd"), given, np.arange(200))
+    assert against == "the mean of the other readers"
+    assert table["weight"].isna().all()
+    assert "nobody's weight can be told" in sentence
 
 
 def test_a_fold_never_sees_the_histology_it_left_out() -> None:
@@ -126,7 +126,7 @@ def test_odd_panels() -> None:
     one = np.where(truth == 1, 0.75, 0.25)[:, None]
     # Always right at .75: pooled is surer than that.
     assert PooledReaders().fit(one, truth).predict(one).p[truth == 1].min() > 0.75
-    assert "no others" in reader_skill(one, ["a"], truth, np.arange(200)).sentence
+    assert "no others" in reader_skill(one, ["a"], truth, np.arange(200))[1]
     equal = np.repeat(one, 3, axis=1)
     np.testing.assert_allclose(np.ptp(PooledReaders().fit(equal, truth).coefficients_[2:]), 0)
     binary = np.repeat(truth[:, None], 7, axis=1)

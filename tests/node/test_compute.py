@@ -47,8 +47,8 @@ def test_a_region_that_cannot_be_measured_leaves_the_others_their_results(tmp_pa
     assert said is not None
     assert said.problem.startswith(f"a region has no probability: ROI {rois[0]}: ")
     assert "5 are needed" in said.problem
-    assert wording(said).reason.startswith("a region has no probability")  # for log and page
-    assert "5 are needed" not in wording(said).reason
+    assert wording(said)["reason"].startswith("a region has no probability")  # for log and page
+    assert "5 are needed" not in wording(said)["reason"]
     (work / RUN / "failures.csv").unlink()
     assert without_probability(work) is None
 

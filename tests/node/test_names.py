@@ -129,12 +129,12 @@ def test_an_error_is_said_in_the_programs_own_words():
     who, code = "Yamada_1951", 0xA700
     error = CadError(f"patient {who} has {len(who)} images, status {code:#06x}", hint=f"ask {who}")
     said = wording(error)
-    assert said.reason == "patient … has … images, status 0xa700"
-    assert said.hint == "ask …"
+    assert said["reason"] == "patient … has … images, status 0xa700"
+    assert said["hint"] == "ask …"
     assert wording(error.at(file="x")) == said
-    assert wording(KeyError(who)).reason == "a fault of the program"
+    assert wording(KeyError(who))["reason"] == "a fault of the program"
     assert "Yamada" not in str(wording(OSError(28, who, who)))
-    assert wording(CadError(who)).reason == "…"
+    assert wording(CadError(who))["reason"] == "…"
 
 
 def test_every_error_of_the_program_is_found_by_its_place(repository):
@@ -153,7 +153,7 @@ def test_every_error_of_the_program_is_found_by_its_place(repository):
             error.place = f"{module.removesuffix('.__init__')}:{node.lineno}"
             words = isinstance(node.args[0], ast.Constant | ast.JoinedStr)
             count += words
-            if words and wording(error).reason in ("…", ""):
+            if words and wording(error)["reason"] in ("…", ""):
                 lost.append(error.place)
     assert count > 400
     assert lost == []

@@ -15,13 +15,13 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from cad.evaluation.summary import Summary
-from cad.reports.figures import FigureFile, draw_figures
+from cad.reports.figures import draw_figures
 from cad.reports.images import outline, read_images, viewer_data
 from cad.reports.plots import curve_plot
 from cad.run_folder import RunFolder
 
 
-def drawn(metrics: dict[str, Any]) -> dict[str, FigureFile]:
+def drawn(metrics: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
     return draw_figures(Summary.from_dict(metrics), None)
 
 
@@ -36,13 +36,13 @@ def test_figures_are_drawn_where_their_arrays_are(finished_run: Path) -> None:
         "roc", "precision_recall", "reliability", "decision_curve",
     }  # fmt: skip
     assert drawn({}) == {}
-    assert f"{metrics['histology']['auc']['value']:.3f}" in drawn(metrics)["roc"].svg
+    assert f"{metrics['histology']['auc']['value']:.3f}" in drawn(metrics)["roc"][2]
 
 
 def test_the_readers_ceiling_is_drawn_and_one_reader_has_none(finished_run: Path) -> None:
     metrics = json.loads((finished_run / "metrics.json").read_text())
     part = metrics["ceiling"]
-    svg = drawn(metrics)["ceiling"].svg
+    svg = drawn(metrics)["ceiling"][2]
     for name in (*part["against_others"], "all", "classifier to the mean of all"):
         assert f">{name}<" in svg
     alone = part | {"against_others": {}, "share": part["share"] | {"value": None}}
@@ -55,10 +55,10 @@ def test_figures_fall_back_on_the_readers_and_say_so(finished_run: Path) -> None
     full = drawn(metrics)
     thin = metrics["histology"] | {"roc": None, "decision_curve": None}
     found = drawn(metrics | {"histology": thin})
-    assert full["roc"].caption.endswith("Truth: histology.")
-    assert found["roc"].caption.endswith("Truth: the readers' mean above .5.")
-    assert "reader r1" not in found["roc"].svg
-    assert found["reliability"].caption.endswith("Truth: histology.")
+    assert full["roc"][1].endswith("Truth: histology.")
+    assert found["roc"][1].endswith("Truth: the readers' mean above .5.")
+    assert "reader r1" not in found["roc"][2]
+    assert found["reliability"][1].endswith("Truth: histology.")
     assert "readers" in full
     assert "readers" not in found
 

@@ -30,7 +30,7 @@ from cad.reports import pages, write_report
 from cad.reports.printed import printed_table
 from cad.run_folder import RUNS, RunFolder
 from cad.run_folder.records import read_metrics, read_record
-from cad.run_folder.study_file import page_measurements, read_provenance, read_rows
+from cad.run_folder.study_file import page_measurements, read_provenance, region_rows
 from cad.run_folder.tables import (
     KEYS,
     Failure,
@@ -121,7 +121,7 @@ def run_folder(root: Path) -> Boundary:
             lambda: page_measurements(folder, study.stem),
             said,
             lambda: read_record(folder),
-            lambda: read_rows([study]),
+            lambda: region_rows([study]),
             lambda: read_provenance([study]),
             lambda: require_kind(run, RUNS["run"]),
         ):

@@ -29,12 +29,8 @@ _READER = "r1"
 """Whose categories the table of the studies holds, where the rules name no reader."""
 
 
-@dataclass(frozen=True)
-class ListedLesion:
-    """Hold a lesion as the table of the studies lists it; None where the table says nothing."""
-
-    grade: int | None
-    category: int | None
+ListedLesion = tuple[int | None, int | None]
+"""ISUP grade and PI-RADS category in the table of the studies; None where it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +165,7 @@ def _lesions(
     # What says only that a lesion is malignant has no grade of its own.
     plain = {"mask": (1,), "picai": (1,), "isup": ()}[kind]
     rois = [replace(roi, isup=None) if roi.isup in plain else roi for roi in found.rois]
-    known = [lesion.grade for lesion in listed if (lesion.grade or 0) >= 2]
+    known = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(known) == 1 and rois[0].isup is None:
         rois = [replace(rois[0], isup=known[0])]
         done.notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
@@ -216,7 +212,7 @@ def _categories(
     """
     rows = []
     for roi in rois:
-        same = [lesion.category for lesion in listed if lesion.grade == roi.isup]
+        same = [category for grade, category in listed if grade == roi.isup]
         drawn = sum(other.isup == roi.isup for other in rois)
         if roi.isup and len(same) == drawn and len(set(same)) == 1 and same[0] is not None:
             reader = rules.readers[0] if rules.readers else _READER
@@ -270,7 +266,7 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
         )
     count = max(len(first), len(second))
     pairs = zip(first or [None] * count, second or [None] * count, strict=True)
-    return tuple(ListedLesion(*pair) for pair in pairs)
+    return tuple(pairs)
 
 
 def _category(text: str) -> int | None:

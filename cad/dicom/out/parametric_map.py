@@ -16,7 +16,6 @@ from pydicom.sr.codedict import codes
 from cad.cohort import StudyRef, read_cohort
 from cad.dicom.out import objects
 from cad.dicom.out.objects import algorithm, uid
-from cad.dicom.out.results import DicomOutput
 from cad.dicom.out.source_images import source_images
 from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
 from cad.errors import CadError
@@ -35,7 +34,7 @@ _LAYOUT = 2
 """Raised where the object says more of the same map: an archive keeps what it has under a UID."""
 
 
-def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
+def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_PM.dcm`` for every study of a run that has a probability map.
 
     Parameters
@@ -49,8 +48,9 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
 
     Returns
     -------
-    DicomOutput
-        A map that cannot be written costs no other. Nothing where the run has no maps.
+    list of Path, list of CadError
+        The files, by study, and what could not be written: a map that cannot be written costs no
+        other. Nothing where the run has no maps.
 
     Raises
     ------
@@ -59,7 +59,8 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
     """
     folder = RunFolder(run_dir)
     run, table = read_record(folder), read_probabilities(folder)
-    result = DicomOutput()
+    files: list[Path] = []
+    failures: list[CadError] = []
     for study in read_cohort(cohort_root).studies():
         rows = table[table["study_id"] == study.study_id]
         source = folder.map_image(study.study_id)
@@ -71,10 +72,10 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
                 made = map_object(study, rows, read_volume(source), run)
                 write_atomic(path, objects.content(made))
         except CadError as error:
-            result.failures.append(error.at(patient=study.participant_id))
+            failures.append(error.at(patient=study.participant_id))
             continue
-        result.files.append(path)
-    return result
+        files.append(path)
+    return files, failures
 
 
 def map_object(

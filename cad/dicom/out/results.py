@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import highdicom
@@ -43,15 +42,9 @@ from cad.run_folder.tables import read_probabilities
 _SEG_NUMBER, _SEG_DESCRIPTION, _ = SERIES["SEG"]
 
 
-@dataclass
-class DicomOutput:
-    """Hold the files written, by study, and what could not be written."""
-
-    files: list[Path] = field(default_factory=list)
-    failures: list[CadError] = field(default_factory=list)
-
-
-def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput:
+def write_sr_and_seg(
+    run_dir: Path, cohort_root: Path, out: Path
+) -> tuple[list[Path], list[CadError]]:
     """Write ``<study>_SEG.dcm`` and ``<study>_SR.dcm`` for every study of a run.
 
     Parameters
@@ -65,8 +58,9 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
 
     Returns
     -------
-    DicomOutput
-        A study that cannot be written costs no other.
+    list of Path, list of CadError
+        The files, by study, and what could not be written: a study that cannot be written costs no
+        other.
 
     Raises
     ------
@@ -77,7 +71,8 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
     run = read_record(folder)
     table = read_probabilities(folder)
     studies = {study.study_id: study for study in read_cohort(cohort_root).studies()}
-    result = DicomOutput()
+    files: list[Path] = []
+    failures: list[CadError] = []
     for study_id, rows in table.groupby("study_id", sort=True):
         participant = str(rows["participant_id"].iloc[0])
         paths = [out / f"{study_id}_{name}.dcm" for name in ("SEG", "SR")]
@@ -91,10 +86,10 @@ def write_sr_and_seg(run_dir: Path, cohort_root: Path, out: Path) -> DicomOutput
                     write_atomic(path, objects.content(dataset))
                 _prove(paths[1], rows)
         except CadError as error:
-            result.failures.append(error.at(patient=participant))
+            failures.append(error.at(patient=participant))
             continue
-        result.files += paths
-    return result
+        files += paths
+    return files, failures
 
 
 def study_objects(

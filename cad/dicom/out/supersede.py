@@ -12,7 +12,6 @@ is answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pydicom
@@ -24,13 +23,8 @@ ASKED = ("SeriesInstanceUID", "Modality", "SeriesNumber", "SeriesDescription")
 """What an archive is asked of each series of the study."""
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """Name an object of ours that an archive holds."""
-
-    modality: str
-    series_uid: str
-    sop_uid: str
+Earlier = tuple[str, str, str]
+"""Modality, SeriesInstanceUID and SOPInstanceUID of an object of ours that an archive holds."""
 
 
 def earlier_results(
@@ -46,7 +40,7 @@ def earlier_results(
         Returns the SOPInstanceUIDs of a series; asked for series of ours only.
     """
     return [
-        Earlier(str(one.Modality), str(one.SeriesInstanceUID), uid)
+        (str(one.Modality), str(one.SeriesInstanceUID), uid)
         for one in series
         if _is_ours(one)
         for uid in sorted(instances(str(one.SeriesInstanceUID)))
@@ -92,18 +86,18 @@ def supersede(
         SOPInstanceUIDs of the reports that it supersedes; none where the archive has this report.
     """
     found = list(earlier)
-    if str(dataset.SOPInstanceUID) in {one.sop_uid for one in found}:
+    if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
         return []
     own = _evidence(dataset)
-    reports = [one for one in found if one.modality == "SR"]
+    reports = [one for one in found if one[0] == "SR"]
     kept = own | set(current)
-    others = [one for one in found if one.modality != "SR" and one.sop_uid not in kept]
+    others = [one for one in found if one[0] != "SR" and one[2] not in kept]
     study = str(dataset.StudyInstanceUID)
     if reports:
         dataset.PredecessorDocumentsSequence = [_reference(study, reports)]
     if others:
         dataset.PertinentOtherEvidenceSequence = [_reference(study, others)]
-    return [one.sop_uid for one in reports]
+    return [sop for _, _, sop in reports]
 
 
 def named_predecessors(uids: list[str]) -> str:
@@ -132,14 +126,16 @@ def _reference(study: str, results: list[Earlier]) -> Dataset:
     item = Dataset()
     item.StudyInstanceUID = study
     item.ReferencedSeriesSequence = []
-    for uid in sorted({one.series_uid for one in results}):
+    for uid in sorted({series for _, series, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid
         series.ReferencedSOPSequence = []
-        for one in (one for one in results if one.series_uid == uid):
+        for modality, series_uid, sop_uid in results:
+            if series_uid != uid:
+                continue
             instance = Dataset()
-            instance.ReferencedSOPClassUID = SERIES[one.modality][2]
-            instance.ReferencedSOPInstanceUID = one.sop_uid
+            instance.ReferencedSOPClassUID = SERIES[modality][2]
+            instance.ReferencedSOPInstanceUID = sop_uid
             series.ReferencedSOPSequence.append(instance)
         item.ReferencedSeriesSequence.append(series)
     return item

@@ -119,14 +119,14 @@ def compare_with_truth(
         auc_bootstrap=intervals["auc"],
         measures={name: intervals[name] for name in MEASURES if name != "auc"},
         operating_points=_operating_points(cases, thresholds, intervals),
-        roc=roc(y, q) if curves else None,
+        roc=roc_points(y, q) if curves else None,
         precision_recall=_precision_recall(y, q) if curves else None,
         calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
         decision_curve=metrics.decision_curve(y, q) if of_probability else None,
     )
 
 
-def roc(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
     """Return the ROC curve, from (0, 0) to (1, 1).
 
     Parameters

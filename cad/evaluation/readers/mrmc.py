@@ -157,24 +157,7 @@ def obuchowski_rockette(
     )
 
 
-@dataclass(frozen=True)
-class UStatistic:
-    """Hold two treatments' AUCs over all readers and pairs of cases that were read.
-
-    Parameters
-    ----------
-    aucs : ndarray, shape (2,)
-        Every pair of a malignant and a benign case that one reader read counts once.
-    difference, error : float
-        Last less first, and its standard error.
-    """
-
-    aucs: np.ndarray
-    difference: float
-    error: float
-
-
-def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> UStatistic:
+def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float, float]:
     """Compare two treatments where not every reader read every case.
 
     Unbiased moments of pairs of kernels that share a reader, a malignant or a benign case or none
@@ -186,6 +169,13 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> UStatistic:
         0 or 1.
     ratings : array, shape (2, readers, n)
         Higher is more suspicious; NaN where not read.
+
+    Returns
+    -------
+    aucs : ndarray, shape (2,)
+        Every pair of a malignant and a benign case that one reader read counts once.
+    difference, error : float
+        Last less first, and its standard error.
 
     Raises
     ------
@@ -208,7 +198,7 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> UStatistic:
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
-    return UStatistic(aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0))))
+    return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
 
 def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.measures import metrics
-from cad.evaluation.measures.comparison import roc
+from cad.evaluation.measures.comparison import roc_points
 from cad.evaluation.measures.intervals import Interval, clustered_auc
 from cad.evaluation.readers.agreement import agreement
 from cad.evaluation.readers.mrmc import against_readers
@@ -29,7 +29,7 @@ class ReaderResult:
     cad_auc : Interval
         The classifier's on the same regions.
     roc : dict of str to ndarray
-        The reader's curve (:func:`cad.evaluation.measures.comparison.roc`).
+        The reader's curve (:func:`cad.evaluation.measures.comparison.roc_points`).
     consensus_of_others : dict
         Against the mean of the others, thresholded at .5: ``n`` regions that the reader and
         another have scored, ``ties`` on .5, ``auc``, patient-clustered.
@@ -110,7 +110,7 @@ def _one_reader(
         n=int(use.sum()),
         auc=clustered_auc(truth[use], scores[use], patients[use]),
         cad_auc=clustered_auc(truth[both], score[both], patients[both]),
-        roc=roc(truth[use], scores[use]),
+        roc=roc_points(truth[use], scores[use]),
         consensus_of_others={"n": int(seen.sum()), "ties": ties, "auc": auc},
     )
 

@@ -8,7 +8,6 @@ Items and the sentences that answer them are data (``checklists.yaml``), the pag
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,20 +22,6 @@ from cad.reading import read_text
 State = Literal["yes", "no", "person", "not applicable"]
 TITLES = {"claim": "CLAIM 2024", "tripod": "TRIPOD+AI", "clear": "CLEAR"}
 _FOLDER = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Score:
-    """Hold the METRICS score of a run.
-
-    Parameters
-    ----------
-    least, most : float
-        Share of the applicable weight that the run itself proves; and with every person's duty.
-    """
-
-    least: float
-    most: float
 
 
 @cache
@@ -73,14 +58,18 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
     return found
 
 
-def metrics_score(states: dict[str, State]) -> Score:
-    """Return the score of answered items: weights of ``yes`` over those that apply."""
+def metrics_score(states: dict[str, State]) -> tuple[float, float]:
+    """Return the METRICS score of answered items, at the least and at the most.
+
+    That is the share of the applicable weight that the run itself proves; and with every person's
+    duty fulfilled.
+    """
     total = dict.fromkeys(("yes", "no", "person"), 0.0)
     for number, state in states.items():
         if state != "not applicable":
             total[state] += items("metrics")[number]["weight"]
     whole = sum(total.values())
-    return Score(total["yes"] / whole, (total["yes"] + total["person"]) / whole)
+    return total["yes"] / whole, (total["yes"] + total["person"]) / whole
 
 
 def validation_md(run: Json, metrics: Summary) -> str:
