@@ -10,7 +10,7 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.evaluation.decisions.conformal import (
-    ConformalSummary,
+    ConformalLevel,
     conformal_summary,
     leave_patient_out_p_values,
 )
@@ -108,7 +108,7 @@ class Summary:
         Thresholds with an aim, where the settings have one.
     reject : Reject or None
         None without regions of both classes from enough patients.
-    conformal : ConformalSummary or None
+    conformal : dict of str to list of ConformalLevel, or None
         None without both histologies.
     folds : list of FoldResult
         Empty for predictions of a trained model.
@@ -143,7 +143,7 @@ class Summary:
     ceiling: Ceiling | None = None
     operating_point: OperatingChoice | None = None
     reject: Reject | None = None
-    conformal: ConformalSummary | None = None
+    conformal: dict[str, list[ConformalLevel]] | None = None
     folds: list[FoldResult] = field(default_factory=list)
     null: PermutationNull | None = None
     rows: Given | None = None
@@ -241,7 +241,7 @@ def summarise(
     """
     frame = frame.reset_index(drop=True)
     columns = _columns(frame)
-    truth, consensus, score, patients = columns.truth, columns.consensus, columns.score, columns.ids
+    truth, consensus, score, patients = columns
     lower, upper = operating_point.thresholds if operating_point else decision.thresholds
     resampling = {"bootstraps": bootstraps, "seed": seed}
     options: dict[str, Any] = {"thresholds": (lower, 0.5, upper), **resampling}
@@ -269,26 +269,16 @@ def summarise(
     )
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Hold the columns of a frame as arrays of shape (n,), NaN where unknown."""
-
-    truth: np.ndarray
-    consensus: np.ndarray
-    score: np.ndarray
-    ids: np.ndarray
+_Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Truth, consensus, score and patients of a frame, shape (n,), NaN where unknown."""
 
 
 def _columns(frame: pd.DataFrame) -> _Columns:
     score = frame["probability"].to_numpy(dtype=float)
     if np.isnan(score).all() and "decision_value" in frame:
         score = frame["decision_value"].to_numpy(dtype=float)
-    return _Columns(
-        frame["truth"].to_numpy(dtype=float),
-        frame["p"].to_numpy(dtype=float),
-        score,
-        frame["participant_id"].astype(str).to_numpy(),
-    )
+    truth, consensus = (frame[name].to_numpy(dtype=float) for name in ("truth", "p"))
+    return truth, consensus, score, frame["participant_id"].astype(str).to_numpy()
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -303,7 +293,7 @@ def _tool(
     resampling: dict[str, int],
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what needs a probability: readers with the tool, their ceiling; each with the tool."""
-    truth, q, patients = columns.truth, columns.score, columns.ids
+    truth, _, q, patients = columns
     found: dict[str, Any] = dict.fromkeys(("assisted", "ceiling"))
     found["assisted_note"] = "no readers" if wide is None else ""
     if not is_probability(q[np.isfinite(q)]):
@@ -321,30 +311,31 @@ def _tool(
 
 
 def _sizes(columns: _Columns) -> Sizes:
-    known = np.isfinite(columns.score)
+    truth, consensus, score, patients = columns
+    known = np.isfinite(score)
     return Sizes(
         rois=len(known),
-        patients=len(np.unique(columns.ids)),
+        patients=len(np.unique(patients)),
         predicted=int(known.sum()),
         not_predicted=int((~known).sum()),
-        with_histology=int(np.isfinite(columns.truth).sum()),
-        with_consensus=int(np.isfinite(columns.consensus).sum()),
+        with_histology=int(np.isfinite(truth).sum()),
+        with_consensus=int(np.isfinite(consensus).sum()),
     )
 
 
 def _conformal(
     columns: _Columns, given: Given | None
-) -> tuple[ConformalSummary | None, tuple[np.ndarray, np.ndarray]]:
+) -> tuple[dict[str, list[ConformalLevel]] | None, tuple[np.ndarray, np.ndarray]]:
     """Measure the sets where both classes are known; return the p-values, NaN elsewhere, too."""
-    truth, score = columns.truth, columns.score
+    truth, _, score, patients = columns
     known = truth[np.isfinite(truth) & np.isfinite(score)]
     if not ((known == 1).any() and (known == 0).any()):
         return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
     if given is None:
-        p_values = leave_patient_out_p_values(truth, score, columns.ids)
+        p_values = leave_patient_out_p_values(truth, score, patients)
     else:
         p_values = given.p_benign, given.p_malignant
-    return conformal_summary(truth, score, columns.ids, *p_values), p_values
+    return conformal_summary(truth, score, patients, *p_values), p_values
 
 
 def _fold(fold: Fold, names: list[str] | None) -> FoldResult:
@@ -372,8 +363,9 @@ def _warnings(
     columns: _Columns, histology: Comparison | None, consensus: Comparison | None
 ) -> list[str]:
     said = []
-    n, missing = len(columns.truth), int(np.isnan(columns.truth).sum())
-    unscored = int((~np.isfinite(columns.score)).sum())
+    truth, _, score, _ = columns
+    n, missing = len(truth), int(np.isnan(truth).sum())
+    unscored = int((~np.isfinite(score)).sum())
     if 0 < missing < n:
         said.append(
             f"histology is known for {n - missing} of {n} ROIs; "

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.labels.scales import PIRADS_TABLES, score_probability
+from cad.labels.scales import pirads_note, score_probability
 from cad.settings import LabelSettings
 
 ETA0 = 0.125  # half a step of the five-point scale: what one score alone can be trusted to
@@ -133,7 +133,7 @@ def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
     said = []
     given = scores.loc[scores["score"].notna(), "scale"]
     if (given == "pirads").any() and isinstance(settings.pirads_probability, str):
-        said.append(PIRADS_TABLES[settings.pirads_probability].note)
+        said.append(pirads_note(settings.pirads_probability))
     scales = sorted(given.unique())
     if len(scales) > 1:
         said.append(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv
+from scipy.stats import binomtest
 
 from cad.errors import CadError
 
@@ -17,55 +16,28 @@ _LEVELS: dict[str, tuple[float, ...]] = {"likert5": _FIVE, "likert01": _QUARTERS
 SCALES = (*_LEVELS, "percent")
 
 
-@dataclass(frozen=True)
-class PiradsTable:
-    """Say how often each PI-RADS category was cancer in a published series.
-
-    Parameters
-    ----------
-    name : str
-        As in the settings.
-    source : str
-        Whom the numbers are of; shown wherever they are used.
-    lesions, cancers : dict of int to int
-        Lesions of each category, and those of them with ISUP 2 or above.
-    """
-
-    name: str
-    source: str
-    lesions: dict[int, int]
-    cancers: dict[int, int]
-
-    @property
-    def probability(self) -> dict[int, float]:
-        """Return the share of cancers of each category."""
-        return {k: self.cancers[k] / n for k, n in self.lesions.items()}
-
-    def interval(self, category: int, level: float = 0.95) -> tuple[float, float]:
-        """Return the exact (Clopper and Pearson 1934) interval of a category's share."""
-        k, n, tail = self.cancers[category], self.lesions[category], (1 - level) / 2
-        lower = 0.0 if k == 0 else float(betaincinv(k, n - k + 1, tail))
-        return lower, 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - tail))
-
-    @property
-    def note(self) -> str:
-        """Return the sentence that a run shows when it uses the table."""
-        shares = ", ".join(
-            "{}: {:.3f} [{:.3f}, {:.3f}]".format(k, p, *self.interval(k))
-            for k, p in self.probability.items()
-        )
-        return f"PI-RADS scores mean the share with ISUP 2 or above in {self.source}: {shares}"
-
-
 PIRADS_TABLES = {
-    "pi-cai": PiradsTable(
-        "pi-cai",
+    "pi-cai": (
         "1,324 biopsied lesions of the public marksheet of the PI-CAI challenge; lesions that "
         "nobody biopsied are rarer cancers",
-        {1: 96, 2: 148, 3: 240, 4: 437, 5: 403},
-        {1: 2, 2: 11, 3: 24, 4: 159, 5: 257},
+        {1: (2, 96), 2: (11, 148), 3: (24, 240), 4: (159, 437), 5: (257, 403)},
     )
 }
+"""By name in the settings: whose lesions; by category those of ISUP 2 or above, and all."""
+
+
+def pirads_note(name: str) -> str:
+    """Return the sentence that a run shows when it uses a table: its shares, exact 95 % intervals.
+
+    Clopper and Pearson, Biometrika 26 (1934) 404.
+    """
+    source, counts = PIRADS_TABLES[name]
+    shares = []
+    for category, (cancers, lesions) in counts.items():
+        interval = binomtest(cancers, lesions).proportion_ci()
+        share = cancers / lesions
+        shares.append(f"{category}: {share:.3f} [{interval.low:.3f}, {interval.high:.3f}]")
+    return f"PI-RADS scores mean the share with ISUP 2 or above in {source}: {', '.join(shares)}"
 
 
 def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
@@ -81,7 +53,8 @@ def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
             raise CadError(
                 f"labels.pirads_probability names {choice!r}: known is {', '.join(PIRADS_TABLES)}"
             )
-        return PIRADS_TABLES[choice].probability
+        counts = PIRADS_TABLES[choice][1]
+        return {category: cancers / lesions for category, (cancers, lesions) in counts.items()}
     ordered = [choice[k] for k in sorted(choice)]
     if (np.diff(ordered) < 0).any():
         raise CadError(

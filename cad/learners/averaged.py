@@ -193,9 +193,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         groups: ArrayLike | None,
     ) -> Array:
         """Fit, and return what the average says of inner folds: log-odds, NaN where nothing."""
-        rows, targets, weight = self._read_inputs(X, y, sample_weight)
+        rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
-            p, spread = check_soft(targets.p, 0.0 if eta is None else eta)
+            p, spread = check_soft(p, 0.0 if eta is None else eta)
         except ValueError as error:
             raise LearnerError(str(error)) from error
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
@@ -219,7 +219,7 @@ class AveragedProbabilisticSVC(KernelMachine):
             for k in order
         ]
         self.best_params_ = asdict(points[order[0]])
-        self.classes_ = targets.classes
+        self.classes_ = classes
         labels = task.labels(points[order[0]], np.arange(len(p)))
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()

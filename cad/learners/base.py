@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,24 +34,15 @@ class RangeWarning(LearnerWarning):
     """Warn of rows that are unlike those that were trained on."""
 
 
-@dataclass(frozen=True)
-class Targets:
-    """Hold the labels of a fit.
+def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
+    """Read two classes of any kind, or probabilities in [0, 1].
 
-    Parameters
-    ----------
+    Returns
+    -------
     classes : ndarray, shape (2,)
         Negative and positive class; (0, 1) for soft labels.
     p : ndarray, shape (n,)
         Probability of the positive class; 0 or 1 for hard labels.
-    """
-
-    classes: NDArray[Any]
-    p: Array
-
-
-def read_targets(y: ArrayLike) -> Targets:
-    """Read two classes of any kind, or probabilities in [0, 1].
 
     Raises
     ------
@@ -80,7 +70,7 @@ def read_targets(y: ArrayLike) -> Targets:
                 f"Unknown label type: continuous y with the value {wrong:g} outside [0, 1]",
                 hint="soft labels are probabilities in [0, 1]",
             )
-        return Targets(np.array([0, 1]), values.astype(float))
+        return np.array([0, 1]), values.astype(float)
     classes = np.unique(values)
     if len(classes) == 1:
         raise LearnerError(
@@ -93,7 +83,7 @@ def read_targets(y: ArrayLike) -> Targets:
             hint="soft labels are floats in [0, 1]; cross_val_predict replaces them by integers, "
             "unless the learner stands in cad.learners.ProbabilityRegressor",
         )
-    return Targets(classes, (values == classes[1]).astype(float))
+    return classes, (values == classes[1]).astype(float)
 
 
 def _is_plain(X: ArrayLike) -> bool:
@@ -327,13 +317,13 @@ class SoftLearner(BinaryLearner):
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
         rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        targets = read_targets(y)
-        check_consistent_length(rows, targets.p)
+        classes, p = read_targets(y)
+        check_consistent_length(rows, p)
         self._keep_range(rows)
-        if np.ptp(targets.p) == 0:
+        if np.ptp(p) == 0:
             raise LearnerError("every label is the same, one class: there is nothing to tell apart")
-        self.classes_ = targets.classes
-        return rows, targets.p, read_weight(sample_weight, rows)
+        self.classes_ = classes
+        return rows, p, read_weight(sample_weight, rows)
 
     def _read_grouped(
         self,
@@ -381,8 +371,8 @@ class KernelMachine(BinaryLearner):
 
     def _read_inputs(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None
-    ) -> tuple[Array, Targets, Array]:
-        """Read features, labels and weights; rows of weight zero are kept and given no cost."""
+    ) -> tuple[Array, NDArray[Any], Array, Array]:
+        """Read features, classes, p and weights; rows of weight zero are kept and given no cost."""
         if y is None:
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
@@ -399,9 +389,9 @@ class KernelMachine(BinaryLearner):
                 f"Found input variables with inconsistent numbers of samples: {len(rows)} in X, "
                 f"{len(y)} in y"
             )
-        targets = read_targets(y)
+        classes, p = read_targets(y)
         self._keep_range(rows)
-        return rows, targets, read_weight(sample_weight, rows)
+        return rows, classes, p, read_weight(sample_weight, rows)
 
     def _make_gram(self, X: Array, weight: Array | None = None) -> Gram:
         kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)

@@ -93,7 +93,7 @@ class KernelLogistic(_Baseline):
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram = self._matrix(X, weight)
         assert gram.matrix is not None  # nosec B101  # noqa: S101  (for the type checker)
         values, vectors = np.linalg.eigh(gram.matrix)
@@ -101,18 +101,18 @@ class KernelLogistic(_Baseline):
         root = np.sqrt(values[keep])
         features = vectors[:, keep] * root
         both = np.vstack([features, features])
-        classes = np.repeat([1, 0], len(X))
-        weights = np.concatenate([weight * targets.p, weight * (1 - targets.p)])
+        side = np.repeat([1, 0], len(X))
+        weights = np.concatenate([weight * p, weight * (1 - p)])
         used = weights > 0
-        if len(np.unique(classes[used])) < 2:
+        if len(np.unique(side[used])) < 2:
             raise LearnerError("the samples that count are of one class only: two are needed")
         model = LogisticRegression(
             C=check_cost("C", self.C),
             solver="newton-cholesky",
             tol=self.tol,
             max_iter=self.max_iter,
-        ).fit(both[used], classes[used], sample_weight=weights[used])
-        self.classes_ = targets.classes
+        ).fit(both[used], side[used], sample_weight=weights[used])
+        self.classes_ = classes
         beta = vectors[:, keep] @ (model.coef_[0] / root)
         self._remember(gram, beta, float(model.intercept_[0]), int(np.max(model.n_iter_)))
         return self
@@ -162,11 +162,11 @@ class LogitSVR(_Baseline):
         sample_weight: ArrayLike | None = None,
     ) -> Self:
         """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
-        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if not 0 < self.clip < 0.5:
             raise LearnerError(f"clip = {self.clip!r}, must lie in (0, .5)")
         gram = self._matrix(X, weight)
-        p = np.clip(targets.p, self.clip, 1 - self.clip)
+        p = np.clip(p, self.clip, 1 - self.clip)
         used = np.flatnonzero(weight > 0)
         if np.ptp(p[used]) == 0:
             raise LearnerError("the samples that count are of one class only: two are needed")
@@ -184,6 +184,6 @@ class LogitSVR(_Baseline):
         )
         beta = np.zeros(len(X))
         beta[used[model.support_]] = model.dual_coef_[0]
-        self.classes_ = targets.classes
+        self.classes_ = classes
         self._remember(gram, beta, float(model.intercept_[0]), int(model.n_iter_))
         return self

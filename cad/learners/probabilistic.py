@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,23 +44,6 @@ _NARROWER = (0.5, 0.25)
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 # Solvers that end in the active set, whose answer does not depend on the start.
 _EXACT = ("auto", "hybrid")
-
-
-@dataclass(frozen=True)
-class Labellings:
-    """Hold what one set of rows predicts under several labellings.
-
-    Parameters
-    ----------
-    probability, decision : ndarray, shape (k, m)
-        P(y = 1 | x) and f + b of the new rows; NaN where a labelling could not be fitted.
-    coefficients : ndarray, shape (k, n)
-        beta of every fit, to start others from; zeros where there is none.
-    """
-
-    probability: Array
-    decision: Array
-    coefficients: Array
 
 
 class ProbabilisticSVC(KernelMachine):
@@ -169,13 +152,13 @@ class ProbabilisticSVC(KernelMachine):
             For y or eta out of range, one class, and where the scale cannot be learned: no
             certain label, or a scale that collapses.
         """
-        X, targets, weight = self._read_inputs(X, y, sample_weight)
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         gram = self._make_gram(X, weight)
-        labels, self.kappa_, scale = self._read_labels(targets.p, eta, weight)
+        labels, self.kappa_, scale = self._read_labels(p, eta, weight)
         begin = None if start is None else np.asarray(start, dtype=float)
         solution = self._solve(gram, self._problem(labels, weight, scale), begin)
         self.scale_ = self._accept(solution, labels, weight, scale)
-        self.classes_ = targets.classes
+        self.classes_ = classes
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
         self._keep(gram, solution)
@@ -215,7 +198,7 @@ class ProbabilisticSVC(KernelMachine):
         X_new: ArrayLike,
         etas: ArrayLike | None = None,
         starts: ArrayLike | None = None,
-    ) -> Labellings:
+    ) -> tuple[Array, Array, Array]:
         """Return what fits to the same rows under many labellings predict; they share the kernel.
 
         Parameters
@@ -228,6 +211,13 @@ class ProbabilisticSVC(KernelMachine):
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
             Uncertainties, and coefficients of similar fits to start from: quicker, same answer.
+
+        Returns
+        -------
+        probability, decision : ndarray, shape (k, m)
+            P(y = 1 | x) and f + b of the new rows; NaN where a labelling could not be fitted.
+        coefficients : ndarray, shape (k, n)
+            beta of every fit, to start others from; zeros where there is none.
         """
         return _predict_labellings(self, X, labellings, X_new, etas, starts)
 
@@ -410,14 +400,14 @@ def _predict_grid(
     eta: ArrayLike | None,
 ) -> Array:
     """Return P(y = 1 | x) of new rows at every point, shape (n_points, m); NaN where none fits."""
-    rows, targets, weight = learner._read_inputs(X, y, None)
+    rows, _, p, weight = learner._read_inputs(X, y, None)
     new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
     found = np.full((len(points), len(new)), np.nan)
     unknown = {name for point in points for name in point} - set(learner.get_params(deep=False))
     if unknown:
         raise LearnerError(f"{type(learner).__name__} has no parameter {', '.join(unknown)}")
     learners = [_with_settings(learner, point) for point in points]
-    said = _Said(targets.p, weight, eta)
+    said = _Said(p, weight, eta)
     kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
     for kernel in dict.fromkeys(kernels):
         here = [k for k, other in enumerate(kernels) if other == kernel]
@@ -444,28 +434,29 @@ def _predict_labellings(
     X_new: ArrayLike,
     etas: ArrayLike | None,
     starts: ArrayLike | None,
-) -> Labellings:
+) -> tuple[Array, Array, Array]:
     """Return what every labelling of the same rows predicts for new ones."""
     y = np.asarray(labellings, dtype=float)
-    rows, _, weight = learner._read_inputs(X, np.arange(len(y[0])) % 2, None)
+    rows, _, _, weight = learner._read_inputs(X, np.arange(len(y[0])) % 2, None)
     new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
     gram = learner._make_gram(rows, weight)
     between = gram.kernel.between(new, rows)
     shape = (len(y), len(new))
-    made = Labellings(np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(y.shape))
+    probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
+    coefficients = np.zeros(y.shape)
     use = starts is not None and learner.solver in _EXACT and not gram.is_low_rank()
     for k, labelling in enumerate(y):
         spread = None if etas is None else np.asarray(etas)[k]
         start = np.asarray(starts)[k] if use else None
         try:
-            said = _Said(read_targets(labelling).p, weight, spread)
+            said = _Said(read_targets(labelling)[1], weight, spread)
             _, solution, s = said.fitted(learner, gram, start)
         except _NO_FIT:
             continue
-        made.coefficients[k] = solution.beta
-        made.decision[k] = _values(between, solution)
-        made.probability[k] = expit(made.decision[k] / s)
-    return made
+        coefficients[k] = solution.beta
+        decision[k] = _values(between, solution)
+        probability[k] = expit(decision[k] / s)
+    return probability, decision, coefficients
 
 
 def _with_settings(learner: ProbabilisticSVC, point: dict[str, Any]) -> ProbabilisticSVC:

@@ -201,8 +201,8 @@ class RejectSVC(KernelMachine):
         LearnerError
             For unusable labels, costs, a reject label that is a class.
         """
-        X, targets, weight = self._read_inputs(X, y, sample_weight)
-        if self.reject_label in list(targets.classes):
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        if self.reject_label in list(classes):
             raise LearnerError(
                 f"reject_label {self.reject_label!r} is one of the classes",
                 hint="choose another reject_label",
@@ -211,7 +211,7 @@ class RejectSVC(KernelMachine):
             rule = asymmetric_rule(self.costs)
         else:
             rule = symmetric_rule(self.symmetric, self.delta0)
-        problem = reject_problem(targets.p > 0.5, check_cost("C", self.C) * weight, rule)
+        problem = reject_problem(p > 0.5, check_cost("C", self.C) * weight, rule)
         gram = self._make_gram(X, weight)
         solution = solve_pointwise(
             gram,
@@ -222,7 +222,7 @@ class RejectSVC(KernelMachine):
             start=None if start is None else np.asarray(start, dtype=float),
         )
         warn_unless_converged(solution, type(self).__name__)
-        self.classes_ = targets.classes
+        self.classes_ = classes
         self.thresholds_ = np.array([rule.lower, rule.upper])
         self.slope_ = rule.slope
         self._keep(gram, solution)

@@ -98,18 +98,18 @@ class _PlattMachine(KernelMachine):
         LearnerError
             For unusable labels, weights, costs or kernels.
         """
-        X, targets, weight = self._read_inputs(X, y, sample_weight)
-        cost = check_cost("C", self.C) * weight * self._membership(targets.p)
+        X, classes, p, weight = self._read_inputs(X, y, sample_weight)
+        cost = check_cost("C", self.C) * weight * self._membership(p)
         gram = self._make_gram(X, weight)
-        problem = svm_problem(targets.p, cost)
+        problem = svm_problem(p, cost)
         solution = self._solve(gram, problem, start)
         warn_unless_converged(solution, type(self).__name__)
-        self.classes_ = targets.classes
+        self.classes_ = classes
         self._keep(gram, solution)
         values = solution.f + self.intercept_[0]
         if self.calibration_folds is not None:
-            values = self._out_of_fold(X, targets.p, weight, groups)
-        self.sigmoid_ = np.array(fit_sigmoid(values, self._goal(targets.p, weight), weight))
+            values = self._out_of_fold(X, p, weight, groups)
+        self.sigmoid_ = np.array(fit_sigmoid(values, self._goal(p, weight), weight))
         return self
 
     def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None) -> Solution:

@@ -231,10 +231,10 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         """Fit both members; parameters and errors as :meth:`AveragedProbabilisticSVC.fit`."""
         smooth = self._fit_inside(X, y, eta, sample_weight, groups)
         self.trees_ = SoftExtraTrees(self.trees, self.min_leaf, self.max_features, _GROWN_ON)
-        rows, targets, weight = self._read_inputs(X, y, sample_weight)
-        cut = self.trees_._fit_inside(rows, targets.p, sample_weight, groups)
+        rows, _, p, weight = self._read_inputs(X, y, sample_weight)
+        cut = self.trees_._fit_inside(rows, p, sample_weight, groups)
         said = np.column_stack([smooth, logit(np.clip(cut, CLIP, 1 - CLIP))])
-        self.member_weights_ = self._stacked(said, targets.p, weight, towards=0.5)
+        self.member_weights_ = self._stacked(said, p, weight, towards=0.5)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:

@@ -171,7 +171,7 @@ def _conformal(metrics: Summary) -> MetricTable | None:
         [f"{100 * (1 - level.error):.0f} %",
          *(interval_text(share, 2) for share in (level.coverage_malignant, level.coverage_benign,
                                                  level.single, level.both, level.empty))]
-        for level in (metrics.conformal.levels if metrics.conformal else ())
+        for level in (metrics.conformal["levels"] if metrics.conformal else ())
     ]  # fmt: skip
     head = ["Confidence", "Coverage, malignant", "Coverage, benign", "One class", "Both", "Neither"]
     note = "Coverage averaged within patients first; the last three are shares of all regions."

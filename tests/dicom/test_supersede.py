@@ -48,7 +48,7 @@ def test_only_results_of_ours_are_found():
         series("OT", 9103, "another map", "1.2.9"),
     ]
     found = earlier_results(answers, lambda uid: [f"{uid}.1"])
-    assert [one.sop_uid for one in found] == ["1.2.1.1", "1.2.2.1", "1.2.5.1", "1.2.8.1"]
+    assert [sop for _, _, sop in found] == ["1.2.1.1", "1.2.2.1", "1.2.5.1", "1.2.8.1"]
 
 
 def test_a_new_report_names_what_it_supersedes():

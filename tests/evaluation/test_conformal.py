@@ -83,7 +83,7 @@ def test_summary_counts_sets() -> None:
     y[:3], s[5] = np.nan, np.nan
     p_benign, p_malignant = leave_patient_out_p_values(y, s, g)
     found = conformal_summary(y, s, g, p_benign, p_malignant)
-    for row in found.levels:
+    for row in found["levels"]:
         assert row.empty + row.single + row.both == pytest.approx(1)
         assert row.coverage_malignant >= 1 - row.error - 0.05
         assert row.coverage_benign_roi >= 1 - row.error - 0.05

@@ -119,19 +119,6 @@ class ConformalLevel:
     both: float
 
 
-@dataclass(frozen=True)
-class ConformalSummary:
-    """Hold conformal sets of a run's own regions.
-
-    Parameters
-    ----------
-    levels : list of ConformalLevel
-        One per error level.
-    """
-
-    levels: list[ConformalLevel]
-
-
 def conformal_summary(
     truth: ArrayLike,
     score: ArrayLike,
@@ -139,8 +126,11 @@ def conformal_summary(
     p_benign: np.ndarray,
     p_malignant: np.ndarray,
     levels: tuple[float, ...] = (0.05, 0.1, 0.2),
-) -> ConformalSummary:
-    """Measure coverage and size of the conformal sets that p-values make of a run's regions."""
+) -> dict[str, list[ConformalLevel]]:
+    """Measure coverage and size of the conformal sets that p-values make of a run's regions.
+
+    One entry, ``levels``: one row per error level.
+    """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     known = np.isfinite(s)
     rows = []
@@ -151,7 +141,7 @@ def conformal_summary(
             covered += [_patient_mean(p[of_class] > error, g[of_class]), _mean(p[of_class] > error)]
         size = (p_benign[known] > error).astype(int) + (p_malignant[known] > error)
         rows.append(ConformalLevel(error, *covered, *(_mean(size == k) for k in range(3))))
-    return ConformalSummary(rows)
+    return {"levels": rows}
 
 
 def _mean(values: np.ndarray) -> float:

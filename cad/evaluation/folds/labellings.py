@@ -137,10 +137,10 @@ class SharedFolds:
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
-                fits = clone(self.learner).predict_labellings(X, labels, new, etas)
+                predict = clone(self.learner).predict_labellings
+                coefficients: np.ndarray = predict(X, labels, new, etas)[2]
             except FIT_ERRORS:
                 return None
-        coefficients: np.ndarray = fits.coefficients
         return coefficients
 
     def _features(self, train: np.ndarray, test: np.ndarray) -> tuple[Any, Any]:
@@ -166,7 +166,7 @@ class SharedFolds:
                 if starts is not None:
                     learner = clone(self.learner)
                     fits = learner.predict_labellings(X, y, new, eta, starts[:, train])
-                    return test, (fits.probability, fits.decision)
+                    return test, fits[:2]
             except FIT_ERRORS:
                 return test, (nothing, nothing)
             rows = [
