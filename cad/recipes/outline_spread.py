@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -35,47 +35,12 @@ TAIL = 0.05
 """Share of redrawn copies that lie below the interval, and above it."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Hold what a region's outlines make of its probability.
+Spread = tuple[float, float, float, str]
+"""Low, median and high of a region's probability, and the outlines that they come from.
 
-    Parameters
-    ----------
-    low, median, high : float
-        NaN where no outline but the region's own can be scored.
-    outlines : str
-        ``20 redrawn``, ``18 of 20 redrawn`` where two had nothing to measure, or readers.
-    """
-
-    low: float
-    median: float
-    high: float
-    outlines: str
-
-
-@dataclass(frozen=True)
-class SpreadTask:
-    """Hold one study whose regions get their spread.
-
-    Parameters
-    ----------
-    ref : StudyRef
-        The study.
-    settings : PipelineSettings
-        Those that it was measured with.
-    bundles : dict of str to Bundle
-        The model of every scored region, by ``roi_id``.
-    perturbation : Perturbation
-        How regions are redrawn.
-    site : str
-        Of the patient; empty where unknown.
-    """
-
-    ref: StudyRef
-    settings: PipelineSettings
-    bundles: Mapping[str, Bundle]
-    perturbation: Perturbation
-    site: str = ""
+NaN where no outline but the region's own can be scored; ``20 redrawn``, ``18 of 20 redrawn`` where
+two had nothing to measure, or readers.
+"""
 
 
 def spread_outlines(
@@ -107,45 +72,66 @@ def spread_outlines(
         str(study): {str(r): known[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
         for study, rows in scored.groupby("study_id")
     }
-    tasks = [
-        SpreadTask(ref, loaded.settings, models[ref.study_id], Perturbation(repeats=repeats),
-                   str(sites[ref.participant_id]))
-        for ref in loaded.cohort.studies() if ref.study_id in models
-    ]  # fmt: skip
-    found = Parallel(n_jobs=loaded.options.processes)(delayed(spread_study)(task) for task in tasks)
+    refs = [ref for ref in loaded.cohort.studies() if ref.study_id in models]
+    found = Parallel(n_jobs=loaded.options.processes)(
+        delayed(spread_study)(ref, loaded.settings, models[ref.study_id],
+                              Perturbation(repeats=repeats), str(sites[ref.participant_id]))
+        for ref in refs
+    )  # fmt: skip
     spreads = {
-        (task.ref.study_id, roi): spread
-        for task, (by_roi, _) in zip(tasks, found, strict=True)
+        (ref.study_id, roi): spread
+        for ref, (by_roi, _) in zip(refs, found, strict=True)
         for roi, spread in by_roi.items()
     }
     rows = [
-        spreads.get((str(study), str(roi)), Spread(np.nan, np.nan, np.nan, ""))
+        spreads.get((str(study), str(roi)), (np.nan, np.nan, np.nan, ""))
         for study, roi in zip(results["study_id"], results["roi_id"], strict=True)
     ]
     return replace(
         judged,
         results=results.assign(
-            outline_low=[row.low for row in rows],
-            outline_median=[row.median for row in rows],
-            outline_high=[row.high for row in rows],
-            outlines=[row.outlines for row in rows],
+            outline_low=[row[0] for row in rows],
+            outline_median=[row[1] for row in rows],
+            outline_high=[row[2] for row in rows],
+            outlines=[row[3] for row in rows],
         ),
         failures=[*judged.failures, *(failure for _, failure in found if failure is not None)],
         timings={**judged.timings, "outlines": time.perf_counter() - start},
     )
 
 
-def spread_study(task: SpreadTask) -> tuple[dict[str, Spread], Failure | None]:
-    """Return the spread of every scored region of a study by ``roi_id``, or why there is none."""
-    ref, settings = task.ref, task.settings
+def spread_study(
+    ref: StudyRef,
+    settings: PipelineSettings,
+    bundles: Mapping[str, Bundle],
+    perturbation: Perturbation,
+    site: str = "",
+) -> tuple[dict[str, Spread], Failure | None]:
+    """Return the spread of every scored region of a study by ``roi_id``, or why there is none.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings
+        Those that it was measured with.
+    bundles : dict of str to Bundle
+        The model of every scored region, by ``roi_id``.
+    perturbation : Perturbation
+        How regions are redrawn.
+    site : str
+        Of the patient; empty where unknown.
+    """
     try:
         study, _ = prepare_study(read_study_of(ref), settings.images, settings.features.modalities)
         drawn = read_reader_outlines(ref.folder, ref.study_id)
-        outlines = {roi: outlines_of(study, roi, drawn, task.perturbation) for roi in task.bundles}
+        outlines = {roi: outlines_of(study, roi, drawn, perturbation) for roi in bundles}
         found: dict[str, Spread] = {}
-        for bundle in {id(b): b for b in task.bundles.values()}.values():
-            rois = [roi for roi, own in task.bundles.items() if own is bundle]
-            values = _probabilities(study, task, bundle, [m for r in rois for m in outlines[r][0]])
+        for bundle in {id(b): b for b in bundles.values()}.values():
+            rois = [roi for roi, own in bundles.items() if own is bundle]
+            values = _probabilities(
+                study, settings, site, bundle, [m for r in rois for m in outlines[r][0]]
+            )
             first = 0
             for roi in rois:
                 masks, readers = outlines[roi]
@@ -200,25 +186,25 @@ def spread_of(values: np.ndarray, readers: Sequence[str] = ()) -> Spread:
         count = f"{others.sum()}" if others.all() else f"{others.sum()} of {len(others)}"
         said = f"{count} redrawn"
     if not others.any() or not np.isfinite(values[0]):
-        return Spread(np.nan, np.nan, np.nan, said)
+        return np.nan, np.nan, np.nan, said
     tail = 0.0 if readers else TAIL
     low, median, high = np.quantile(scored, (tail, 0.5, 1 - tail)).tolist()
     own = float(values[0])
-    return Spread(min(low, own), median, max(high, own), said)
+    return min(low, own), median, max(high, own), said
 
 
 def _probabilities(
-    study: Study, task: SpreadTask, bundle: Bundle, masks: Sequence[Volume]
+    study: Study, settings: PipelineSettings, site: str, bundle: Bundle, masks: Sequence[Volume]
 ) -> np.ndarray:
     """Return one model's probability of every mask; NaN where it cannot take it."""
     with using(bundle):
         preparation = Preparation.of(bundle.metadata)
-        X = masks_features(study, task.settings, masks, preparation.scale)
+        X = masks_features(study, settings, masks, preparation.scale)
         X = X.reindex(columns=bundle.features)
         lacks = lacking(X, bundle.metadata["modalities"], bundle.columns)
         whole = np.array([not images for images in lacks])
         values = np.full(len(masks), np.nan)
         if whole.any():
-            rows = preparation.adjust(X, [task.site] * len(X))
+            rows = preparation.adjust(X, [site] * len(X))
             values[whole] = positive_probability(bundle.estimator, rows[whole])
     return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -28,31 +28,6 @@ from cad.stages.load import Loaded
 from cad.stages.study import failure_of, read_study_of
 
 
-@dataclass(frozen=True)
-class MapTask:
-    """Hold one study to map.
-
-    Parameters
-    ----------
-    ref : StudyRef
-        The study.
-    settings : PipelineSettings
-        Those of the model.
-    bundle : Bundle
-        The model.
-    folder : RunFolder
-        Takes the map.
-    site : str
-        Of the patient; empty where unknown.
-    """
-
-    ref: StudyRef
-    settings: PipelineSettings
-    bundle: Bundle
-    folder: RunFolder
-    site: str = ""
-
-
 def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -> Judged:
     """Map the probability over every gland, by the model that scored its study.
 
@@ -67,13 +42,12 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
     people = loaded.cohort.participants["participant_id"]
     sites = dict(zip(people, loaded.sites(people), strict=True))
-    tasks = [
-        MapTask(ref, loaded.settings, models[model_of[ref.study_id]], loaded.folder,
-                str(sites[ref.participant_id]))
+    found = Parallel(n_jobs=loaded.options.processes)(
+        delayed(map_study)(ref, loaded.settings, models[model_of[ref.study_id]], loaded.folder,
+                           str(sites[ref.participant_id]))
         for ref in loaded.cohort.studies()
         if ref.study_id in model_of
-    ]  # fmt: skip
-    found = Parallel(n_jobs=loaded.options.processes)(delayed(map_study)(task) for task in tasks)
+    )  # fmt: skip
     return replace(
         judged,
         failures=[*judged.failures, *(failure for failure in found if failure is not None)],
@@ -87,25 +61,38 @@ def drop_maps(folder: RunFolder) -> None:
         path.unlink()
 
 
-def map_study(task: MapTask) -> Failure | None:
-    """Map one study over its gland, or over a margin around each region without a gland mask."""
-    ref = task.ref
+def map_study(
+    ref: StudyRef, settings: PipelineSettings, bundle: Bundle, folder: RunFolder, site: str
+) -> Failure | None:
+    """Map one study over its gland, or over a margin around each region without a gland mask.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings
+        Those of the model.
+    bundle : Bundle
+        The model.
+    folder : RunFolder
+        Takes the map.
+    site : str
+        Of the patient; empty where unknown.
+    """
     try:
-        study, _ = prepare_study(
-            read_study_of(ref), task.settings.images, task.settings.features.modalities
-        )
-        with using(task.bundle):
-            preparation = Preparation.of(task.bundle.metadata)
-            found = sliding_rows(study, task.settings, scale=preparation.scale)
-            X = found.rows.reindex(columns=task.bundle.features)
-            rows = preparation.adjust(X, [task.site] * len(X))
+        study, _ = prepare_study(read_study_of(ref), settings.images, settings.features.modalities)
+        with using(bundle):
+            preparation = Preparation.of(bundle.metadata)
+            found = sliding_rows(study, settings, scale=preparation.scale)
+            X = found.rows.reindex(columns=bundle.features)
+            rows = preparation.adjust(X, [site] * len(X))
             probability = np.full(len(rows), np.nan)
             whole = np.isfinite(rows).any(axis=1)
-            probability[whole] = positive_probability(task.bundle.estimator, rows[whole])
+            probability[whole] = positive_probability(bundle.estimator, rows[whole])
         volume = found.to_volume(probability)
-        write_volume(task.folder.map_image(ref.study_id), volume)
+        write_volume(folder.map_image(ref.study_id), volume)
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
-        write_map_display(task.folder, ref.study_id, shown, task.bundle.name)
+        write_map_display(folder, ref.study_id, shown, bundle.name)
     except CadError as error:
         return failure_of(error, ref.participant_id, ref.study_id, "map")
     return None

@@ -20,7 +20,7 @@ from cad.imaging.volume import Volume
 from cad.model.bundle import load_bundle
 from cad.pipeline import predict_cohort
 from cad.reading import read_json
-from cad.recipes.outline_spread import Spread, SpreadTask, spread_of, spread_study
+from cad.recipes.outline_spread import spread_of, spread_study
 from cad.reports.plots import probability_text
 from cad.settings import PipelineSettings, parse_settings
 
@@ -43,17 +43,18 @@ def predicted(model: Path, root: Path, out: Path, outlines: int = 0) -> pd.DataF
 
 def test_by_hand() -> None:
     own_and_ten = np.array([0.5, *np.arange(10) / 10])  # sorted: 0 .1 .2 .3 .4 .5 .5 .6 .7 .8 .9
-    assert spread_of(own_and_ten) == Spread(0.05, 0.5, pytest.approx(0.85), "10 redrawn")
+    assert spread_of(own_and_ten) == (0.05, 0.5, pytest.approx(0.85), "10 redrawn")
     # The region's own value lies outside of the copies' quantiles and is taken in.
-    assert spread_of(np.array([0.95, 0.1, 0.2, np.nan])) == Spread(
-        pytest.approx(0.11), 0.2, 0.95, "2 of 3 redrawn"
+    assert spread_of(np.array([0.95, 0.1, 0.2, np.nan])) == (
+        pytest.approx(0.11),
+        0.2,
+        0.95,
+        "2 of 3 redrawn",
     )
-    assert spread_of(np.array([0.4, 0.1, np.nan, 0.3]), ["a", "b", "c"]) == Spread(
-        0.1, 0.3, 0.4, "a, c"
-    )
+    assert spread_of(np.array([0.4, 0.1, np.nan, 0.3]), ["a", "b", "c"]) == (0.1, 0.3, 0.4, "a, c")
     for nothing in ([0.4, np.nan], [np.nan, 0.4]):
         found = spread_of(np.array(nothing))
-        assert np.isnan([found.low, found.median, found.high]).all()
+        assert np.isnan(found[:3]).all()
 
 
 def test_the_interval_of_readers_is_that_of_predictions_with_each_readers_map(
@@ -111,11 +112,11 @@ def test_outlines_that_do_not_move_give_the_probability_itself(
     settings = parse_settings(PipelineSettings, content, "run.json")
     still = Perturbation(shift_mm=0.0, growth_mm=0.0, noise_mm=0.0, repeats=2)
     known = dict.fromkeys(plain.index.astype(str), bundle)
-    found, failure = spread_study(SpreadTask(ref, settings, known, still))
+    found, failure = spread_study(ref, settings, known, still)
     assert failure is None
     for roi, probability in plain.items():
         spread = found[str(roi)]
-        for value in (spread.low, spread.median, spread.high):
+        for value in spread[:3]:
             assert value == pytest.approx(probability, rel=1e-9)
 
 
