@@ -5,9 +5,7 @@ A learner's module is imported when its name is first asked for.
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,26 +68,14 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "LEARNERS":
-        found: object = {learner: __getattr__(learner) for learner in _MODULES}
+        value: object = {learner: __getattr__(learner) for learner in _MODULES}
     elif name in _MODULES or name == "ProbabilityRegressor":
-        found = getattr(_load(_MODULES.get(name, "regressor")), name)
+        module = import_module(f"cad.learners.{_MODULES.get(name, 'regressor')}")
+        value = getattr(module, name)
     else:
         raise AttributeError(f"module 'cad.learners' has no attribute {name!r}")
-    globals()[name] = found
-    return found
-
-
-def _load(module: str) -> ModuleType:
-    """Import a module; unused cycles are looked for less often meanwhile.
-
-    Python looks through all modules again and again while they are loaded, and they stay.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, *before[1:])
-    try:
-        return import_module(f"cad.learners.{module}")
-    finally:
-        gc.set_threshold(*before)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

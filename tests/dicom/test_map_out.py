@@ -165,7 +165,7 @@ def test_frames_of_an_enhanced_object(run, cohort, tmp_path, probability, monkey
 def test_a_map_of_other_images_is_refused(run, cohort, tmp_path, study):
     place = PLACE | {"origin": (-31.25, 12.5, 41.0)}
     write_volume(RunFolder(run).map_image(study.study_id), Volume(np.zeros(SHAPE, "f4"), **place))
-    (failure,) = write_maps(run, cohort, tmp_path / "dicom").failures
+    (failure,) = write_maps(run, cohort, tmp_path / "dicom")[1]
     assert failure.patient == study.participant_id
     assert failure.problem == "the probability map is not on the grid of the T2 images"
     assert not (tmp_path / "dicom").exists()
