@@ -90,9 +90,10 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            outline_low=[row[0] for row in rows],
+            # The judged probability is the region's own: scored again it may differ in the last bit.
+            outline_low=np.minimum([row[0] for row in rows], results["probability"]),
             outline_median=[row[1] for row in rows],
-            outline_high=[row[2] for row in rows],
+            outline_high=np.maximum([row[2] for row in rows], results["probability"]),
             outlines=[row[3] for row in rows],
         ),
         failures=[*judged.failures, *(failure for _, failure in found if failure is not None)],
