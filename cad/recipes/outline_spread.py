@@ -90,7 +90,7 @@ def spread_outlines(
     return replace(
         judged,
         results=results.assign(
-            # The judged probability is the region's own: scored again it may differ in the last bit.
+            # The judged probability is the region's own; made again it may differ in the last bit.
             outline_low=np.minimum([row[0] for row in rows], results["probability"]),
             outline_median=[row[1] for row in rows],
             outline_high=np.maximum([row[2] for row in rows], results["probability"]),
