@@ -12,7 +12,6 @@ import math
 from collections import defaultdict
 
 import numpy as np
-from scipy.stats import rankdata
 
 from cad.errors import CadError
 from cad.imaging.drawn import fill
@@ -131,6 +130,8 @@ def like_t2(study: Study) -> float | None:
     """
     if study.gland is None or study.t2w is None or study.adc is None:
         return None
+    from scipy.stats import rankdata  # slow to load: a worker without a gland mask does without
+
     t2w, adc = resample_image(study.t2w, study.adc).array, study.adc.array
     inside = resample_mask(study.gland, study.adc).array & np.isfinite(t2w) & (adc != 0)
     if inside.sum() < _LEAST_GLAND:

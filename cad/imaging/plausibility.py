@@ -200,17 +200,20 @@ def require_plausible(
         raise CadError(reasons, hint=problems[0].hint, patient=study.participant_id)
 
 
-def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
+def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float, float]]:
     """Return a cohort's own ranges from ``plausible.json``, for one of its studies' folders.
+
+    Where images are registered to T2 afterwards, they may lie beside it.
 
     Raises
     ------
     CadError
         When the file is no object of known names and two numbers each.
     """
+    beside = {f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce") if registered}
     path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
     if path is None:
-        return {}
+        return beside
     content = read_json(path)
     with reading(path, "expected {name: [low, high]}"):
         ranges = {str(name): (float(low), float(high)) for name, (low, high) in content.items()}
@@ -219,7 +222,7 @@ def site_ranges(folder: Path) -> dict[str, tuple[float, float]]:
         raise CadError(
             f"no statistic {unknown[0]!r}", file=path, hint=f"known are {', '.join(RANGES)}"
         )
-    return ranges
+    return {**ranges, **beside}
 
 
 def study_statistics(study: Study) -> Iterator[Statistic]:

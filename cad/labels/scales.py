@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Mapping
 
 import numpy as np
-from scipy.stats import binomtest
 
 from cad.errors import CadError
 
@@ -31,6 +30,8 @@ def pirads_note(name: str) -> str:
 
     Clopper and Pearson, Biometrika 26 (1934) 404.
     """
+    from scipy.stats import binomtest  # slow to load, and only a report asks
+
     source, counts = PIRADS_TABLES[name]
     shares = []
     for category, (cancers, lesions) in counts.items():

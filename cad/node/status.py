@@ -23,7 +23,7 @@ from cad.node.names import wording
 from cad.node.queue import Queue
 from cad.node.receiver import Receiver
 from cad.node.settings import NodeSettings
-from cad.reading import read_rows
+from cad.reading import read_json, read_rows
 from cad.run_folder import RunFolder
 
 _MEN = 100  # the last, over whom drift is told
@@ -129,7 +129,7 @@ class StatusPage:
             run = RunFolder(self.settings.home / STUDIES / entry.key / RUN)
             with suppress(CadError, OSError, ValueError, KeyError):  # swept, or half in a backup
                 men += read_rows(run.patients, ("probability", "decision", "truth"))
-                share = json.loads(run.metrics.read_text())["patient_level"]["promised_share"]
+                share = read_json(run.metrics)["patient_level"]["promised_share"]
                 shares += [] if share is None else [float(share)]
         told = [m for m in men if m["decision"]]
         known = [m for m in told if m["truth"] and m["probability"]]

@@ -98,9 +98,10 @@ def check_study_of(
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
     try:
         study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-        refused_whole = implausible(study, site_ranges(ref.folder))
-        problems += refused_whole
         images = settings.images if settings else ImageSettings()
+        registered = images.registration != "none"
+        refused_whole = implausible(study, site_ranges(ref.folder, registered))
+        problems += refused_whole
         study, _ = prepare_study(study, images, settings.features.modalities if settings else ())
         problems += wrong_sides(study, ref.rois)
         if settings is not None and not refused_whole:

@@ -124,7 +124,8 @@ def spread_study(
         Of the patient; empty where unknown.
     """
     try:
-        study, _ = prepare_study(read_study_of(ref), settings.images, settings.features.modalities)
+        study = read_study_of(ref, settings.images)
+        study, _ = prepare_study(study, settings.images, settings.features.modalities)
         drawn = read_reader_outlines(ref.folder, ref.study_id)
         outlines = {roi: outlines_of(study, roi, drawn, perturbation) for roi in bundles}
         found: dict[str, Spread] = {}

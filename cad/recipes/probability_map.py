@@ -80,7 +80,8 @@ def map_study(
         Of the patient; empty where unknown.
     """
     try:
-        study, _ = prepare_study(read_study_of(ref), settings.images, settings.features.modalities)
+        study = read_study_of(ref, settings.images)
+        study, _ = prepare_study(study, settings.images, settings.features.modalities)
         with using(bundle):
             preparation = Preparation.of(bundle.metadata)
             found = sliding_rows(study, settings, scale=preparation.scale)

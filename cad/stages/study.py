@@ -23,7 +23,7 @@ from cad.errors import CadError
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, input_key
 from cad.run_folder.study_file import study_failures, study_key, write_measured
 from cad.run_folder.tables import Failure
-from cad.settings import PipelineSettings
+from cad.settings import ImageSettings, PipelineSettings
 
 if TYPE_CHECKING:
     from cad.features.table import StudyFeatures
@@ -49,7 +49,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         why = "new" if not task.result.exists() else "input, settings or version changed"
         if not task.resume:
             why = "asked for"
-        study = read_study_of(ref)
+        study = read_study_of(ref, task.settings.images)
         require_t1_of_the_field(study, task.settings)
         stage = "measure"
         write, failures = _measure(task, study, key)
@@ -168,8 +168,8 @@ class AwaitingRoi(CadError):
     """Say that a study has no region yet; nothing is wrong with it."""
 
 
-def read_study_of(ref: StudyRef) -> Study:
-    """Read one study's volumes and regions.
+def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
+    """Read one study's volumes and regions, to be measured with some settings of images.
 
     Raises
     ------
@@ -191,7 +191,8 @@ def read_study_of(ref: StudyRef) -> Study:
             "awaiting ROI: the study has no region to measure", patient=ref.participant_id
         )
     study = read_study(ref.folder, ref.study_id, ref.participant_id, rois)
-    require_plausible(study, site_ranges(ref.folder))
+    registered = images is not None and images.registration != "none"
+    require_plausible(study, site_ranges(ref.folder, registered))
     return study
 
 

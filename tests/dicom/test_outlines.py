@@ -125,9 +125,9 @@ def imported(tmp_path: Path, labels: np.ndarray) -> tuple[Path, list[Path]]:
 def written(tmp_path: Path, cohort: Path) -> tuple[Path, Path]:
     (study,) = read_cohort(cohort).studies()
     run = write_run(tmp_path / "run", study.participant_id, {"1": 0.4, "2": 0.9, "3": 0.05})
-    result = write_sr_and_seg(run, cohort, tmp_path / "dicom")
-    assert [str(f) for f in result.failures] == []
-    return result.files[0], result.files[1]
+    files, failures = write_sr_and_seg(run, cohort, tmp_path / "dicom")
+    assert [str(f) for f in failures] == []
+    return files[0], files[1]
 
 
 def in_the_patient(line: DrawnOutline, head: pydicom.Dataset) -> np.ndarray:

@@ -7,6 +7,7 @@ import hashlib
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -112,6 +113,7 @@ def everything_said(study: Study, settings: PipelineSettings) -> list[object]:
         provenance={},
         parents=[],
     )
+    none = lost.columns[lost.isna().all()]
     masks = [study.roi_map.with_array(study.roi_map.array == 1)] if study.roi_map else []
     return [
         found.rows[names].to_numpy().tobytes(),
@@ -123,9 +125,19 @@ def everything_said(study: Study, settings: PipelineSettings) -> list[object]:
         meta["modalities"],
         list(meta["units"].values()),
         lacking(lost, meta["modalities"], columns),
-        _lacks(
-            replace(found, rows=found.rows.drop(columns=lost.columns[lost.isna().all()])), settings
-        ),
+        [
+            str(error)
+            for error in _lacks(
+                SimpleNamespace(participant_id="sub-1", study_id="sub-1"),
+                replace(
+                    found,
+                    rows=found.rows.assign(
+                        **dict.fromkeys(lost.columns[lost.isna().all()], np.nan)
+                    ),
+                ),
+                settings,
+            )
+        ],
         masks_features(study, settings, masks).to_numpy().tobytes(),
     ]
 
@@ -136,7 +148,8 @@ def test_nothing_takes_a_name_apart(study: Study, monkeypatch: pytest.MonkeyPatc
     expected = everything_said(study, settings)
     assert expected[6] == ["adc", "dce", "t2w"]
     assert expected[8] == [["adc"]] * 8
-    assert expected[9] == ["no ADC map, which the model needs"]
+    said = "patient sub-1: the model needs adc features and this study has none"
+    assert expected[9] == [said]
 
     def opaque(column: Column) -> str:
         plain = column_name(column.image, column.part, column.statistic)

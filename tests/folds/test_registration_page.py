@@ -43,6 +43,8 @@ def test_the_whole_way_to_the_page(
     write_volume(path, replace(image, origin=moved))
     run = measured(settings, own_cohort, tmp_path / "run")
     displaced = part_of(own_cohort, tmp_path / "displaced", ["sub-0001"])
+    # Without registration such an ADC map is refused: this site says that it may lie beside T2.
+    (displaced / "plausible.json").write_text('{"adc_placed": [-9, 9]}')
     plain = measured(pipeline(), displaced, tmp_path / "plain")
 
     def adc(a_run: Any) -> np.ndarray:

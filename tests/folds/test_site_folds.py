@@ -134,7 +134,8 @@ def test_a_model_of_two_sites_meets_a_third(
     elsewhere = (new.table.labels["site"] == "elsewhere").to_numpy()
     raw = new.features[bundle.features].to_numpy(float)
     expected = bundle.estimator.predict_proba(raw[elsewhere])[:, 1]
-    np.testing.assert_array_equal(new.judged.results.loc[elsewhere, "probability"], expected)
+    judged = new.judged.results.loc[elsewhere, "probability"]
+    np.testing.assert_allclose(judged, expected, rtol=1e-14)  # of fewer rows: the last bit
     known = new.judged.results.loc[~elsewhere, "probability"]
     np.testing.assert_array_equal(known, same.judged.results.loc[~elsewhere, "probability"])
 

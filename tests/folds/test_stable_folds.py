@@ -71,6 +71,7 @@ def test_training_patients_decide(source: FoldFeatures) -> None:
     assert "1 of 4" in source.notes[0]
 
 
+@pytest.mark.filterwarnings("ignore::cad.learners.base.RangeWarning")
 def test_an_unstable_feature_moves_no_probability(source: FoldFeatures) -> None:
     rows = np.arange(12, 24)
     y = (source.X["adc_steady"].to_numpy() > 0).astype(float)
@@ -110,8 +111,8 @@ def test_a_whole_run(
         assert {names[i] for i in fold.features} <= set(kept)
         different.add(tuple(kept))
     assert len(different) > 1
-    (said,) = json.loads((tmp_path / "run" / "run.json").read_text())["warnings"][-1:]
-    assert said.startswith("learned from stable features only")
+    warned = json.loads((tmp_path / "run" / "run.json").read_text())["warnings"]
+    assert any(said.startswith("learned from stable features only") for said in warned)
 
     # The region as drawn is the first of its copies: the table and the copies agree.
     drawn = copies[copies["repeat"] == 0].reset_index(drop=True)

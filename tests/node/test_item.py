@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pydicom
@@ -178,18 +177,18 @@ def test_a_late_series_waits_for_the_computing_of_the_study_and_is_computed_once
     node.complete_one()
     runs = []
 
-    def second(*_: object) -> SimpleNamespace:
+    def second(*_: object) -> tuple[int, float]:
         runs.append("second")
-        return SimpleNamespace(objects=0, seconds=0.1)
+        return 0, 0.1
 
-    def first(*_: object) -> SimpleNamespace:
+    def first(*_: object) -> tuple[int, float]:
         keep(node.inbox, images[1])
         time.sleep(0.1)
         assert not node.complete_one()  # one step of a study at a time
         node.queue._db.execute("UPDATE study SET state = ?", (states.QUEUED,))
         assert not node._computing(second)()
         runs.append("first")
-        return SimpleNamespace(objects=0, seconds=0.1)
+        return 0, 0.1
 
     assert node._computing(first)()
     assert node._computing(second)()

@@ -201,6 +201,7 @@ def test_suggestions_save_a_fifth_of_the_readings(capsys):
         print("\n" + "\n".join(lines))
 
 
+@pytest.mark.filterwarnings("ignore::cad.learners.base.RangeWarning")  # thirty regions at first
 def test_suggestions_beat_random_order_on_one_cohort():
     study = Study(20)
     late = {

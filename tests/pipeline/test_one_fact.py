@@ -143,11 +143,9 @@ def disagreements(said: Emitted, root: Path, dicom: Path, isup_min: int = 2) -> 
 
 def _reports(run: Path, root: Path, out: Path) -> list[Path]:
     give_source(root)
-    written = write_sr_and_seg(run, root, out)
-    assert {failure.problem for failure in written.failures} <= {
-        "no ROI of the study has a probability"
-    }
-    return [path for path in written.files if path.name.endswith("_SR.dcm")]
+    files, failures = write_sr_and_seg(run, root, out)
+    assert {failure.problem for failure in failures} <= {"no ROI of the study has a probability"}
+    return [path for path in files if path.name.endswith("_SR.dcm")]
 
 
 def card_disagreements(model: Path) -> list[str]:
