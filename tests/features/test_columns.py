@@ -131,9 +131,7 @@ def everything_said(study: Study, settings: PipelineSettings) -> list[object]:
                 SimpleNamespace(participant_id="sub-1", study_id="sub-1"),
                 replace(
                     found,
-                    rows=found.rows.assign(
-                        **dict.fromkeys(lost.columns[lost.isna().all()], np.nan)
-                    ),
+                    rows=found.rows.assign(**dict.fromkeys(none, np.nan)),
                 ),
                 settings,
             )
