@@ -26,22 +26,21 @@ ROLES = """
 ## Roles
 
 The commands ask: they open an association for a query, for fetching a study and for storing its
-results, one at a time. Fetched is by C-GET, or by C-MOVE to a place that listens meanwhile
-(`move` in the archive's limits), or by DICOMweb. The node (`cad serve`) also answers, where the
-table says so.
+results, one at a time. They fetch by C-GET, by C-MOVE to a place that listens meanwhile (`move` in
+the archive's limits), or by DICOMweb. The node (`cad serve`) also answers.
+*Fetched* is C-STORE SCP within C-GET and for C-MOVE, *stored* is C-STORE SCU, and *taken* is
+C-STORE SCP of the node.
 
-| service | role | information model or SOP class |
-|---|---|---|
+| SOP class | services and roles |
+|---|---|
 """
 RESULTS = """
 ## Results that are stored
 
 Every result is filed under the archive's own record of the study: the sent copy takes over
 {identity}.
-Reports are Comprehensive 3D SR after TID 1500 with TID 1411 groups; every region has a Tracking
-Identifier and a Tracking Unique Identifier, the same in SR and SEG and in every later result. A
-report that says something new names the study's earlier reports in its Predecessor Documents
-Sequence and their segmentations and maps in its Pertinent Other Evidence Sequence.
+Reports follow TID 1500 with TID 1411 groups; tracking identifiers and later results:
+[dicom.md](dicom.md#to-the-archive).
 
 | object | SOP class | modality | series number | series description |
 |---|---|---|---|---|
@@ -49,38 +48,25 @@ Sequence and their segmentations and maps in its Pertinent Other Evidence Sequen
 WEB = """
 ## DICOMweb
 
-| service | what for |
-|---|---|
-| QIDO-RS | a patient's studies, series, instances; proof of storing; earlier results |
-| WADO-RS | instances of a series |
-| STOW-RS | one object a request; stored when listed as stored, not as failed, and found again |
-
-`application/dicom` in what the archive chooses; redirects are not followed.
+QIDO-RS asks for studies, series, instances, earlier results and proof of storing; WADO-RS fetches
+the instances of a series; STOW-RS stores one object a request. `application/dicom` comes in what
+the archive chooses; redirects are not followed.
 
 ## Character sets
 
 """
-LIMITS = """
+END = """
 ## Limits
 
-Every wait, time, count of answers and amount of bytes is limited, by the archive's settings
-(`configs/archive/*.yaml`):
+Every wait, time, count of answers and amount of bytes is limited:
+[settings](settings.md#an-archive-configsarchiveyaml).
 
-| key | default | meaning |
-|---|---|---|
-"""
-SECURITY = """
 ## Security
 
 Plain DICOM, or TLS 1.2 and later (BCP 195) with certificates of both sides, as caller and in the
 node; DICOMweb by HTTPS, with client certificates where they are named. Revocation is not looked up;
 there are no passwords.
 """
-
-
-def rows(uids: list[str], service: str, role: str) -> list[str]:
-    """Return a table's rows, one for each SOP class."""
-    return [f"| {service} | {role} | {UID(uid).name} `{uid}` |" for uid in uids]
 
 
 def conformance_page() -> str:
@@ -94,15 +80,22 @@ def conformance_page() -> str:
     text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
     text += f"| manufacturer, model name of results | `{MANUFACTURER}`, `{OWN_MODEL_NAME}` |\n"
     text += ROLES
-    asked = {"C-FIND": FIND, "C-GET": GET, "C-MOVE": MOVE}
-    table = [row for service, uid in asked.items() for row in rows([uid], service, "SCU")]
-    table += rows([str(uid) for uid in FETCHED], "C-STORE within C-GET, for C-MOVE", "SCP")
-    table += rows([str(uid) for uid in STORED], "C-STORE", "SCU")
-    table += rows([VERIFICATION], "C-ECHO", "SCP, the node")
-    table += rows([str(uid) for uid in FETCHED], "C-STORE", "SCP, the node")
-    table += rows([COMMITMENT], "N-ACTION", "SCU, the node, where it is configured")
-    table += rows([COMMITMENT], "N-EVENT-REPORT", "SCU, the node; the archive is the SCP")
-    text += "\n".join(table) + "\n\nTransfer syntaxes proposed for each:\n\n"
+    services = {
+        "C-FIND SCU": [FIND],
+        "C-GET SCU": [GET],
+        "C-MOVE SCU": [MOVE],
+        "fetched": FETCHED,
+        "stored": STORED,
+        "taken": FETCHED,
+        "C-ECHO SCP, the node": [VERIFICATION],
+        "where it is configured, the node: N-ACTION SCU, N-EVENT-REPORT SCU": [COMMITMENT],
+    }
+    roles: dict[str, list[str]] = {}
+    for service, uids in services.items():
+        for uid in uids:
+            roles.setdefault(str(uid), []).append(service)
+    text += "".join(f"| {UID(k).name} `{k}` | {'; '.join(v)} |\n" for k, v in roles.items())
+    text += "\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"
     text += f"\nSeries of modality {', '.join(MODALITIES)} are fetched.\n"
@@ -114,11 +107,7 @@ def conformance_page() -> str:
     )
     text += "\n" + WEB
     text += f"Results are written in `{CHARACTER_SET}` (UTF-8). What comes in is read in its own "
-    text += "set, by pydicom's\ntable of them.\n" + LIMITS
-    for name, field in ArchiveLimits.model_fields.items():
-        shown = "-" if field.default is None else repr(field.default)
-        text += f"| `{name}` | {shown} | {field.description} |\n"
-    return text + SECURITY
+    return text + "set, by pydicom's\ntable of them.\n" + END
 
 
 if __name__ == "__main__":

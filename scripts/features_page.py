@@ -12,7 +12,6 @@ from cad.terms.features import (
     MAPS,
     RATIOS,
     STATISTICS,
-    Statistic,
 )
 from cad.terms.modality import short_name
 
@@ -43,9 +42,9 @@ Statistics of kinetic parameters leave out voxels that did not fit, and are miss
 half of a region fits. R2, residual and the share that did not fit are of all voxels. A constant
 region has a defined value for every feature.
 
-Numbers marked with * grow or shrink with the number of voxels, and so tell size under another name.
-They are measured only with `features.counting`. Families `size` and `position` are off unless
-named, and maps in units of the scanner's gain (`features.exclude`).
+Numbers whose tag is marked with * grow or shrink with the number of voxels, and so tell size under
+another name. They are measured only with `features.counting`. Families `size` and `position` are
+off unless named, and maps in units of the scanner's gain (`features.exclude`).
 
 The unit `standardised` is the standard deviation of the gland (z-score), the intensity of a
 reference tissue, or Nyul's scale, as the pipeline says. Tags are those of the Image Biomarker
@@ -59,20 +58,19 @@ def features_page() -> str:
     sections = [
         HEAD,
         "## Images\n",
-        table("| image | values | unit | parts |", map(image_row, IMAGES)),
-        "The image `dce` has the maps below. Of the family `gradient`:\n",
+        table("| image | values | unit |", map(image_row, IMAGES)),
+        "Each has the parts `intensity`, `histogram`, `haralick`, and of the family `gradient` "
+        "those below. The image `dce` has maps.\n",
         table("| part | definition | unit | source |", map(gradient_row, GRADIENTS)),
         "## Statistics\n",
         "Of intensities, gradients, responses of filters and maps. The intensity of T2, whose "
         f"values have no natural zero, has no {' and '.join(f'`{r}`' for r in RATIOS)}.\n",
-        table("| statistic | definition | unit | IBSI |", statistic_rows(columns)),
-        "## Histogram\n",
-        "Of grey levels, pure numbers (family and part `histogram`).\n",
-        table("| statistic | definition | IBSI |", level_rows(columns, "histogram", HISTOGRAM)),
+        "Of grey levels (family and part `histogram`) they are pure numbers with other tags.\n",
+        table("| statistic | definition | unit | IBSI | of levels |", statistic_rows(columns)),
         "## Co-occurrence\n",
         "Family and part `haralick`, pure numbers. Matrices are symmetric, i and j are levels, N is"
         " the number of levels, mu the mean level.\n",
-        table("| statistic | definition | IBSI |", level_rows(columns, "haralick", HARALICK)),
+        table("| statistic | definition | IBSI |", pair_rows(columns)),
         "## Maps of the dynamic series\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Size and position\n",
@@ -96,8 +94,7 @@ def table(head: str, rows: list[str] | map[str]) -> str:
 def image_row(image: str) -> str:
     """Return an image's row."""
     part = IMAGES[image]
-    parts = ", ".join(f"`{name}`" for name in ("intensity", "histogram", *GRADIENTS, "haralick"))
-    return f"| `{image}` | {part.definition} ({short_name(image)}) | {part.unit} | {parts} |"
+    return f"| `{image}` | {part.definition} ({short_name(image)}) | {part.unit} |"
 
 
 def gradient_row(name: str) -> str:
@@ -107,39 +104,50 @@ def gradient_row(name: str) -> str:
 
 
 def statistic_rows(columns: list[Column]) -> list[str]:
-    """Return a row for each statistic, from those of ADC."""
-    adc = {c.statistic: c for c in columns if (c.image, c.part) == ("adc", "intensity")}
+    """Return a row for each statistic of values and of levels, from those of ADC."""
+    adc, levels = of_adc(columns, "intensity"), of_adc(columns, "histogram")
     power = {"1": "1", IMAGES["adc"].unit: "the part's"}
+    rows = []
+    for name in dict.fromkeys([*STATISTICS, *HISTOGRAM]):
+        unit = power.get(adc[name].unit, "its square") if name in adc else "1"
+        tags = " | ".join(_tag(made[name]) if name in made else "" for made in (adc, levels))
+        rows.append(f"| `{name}` | {(HISTOGRAM | STATISTICS)[name].definition} | {unit} | {tags} |")
+    return rows
+
+
+def pair_rows(columns: list[Column]) -> list[str]:
+    """Return a row for each number of pairs of levels, from those of ADC."""
+    made = of_adc(columns, "haralick")
     return [
-        f"| `{name}`{_star(adc[name])} | {STATISTICS[name].definition} | "
-        f"{power.get(adc[name].unit, 'its square')} | {adc[name].ibsi} |"
-        for name in STATISTICS
+        f"| `{name}` | {word.definition.replace('|', '&#124;')} | {_tag(made[name])} |"
+        for name, word in HARALICK.items()
     ]
 
 
-def level_rows(columns: list[Column], part: str, words: dict[str, Statistic]) -> list[str]:
-    """Return a row for each number of levels or pairs of levels, from those of ADC."""
-    made = {c.statistic: c for c in columns if (c.image, c.part) == ("adc", part)}
-    return [
-        f"| `{name}`{_star(made[name])} | {said.definition.replace('|', '&#124;')} | {said.ibsi} |"
-        for name, said in words.items()
-    ]
+def of_adc(columns: list[Column], part: str) -> dict[str, Column]:
+    """Return the columns of a part of ADC by their statistic."""
+    return {c.statistic: c for c in columns if (c.image, c.part) == ("adc", part)}
 
 
 def map_rows(columns: list[Column]) -> list[str]:
-    """Return a row for each perfusion map."""
-    parts: dict[str, list[Column]] = {}
+    """Return a row for each perfusion map, in one those that models share."""
+    parts: dict[str, list[str]] = {}
     for column in columns:
         if column.image == "dce":
-            parts.setdefault(column.part, []).append(column)
-    rows = []
-    for (part, made), of in zip(parts.items(), MAPS.values(), strict=True):
-        kept = [c.statistic for c in made]
+            parts.setdefault(column.part, []).append(column.statistic)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    source: dict[tuple[str, ...], list[str]] = {}
+    for (part, kept), of in zip(parts.items(), MAPS.values(), strict=True):
         missing = [f"`{s}`" for s in STATISTICS if s not in kept]
         which = f"`{kept[0]}`" if len(kept) == 1 else f"all but {', '.join(missing)}"
-        which = which if missing else "all"
-        rows.append(f"| `{part}` | {of.definition} | {of.unit} | {of.source} | {which} |")
-    return rows
+        row = (of.definition.split(": ")[-1], of.unit, which if missing else "all")
+        rows.setdefault(row, []).append(f"`{part}`")
+        source.setdefault(row, []).append(of.source)
+    return [
+        f"| {', '.join(parts)} | {row[0]} | {row[1]} | {', '.join(dict.fromkeys(source[row]))} "
+        f"| {row[2]} |"
+        for row, parts in rows.items()
+    ]
 
 
 def region_rows(columns: list[Column]) -> list[str]:
@@ -162,8 +170,8 @@ def radiomics_rows(columns: list[Column]) -> list[str]:
     ]
 
 
-def _star(column: Column) -> str:
-    return "*" if column.counts_voxels else ""
+def _tag(column: Column) -> str:
+    return column.ibsi + "*" * column.counts_voxels
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.learners import LEARNERS
 from cad.learners.solvers.choice import SOLVERS
 from cad.node.settings import NodeSettings
@@ -17,7 +18,7 @@ from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 def settings_table(
     kind: type[BaseModel], prefix: str = "", shown: dict[type[BaseModel], str] | None = None
 ) -> list[str]:
-    """Return the rows of a Markdown table: every key with its path, values, default and meaning.
+    """Return a line for every key: its path, values, default and meaning.
 
     A section that stands in several places is written out in the first, kept in ``shown``.
     """
@@ -28,28 +29,27 @@ def settings_table(
         kinds = (field.annotation, *get_args(field.annotation))  # of an optional section, too
         part = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if part in shown:
-            rows.append(f"| `{key}.*` | | | as `{shown[part]}.*` |")
+            rows.append(f"- `{key}.*`: as {shown[part]}")
         elif part is not None:
-            shown[part] = key
+            shown[part] = f"`{key}.*`"
             rows += settings_table(part, f"{key}.", shown)
         else:
-            default = "required"
+            text, default = values(field.annotation), "required"
             if not field.is_required():
                 default = f"`{written(field.get_default(call_default_factory=True))}`"
-            rows.append(
-                f"| `{key}` | {values(field.annotation)} | {default} | {field.description} |"
-            )
+            text = text if default in text else f"{text}, {default}"
+            text = text.replace(default, f"**{default}**")
+            rows.append(f"- `{key}` ({text}): {field.description}")
     return rows
 
 
 def values(kind: Any) -> str:
     """Return what may be written for a type, in the words of a settings file."""
-    plain = {float: "number", int: "whole number", bool: "true, false", str: "text", Path: "path"}
+    plain = {float: "number", int: "whole number", str: "text", Path: "path"}
+    plain |= {bool: "`true`, `false`", type(None): "`null`"}
     origin, parts = get_origin(kind), get_args(kind)
     if kind in plain or origin is None:
-        return plain.get(
-            kind, "null" if kind is type(None) else getattr(kind, "__name__", "any").lower()
-        )
+        return plain.get(kind, getattr(kind, "__name__", "any").lower())
     if origin is Literal:
         return ", ".join(f"`{part}`" for part in parts)
     if origin is Annotated:
@@ -67,30 +67,29 @@ def written(value: object) -> str:
 
 
 def learners_table() -> list[str]:
-    """Return a row for each learner: its parameters and their defaults, without those of labels."""
+    """Return a line for each learner: its parameters and defaults, without those of labels."""
     rows = []
     for name, learner in sorted(LEARNERS.items()):
         params = learner().get_params(deep=False)
         if "eta0" in params:
             params.pop("eta", None)  # it comes from the labels
-        rows.append(f"| `{name}` | {', '.join(f'`{k}={written(v)}`' for k, v in params.items())} |")
+        rows.append(f"- `{name}`: {', '.join(f'`{k}={written(v)}`' for k, v in params.items())}")
     return rows
 
 
 def settings_page() -> str:
     """Return ``docs/settings.md``: every settings key, generated from the types."""
-    head = "| key | values | default | meaning |\n|---|---|---|---|"
+    shown: dict[type[BaseModel], str] = {}
     return "\n".join(
         [
             "# Settings",
             "",
-            "Generated from `cad/settings.py`: `python scripts/settings_page.py`.",
-            "What is not written in a file takes the default. Unknown keys are refused.",
+            "Generated from `cad/settings.py`: `python scripts/settings_page.py`. A line has a "
+            "key, its values with the default in bold, and its meaning. Unknown keys are refused.",
             "",
             "## A pipeline (`pipelines/*.yaml`)",
             "",
-            head,
-            *settings_table(PipelineSettings),
+            *settings_table(PipelineSettings, shown=shown),
             "",
             "## A learner (`learner.name`, `learner.params`, `learner.grid`)",
             "",
@@ -99,30 +98,29 @@ def settings_page() -> str:
             "of the extra `reference`); of SVMROC and SSLROC `auto`, `interior-point` or `cvxopt`. "
             "A P-SVM's `eta` comes from the labels.",
             "",
-            "| learner | parameters |\n|---|---|",
             *learners_table(),
             "",
             "## A filter (`features.filters`, [filters](filters.md))",
             "",
-            head,
             *settings_table(FilterSettings),
             "",
             "## A site's costs (`configs/decision/*.yaml`)",
             "",
-            "For `cad predict --decision FILE`; only their ratios count. A region is called benign "
-            "below P₋ = R_n / (C_p − R_p + R_n), malignant above P₊ = (C_n − R_n) / (C_n − R_n + "
-            "R_p), and referred between.",
+            f"As {shown[DecisionSettings]} of a pipeline, for `cad predict --decision FILE`; "
+            "only the costs' ratios count ([methods](methods.md#3-reject-option-and-costs)).",
             "",
-            head,
-            *settings_table(DecisionSettings),
+            "## An archive (`configs/archive/*.yaml`)",
+            "",
+            "For `--limits FILE`; [dicom](dicom.md). From `cad/dicom/archive/settings.py`.",
+            "",
+            *settings_table(ArchiveLimits),
             "",
             "## A node (`configs/node/*.yaml`)",
             "",
-            "For `cad serve --config FILE`; [node.md](node.md). From `cad/node/settings.py`. "
+            "For `cad serve --config FILE`; [node](node.md). From `cad/node/settings.py`. "
             "Nothing is watched unless `watch` names a folder.",
             "",
-            head,
-            *settings_table(NodeSettings),
+            *settings_table(NodeSettings, shown={ArchiveLimits: "an archive's keys"}),
             "",
         ]
     )
