@@ -16,7 +16,16 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,14 +141,15 @@ def _typed(kind: Any, content: Any) -> Any:
         return {key: _typed(parts[1], item) for key, item in content.items()}
     fields = _types(kind)
     if fields:
+        # A TypedDict is called as a dataclass is.
         return kind(**{k: _typed(fields[k], v) for k, v in content.items() if k in fields})
     return content
 
 
 @cache
 def _types(kind: Any) -> dict[str, Any]:
-    """Return the type of every field of a dataclass; of anything else nothing."""
-    return get_type_hints(kind) if is_dataclass(kind) else {}
+    """Return the type of every field of a dataclass or TypedDict; of anything else nothing."""
+    return get_type_hints(kind) if is_dataclass(kind) or is_typeddict(kind) else {}
 
 
 def write_json(path: Path, content: Any) -> None:

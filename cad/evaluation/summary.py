@@ -19,13 +19,16 @@ from cad.evaluation.decisions.operating import OperatingChoice
 from cad.evaluation.decisions.patient_level import PatientLevel
 from cad.evaluation.folds.crossval import Fold, OutOfFold
 from cad.evaluation.folds.null import PermutationNull
+from cad.evaluation.folds.paired import RivalTable
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.comparison import Comparison, compare_with_truth, is_probability
+from cad.evaluation.readers.agreement import Agreement
 from cad.evaluation.readers.assisted import Assisted, assist
 from cad.evaluation.readers.ceiling import Ceiling, readers_ceiling
 from cad.evaluation.readers.mrmc import AgainstReaders
 from cad.evaluation.readers.results import ReaderResult, reader_results, score_table
 from cad.files import json_safe, typed
+from cad.labels.skill import SkillTable
 from cad.settings import DecisionSettings
 
 DEFAULT_DECISION = DecisionSettings()
@@ -96,8 +99,8 @@ class Summary:
         is for the measures of a probability.
     readers : dict of str to ReaderResult
         Each reader against histology.
-    agreement : dict or None
-        Of the readers (:func:`cad.evaluation.readers.agreement.agreement`).
+    agreement : Agreement or None
+        Of the readers.
     cad_vs_readers : AgainstReaders or None
         With the reason in ``cad_vs_readers_note``.
     assisted : Assisted or None
@@ -118,8 +121,10 @@ class Summary:
         What measuring made of every region; a column of the result table each, and no measure.
     decisions : dict of str to Decisions
         What the decisions come to, by the rule that makes them.
-    rivals, reader_skill : dict or None
-        Of a validation: what else learns on the same folds; who of the readers adds what.
+    rivals : RivalTable or None
+        Of a validation: the other learners on the same folds.
+    reader_skill : SkillTable or None
+        Of a validation: what each reader adds to the others.
     unlabelled_rows : int or None
         Most rows without a label that a fold's learner saw.
     patient_level : PatientLevel or None
@@ -135,7 +140,7 @@ class Summary:
     histology: Comparison | None = None
     consensus: Comparison | None = None
     readers: dict[str, ReaderResult] = field(default_factory=dict)
-    agreement: dict[str, Any] | None = None
+    agreement: Agreement | None = None
     cad_vs_readers: AgainstReaders | None = None
     cad_vs_readers_note: str = ""
     assisted: Assisted | None = None
@@ -148,8 +153,8 @@ class Summary:
     null: PermutationNull | None = None
     rows: Given | None = None
     decisions: dict[str, Decisions] = field(default_factory=dict)
-    rivals: dict[str, Any] | None = None
-    reader_skill: dict[str, Any] | None = None
+    rivals: RivalTable | None = None
+    reader_skill: SkillTable | None = None
     unlabelled_rows: int | None = None
     patient_level: PatientLevel | None = None
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)

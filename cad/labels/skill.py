@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +14,31 @@ from cad.labels.pooled import PooledReaders
 Array = NDArray[np.float64]
 
 _Z = 1.959963984540054
+
+
+class SkillRow(TypedDict):
+    """A row of the table of :func:`reader_skill`."""
+
+    reader: str
+    n: int
+    sensitivity: float
+    sensitivity_lower: float
+    sensitivity_upper: float
+    specificity: float
+    specificity_lower: float
+    specificity_upper: float
+    weight: float
+    weight_lower: float
+    weight_upper: float
+    adds: bool | None
+
+
+class SkillTable(TypedDict):
+    """All that :func:`reader_skill` returns, as ``metrics.json`` holds it."""
+
+    against: str
+    sentence: str
+    table: list[SkillRow]
 
 
 def reader_skill(

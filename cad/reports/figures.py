@@ -188,9 +188,8 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
                           label=f"reader {name}", clip_on=False)  # fmt: skip
     axes.plot(*curve, color=MAIN, label=f"classifier, AUC {interval_text(part.auc)}", linewidth=2)
     for point in part.operating_points:
-        rates = [point[name]["value"] for name in ("specificity", "sensitivity")]
-        if None not in rates:
-            at = 1 - rates[0], rates[1]
+        at = 1 - point["specificity"].value, point["sensitivity"].value
+        if np.isfinite(at).all():
             axes.plot(*at, "o", color=MAIN, markersize=5, clip_on=False)
             axes.annotate(f"P ≥ {point['threshold']:.2g}", at, xytext=(7, -12),
                           textcoords="offset points", fontsize=7.5)  # fmt: skip

@@ -70,10 +70,10 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
         ("Before histology was looked at", before if before != stated else None),
         ("By the thresholds alone", of.get("thresholds")),
         ("Thresholds for the aim", point and point.sentence()),
-        ("Rivals", (metrics.rivals or {}).get("sentence")),
+        ("Rivals", metrics.rivals and metrics.rivals["sentence"]),
         ("Readers with the tool", tool and tool.sentence()),
         ("What the readers allow", ceiling and ceiling.sentence()),
-        ("Readers", (metrics.reader_skill or {}).get("sentence")),
+        ("Readers", metrics.reader_skill and metrics.reader_skill["sentence"]),
     )
     return [(title, sentence) for title, sentence in parts if sentence]
 

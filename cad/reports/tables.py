@@ -7,11 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cad.evaluation.summary import Summary
-from cad.files import JsonObject
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
-
-RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 
 @dataclass(frozen=True)
@@ -28,12 +25,12 @@ def metric_tables(metrics: Summary) -> list[MetricTable]:
     """List every table that the metrics have something for, in reading order."""
     made = (
         _measures(metrics),
-        _rivals(metrics.rivals or {}),
+        _rivals(metrics),
         _patients(metrics),
         _operating(metrics),
         _operating_points(metrics),
         _readers(metrics),
-        _skill(metrics.reader_skill or {}),
+        _skill(metrics),
         _assisted(metrics),
         _against_readers(metrics),
         _agreement(metrics),
@@ -73,9 +70,9 @@ def _operating_points(metrics: Summary) -> MetricTable | None:
     rows = [
         [
             f"P ≥ {point['threshold']:.2f}",
-            *(str(point[name]) for name in ("tp", "fp", "tn", "fn")),
-            *(interval_text(rate, 2)
-              for rate in map(point.get, RATES)),
+            *map(str, (point["tp"], point["fp"], point["tn"], point["fn"])),
+            *(interval_text(rate, 2) for rate in (point["sensitivity"], point["specificity"],
+                                                  point["ppv"], point["npv"])),
         ]
         for point in (metrics.histology.operating_points if metrics.histology else ())
     ]  # fmt: skip
@@ -194,26 +191,23 @@ def _folds(metrics: Summary) -> MetricTable | None:
     return MetricTable("Folds", note, ["Left out", "Said"], rows[:50])
 
 
-def _rivals(found: JsonObject) -> MetricTable | None:
+def _rivals(metrics: Summary) -> MetricTable | None:
     """Return every learner's loss against the readers and against histology."""
+    if metrics.rivals is None:
+        return None
     kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
              ("histology", "brier"), ("histology", "auc"))  # fmt: skip
-    cells: dict[str, dict[tuple[str, str], JsonObject]] = {}
-    for row in found.get("table") or []:
-        cells.setdefault(row["learner"], {})[(row["against"], row["measure"])] = row
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for row in metrics.rivals["table"]:
+        measure = row["measure"]
+        mark = " *" if row["beyond_chance"] else ""
+        text = interval_text(row["value"], MEASURES[measure].digits) + mark
+        cells.setdefault(row["learner"], {})[(row["against"], measure)] = text
     shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
-    rows = []
-    for learner, part in cells.items():
-        texts = []
-        for kind in shown:
-            row = part.get(kind) or {}
-            digits = MEASURES[kind[1]].digits
-            mark = " *" if row.get("beyond_chance") else ""
-            texts.append(interval_text(row.get("value"), digits) + mark)
-        rows.append([learner, *texts])
+    rows = [[learner, *(part.get(kind, "–") for kind in shown)] for learner, part in cells.items()]
     head = [f"{MEASURES[m].title} to {against}" for against, m in shown]
     note = (
-        f"All on the same folds. *: differs from {found.get('reference')} by more than chance "
+        f"All on the same folds. *: differs from {metrics.rivals['reference']} by more than chance "
         "(paired 95 % interval over patients)."
     )
     return MetricTable("Rivals", note, ["Learner", *head], rows)
@@ -268,18 +262,25 @@ def _assisted(metrics: Summary) -> MetricTable | None:
     return MetricTable("Readers with the tool", found.sentence(), head, rows)
 
 
-def _skill(found: JsonObject) -> MetricTable | None:
+def _skill(metrics: Summary) -> MetricTable | None:
     """Return each reader's sensitivity, specificity and weight beside the others."""
+    skill = metrics.reader_skill
+    if skill is None:
+        return None
 
-    def cell(row: JsonObject, name: str) -> str:
-        ends = {end: row.get(f"{name}_{end}") for end in ("lower", "upper")}
-        return interval_text({"value": row.get(name), **ends}, 2)
+    def cell(value: float, lower: float, upper: float) -> str:
+        return interval_text({"value": value, "lower": lower, "upper": upper}, 2)
 
-    names = ("sensitivity", "specificity", "weight")
     rows = [
-        [str(row["reader"]), str(row["n"]), *(cell(row, name) for name in names)]
-        for row in found.get("table") or []
+        [
+            row["reader"],
+            str(row["n"]),
+            cell(row["sensitivity"], row["sensitivity_lower"], row["sensitivity_upper"]),
+            cell(row["specificity"], row["specificity_lower"], row["specificity_upper"]),
+            cell(row["weight"], row["weight_lower"], row["weight_upper"]),
+        ]
+        for row in skill["table"]
     ]
-    note = f"Against {found.get('against')}. {found.get('sentence') or ''}"
+    note = f"Against {skill['against']}. {skill['sentence']}"
     head = ["Reader", "Regions", "Sensitivity", "Specificity", "Weight, log-odds"]
     return MetricTable("Readers, pooled", note, head, rows)

@@ -145,6 +145,12 @@ class PatientView:
         """Count the regions of which this decision is stated."""
         return sum(region.decision == decision for region in self.regions)
 
+    @property
+    def histology(self) -> str:
+        """Say how many of the regions that histology knows are malignant."""
+        truths = [region.truth for region in self.regions if region.truth is not None]
+        return f"malignant {sum(truths)} of {len(truths)}" if truths else "–"
+
 
 def list_patients(results: Results) -> list[PatientView]:
     """List every patient that the run knows, by falling probability of the man.

@@ -21,11 +21,10 @@ from cad.evaluation.decisions.operating import (
 from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.null import PermutationNull, permutation_null
-from cad.evaluation.folds.paired import compare_with_rivals
+from cad.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises
-from cad.files import JsonObject, json_safe
 from cad.labels.consensus import grade_matrix, reader_probabilities
-from cad.labels.skill import reader_skill
+from cad.labels.skill import SkillTable, reader_skill
 from cad.learners.rivals import rival_learners
 from cad.model.described import describe
 from cad.model.estimator import front_steps, make_estimator
@@ -187,12 +186,12 @@ def _operating_point(
 
 def _rivals(
     loaded: Loaded, aggregated: Aggregated, folds: OutOfFold, groups: np.ndarray
-) -> JsonObject | None:
+) -> RivalTable | None:
     """Validate what else learns from soft labels on the same folds; None without probabilities."""
     table, settings = aggregated.table, loaded.settings
     if not np.isfinite(folds.probability).any():
         return None
-    found = compare_with_rivals(
+    compared = compare_with_rivals(
         settings.learner.name,
         folds.probability,
         rival_learners(),
@@ -213,14 +212,11 @@ def _rivals(
         relabel=aggregated.relabel,
         n_jobs=loaded.options.processes,
     )
-    content: JsonObject = json_safe(
-        {
-            "reference": found.reference,
-            "sentence": found.sentence,
-            "table": found.table.to_dict("records"),
-        }
-    )
-    return content
+    return {
+        "reference": compared.reference,
+        "sentence": compared.sentence,
+        "table": compared.table.to_dict("records"),
+    }
 
 
 def _lacking(loaded: Loaded, aggregated: Aggregated) -> dict[int, list[str]]:
@@ -272,7 +268,7 @@ def _explain(aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
     return explanations
 
 
-def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
+def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> SkillTable | None:
     """Say how good each reader is, and who adds nothing; None without readers."""
     known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
     if known.empty:
@@ -282,14 +278,11 @@ def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> JsonObject | None:
     truth = aggregated.table.labels["truth"].to_numpy(float)[: aggregated.own_rows]
     patients = keys["participant_id"].to_numpy(str)
     table, sentence, against = reader_skill(grades, readers, truth, patients)
-    content: JsonObject = json_safe(
-        {"against": against, "sentence": sentence, "table": table.to_dict("records")}
-    )
-    return content
+    return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
 
 
 def _broken_promises(
-    loaded: Loaded, aggregated: Aggregated, rivals: JsonObject | None
+    loaded: Loaded, aggregated: Aggregated, rivals: RivalTable | None
 ) -> list[str]:
     """Say where the cohort's own regions break what intervals, tests and slopes promise."""
     own = aggregated.table.labels.iloc[: aggregated.own_rows]
@@ -300,7 +293,7 @@ def _broken_promises(
         own["p"],
         own["truth"],
         None if known.empty else grade_matrix(known, keys)[0],
-        None if rivals is None else pd.DataFrame(rivals["table"]).astype({"lower": float}),
+        None if rivals is None else pd.DataFrame(rivals["table"]),
     )
 
 

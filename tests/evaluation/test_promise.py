@@ -53,7 +53,7 @@ def test_a_run_is_judged_by_its_own_regions_and_reader() -> None:
         own_rows=8, scores=scores, rois=own,
     )  # fmt: skip
     loaded: Any = SimpleNamespace(settings=PipelineSettings(name="x"))
-    constant = {"against": "readers", "measure": "kl", "learner": "constant", "lower": None}
+    constant = {"against": "readers", "measure": "kl", "learner": "constant", "lower": np.nan}
     notes = _broken_promises(loaded, aggregated, {"table": [constant]})
     assert notes[0] == "4 patients, effectively 4.0 of equal size"
     assert "one reader" in notes[1]

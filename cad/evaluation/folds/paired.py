@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,29 @@ MEASURED = {
 }
 # By what the sentence judges: the issue with readers is the probability, with histology too.
 _JUDGED_BY = {"readers": "kl", "histology": "brier"}
+
+
+class RivalRow(TypedDict):
+    """A row of the table of :class:`Rivals`, as ``metrics.json`` holds it."""
+
+    against: str
+    measure: str
+    learner: str
+    n: int
+    value: float
+    difference: float
+    lower: float
+    upper: float
+    beyond_chance: bool
+    note: str
+
+
+class RivalTable(TypedDict):
+    """The comparison of :class:`Rivals` without its rows by region."""
+
+    reference: str
+    sentence: str
+    table: list[RivalRow]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
@@ -21,8 +21,21 @@ from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
 CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
-CELLS = ("tp", "fp", "tn", "fn")
 RATES = ("sensitivity", "specificity", "ppv", "npv")
+
+
+class OperatingPoint(TypedDict):
+    """The counts of regions at a threshold, and each rate."""
+
+    threshold: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    sensitivity: Interval
+    specificity: Interval
+    ppv: Interval
+    npv: Interval
 
 
 @dataclass(frozen=True)
@@ -47,9 +60,8 @@ class Comparison:
         From resampled patients.
     measures : dict of str to Interval
         Every other :data:`~cad.evaluation.measures.table.MEASURES` by name.
-    operating_points : list of dict
-        At P-, .5 and P+: ``threshold``, the counts ``tp``, ``fp``, ``tn``, ``fn``, and each rate as
-        an Interval; empty without a probability.
+    operating_points : list of OperatingPoint
+        At P-, .5 and P+; empty without a probability.
     roc, precision_recall, calibration_curve, decision_curve : dict of str to array, or None
         None unless two patients have malignant and two have benign regions.
     """
@@ -66,7 +78,7 @@ class Comparison:
     auc_roi_level: Interval
     auc_bootstrap: Interval
     measures: dict[str, Interval]
-    operating_points: list[dict[str, Any]] = field(default_factory=list)
+    operating_points: list[OperatingPoint] = field(default_factory=list)
     roc: dict[str, np.ndarray] | None = None
     precision_recall: dict[str, np.ndarray] | None = None
     calibration_curve: dict[str, list[float]] | None = None
@@ -213,18 +225,26 @@ def _key(rate: str, threshold: float) -> str:
 
 def _operating_points(
     cases: Cases, thresholds: tuple[float, ...], intervals: dict[str, Interval]
-) -> list[dict[str, Any]]:
+) -> list[OperatingPoint]:
     if not cases.is_probability:
         return []
-    points: list[dict[str, Any]] = []
+    points: list[OperatingPoint] = []
     once = np.ones((1, len(cases.truth)))
     for threshold in thresholds:
         cells = metrics.two_by_two(cases.truth == 1, cases.score, threshold, once)
+        tp, fp, tn, fn = (int(cell[0]) for cell in cells)
+        sensitivity, specificity, ppv, npv = (intervals[_key(r, threshold)] for r in RATES)
         points.append(
             {
                 "threshold": threshold,
-                **{name: int(cell[0]) for name, cell in zip(CELLS, cells, strict=True)},
-                **{rate: intervals[_key(rate, threshold)] for rate in RATES},
+                "tp": tp,
+                "fp": fp,
+                "tn": tn,
+                "fn": fn,
+                "sensitivity": sensitivity,
+                "specificity": specificity,
+                "ppv": ppv,
+                "npv": npv,
             }
         )
     return points

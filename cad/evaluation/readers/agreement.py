@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
-def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
+class Kappa(TypedDict):
+    """Quadratic weighted kappa of two readers on the ``n`` regions that both scored."""
+
+    a: str
+    b: str
+    n: int
+    value: float
+
+
+class Intraclass(TypedDict):
+    """The intraclass correlations on the ``n`` regions that all scored."""
+
+    n: int
+    single: float
+    average: float
+    consistency: float
+
+
+class Alpha(TypedDict):
+    """Krippendorff's alpha on the ``n`` regions with two scores or more."""
+
+    n: int
+    interval: float
+    ordinal: float
+
+
+class Agreement(TypedDict):
+    """The agreement of readers, as ``metrics.json`` holds it."""
+
+    kappa: list[Kappa]
+    icc: Intraclass
+    krippendorff_alpha: Alpha
+
+
+def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     """Measure how readers agree, pair by pair and all together.
 
     Parameters
@@ -21,15 +55,13 @@ def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        ``kappa``, for each pair: readers ``a`` and ``b``, the ``n`` regions both scored, and
-        quadratic weighted kappa as ``value``. ``icc``: :func:`intraclass` on the ``n`` regions
-        that all scored. ``krippendorff_alpha``, ``interval`` and ``ordinal``, on the ``n`` regions
-        with two scores or more. NaN for a measure that cannot be had.
+    Agreement
+        ``kappa`` for each pair, ``icc`` by :func:`intraclass`, ``krippendorff_alpha``; NaN for a
+        measure that cannot be had.
     """
     table = np.asarray(ratings, dtype=float)
     scored = np.isfinite(table)
-    pairs = []
+    pairs: list[Kappa] = []
     for i, j in combinations(range(len(table)), 2):
         both = scored[i] & scored[j]
         value = weighted_kappa(table[i, both], table[j, both])
@@ -37,7 +69,7 @@ def agreement(ratings: ArrayLike, names: list[str]) -> dict[str, Any]:
     complete = scored.all(axis=0)
     return {
         "kappa": pairs,
-        "icc": {"n": int(complete.sum()), **intraclass(table[:, complete])},
+        "icc": intraclass(table[:, complete]),
         "krippendorff_alpha": {
             "n": int((scored.sum(axis=0) >= 2).sum()),
             "interval": krippendorff_alpha(table, "interval"),
@@ -60,7 +92,7 @@ def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     return float(1 - observed / expected) if expected > 0 else float("nan")
 
 
-def intraclass(ratings: ArrayLike) -> dict[str, float]:
+def intraclass(ratings: ArrayLike) -> Intraclass:
     """Return the two-way intraclass correlations of Shrout & Fleiss (1979).
 
     Parameters
@@ -70,21 +102,24 @@ def intraclass(ratings: ArrayLike) -> dict[str, float]:
 
     Returns
     -------
-    dict
-        ``single``, ICC(2,1): agreement of single readers, readers random. ``average``, ICC(2,k):
-        agreement of the mean of these readers. ``consistency``, ICC(3,1): as ``single``, constant
-        differences between readers forgiven. NaN for fewer than two readers or regions.
+    Intraclass
+        ``n``, the regions; ``single``, ICC(2,1): agreement of single readers, readers random;
+        ``average``, ICC(2,k): agreement of the mean of these readers; ``consistency``, ICC(3,1): as
+        ``single``, constant differences between readers forgiven. NaN for fewer than two readers
+        or regions.
     """
     x = np.asarray(ratings, dtype=float)
     k, n = x.shape
     if k < 2 or n < 2:
-        return dict.fromkeys(("single", "average", "consistency"), float("nan"))
+        nan = float("nan")
+        return {"n": n, "single": nan, "average": nan, "consistency": nan}
     grand = x.mean()
     rows = k * np.sum((x.mean(axis=0) - grand) ** 2) / (n - 1)
     columns = n * np.sum((x.mean(axis=1) - grand) ** 2) / (k - 1)
     residual = x - x.mean(axis=0) - x.mean(axis=1)[:, None] + grand
     error = np.sum(residual**2) / ((n - 1) * (k - 1))
     return {
+        "n": n,
         "single": _ratio(rows - error, rows + (k - 1) * error + k * (columns - error) / n),
         "average": _ratio(rows - error, rows + (columns - error) / n),
         "consistency": _ratio(rows - error, rows + (k - 1) * error),

@@ -20,13 +20,13 @@ reader's many equal scores leave the order to it (docs/evidence.md has what each
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from scipy.special import expit, logit
 
 from cad.errors import CadError
-from cad.evaluation.measures.intervals import clustered_auc
+from cad.evaluation.measures.intervals import Interval, clustered_auc
 from cad.evaluation.measures.metrics import CLIP
 from cad.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.logistic import fit_logistic
@@ -90,15 +90,22 @@ class Combinations:
         return self.anyone.probability(score, classifier), note
 
 
+class WithTool(TypedDict):
+    """A reader's AUC against histology, on the ``n`` regions that have all three values."""
+
+    n: int
+    alone: Interval
+    with_tool: Interval
+
+
 @dataclass(frozen=True)
 class Assisted:
     """Hold what the tool does for readers.
 
     Parameters
     ----------
-    readers : dict of str to dict
-        By reader id, on the ``n`` regions that have all three values: patient-clustered AUC
-        against histology ``alone`` and ``with_tool``.
+    readers : dict of str to WithTool
+        By reader id.
     combinations : Combinations or None
         Fitted on all patients, for new cases; None where a training's were used.
     test : MRMC or None
@@ -107,7 +114,7 @@ class Assisted:
         Why there is no test.
     """
 
-    readers: dict[str, dict[str, Any]]
+    readers: dict[str, WithTool]
     combinations: Combinations | None
     test: MRMC | None
     note: str
@@ -194,7 +201,7 @@ def _assisted(
     """Measure readers alone (table) and with the tool (rank, which orders the regions)."""
     if not (np.isfinite(rank) & np.isfinite(truth)).any():
         raise CadError("no region has histology, a reader's score and a probability with the tool")
-    readers = {}
+    readers: dict[str, WithTool] = {}
     for j, name in enumerate(names):
         use = np.isfinite(truth) & np.isfinite(rank[j])
         y, of = truth[use], patients[use]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,18 @@ from cad.evaluation.measures.comparison import roc_points
 from cad.evaluation.measures.intervals import Interval, clustered_auc
 from cad.evaluation.readers.agreement import agreement
 from cad.evaluation.readers.mrmc import against_readers
+
+
+class AgainstOthers(TypedDict):
+    """A reader against the mean of the others, thresholded at .5.
+
+    The ``n`` regions that the reader and another have scored, ``ties`` on .5, and ``auc``,
+    patient-clustered.
+    """
+
+    n: int
+    ties: int
+    auc: Interval
 
 
 @dataclass(frozen=True)
@@ -30,16 +42,15 @@ class ReaderResult:
         The classifier's on the same regions.
     roc : dict of str to ndarray
         The reader's curve (:func:`cad.evaluation.measures.comparison.roc_points`).
-    consensus_of_others : dict
-        Against the mean of the others, thresholded at .5: ``n`` regions that the reader and
-        another have scored, ``ties`` on .5, ``auc``, patient-clustered.
+    consensus_of_others : AgainstOthers
+        The reader against the mean of the other readers.
     """
 
     n: int
     auc: Interval
     cad_auc: Interval
     roc: dict[str, np.ndarray]
-    consensus_of_others: dict[str, Any]
+    consensus_of_others: AgainstOthers
 
 
 def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:

@@ -472,8 +472,8 @@ class RunFacts:
         return self.metrics.cad_vs_readers is not None
 
     def _rivals(self) -> list[str]:
-        rows = (self.metrics.rivals or {}).get("table") or []
-        return sorted({str(row["learner"]) for row in rows})
+        rows = self.metrics.rivals["table"] if self.metrics.rivals else []
+        return sorted({row["learner"] for row in rows})
 
     def compared(self) -> str:
         """Name what was compared on the same folds."""
