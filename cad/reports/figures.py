@@ -191,7 +191,7 @@ def _roc(axes: Any, metrics: Summary, thresholds: Any) -> bool:
         at = 1 - point["specificity"].value, point["sensitivity"].value
         if np.isfinite(at).all():
             axes.plot(*at, "o", color=MAIN, markersize=5, clip_on=False)
-            axes.annotate(f"P ≥ {point['threshold']:.2g}", at, xytext=(7, -12),
+            axes.annotate(f"P > {point['threshold']:.2g}", at, xytext=(7, -12),
                           textcoords="offset points", fontsize=7.5)  # fmt: skip
     _unit_square(axes, "1 − specificity", "sensitivity")
     axes.legend(loc="lower right")

@@ -69,7 +69,7 @@ def _measures(metrics: Summary) -> MetricTable | None:
 def _operating_points(metrics: Summary) -> MetricTable | None:
     rows = [
         [
-            f"P ≥ {point['threshold']:.2f}",
+            f"P > {point['threshold']:.2f}",
             *map(str, (point["tp"], point["fp"], point["tn"], point["fn"])),
             *(interval_text(rate, 2) for rate in (point["sensitivity"], point["specificity"],
                                                   point["ppv"], point["npv"])),

@@ -11,6 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from cad.evaluation.decisions.costs import measure_decisions
 from cad.evaluation.folds.crossval import out_of_fold
 from cad.evaluation.measures import metrics
 from cad.evaluation.summary import Summary, evaluate, summarise
@@ -77,6 +78,28 @@ def test_structure_and_numbers() -> None:
     assert readers["auc"]["value"] == pytest.approx(roc_auc_score(truth, q))
     assert found["reject"]["against"] == "histology"
     assert len(found["folds"]) == 15
+
+
+def test_rates_by_hand_and_as_decisions_state_them() -> None:
+    y = np.array([1.0, 1, 1, 0, 0, 0, 0, 0])
+    q = np.array([0.9, 0.6, 0.2, 0.7, 0.5, 0.3, 0.1, 0.1])
+    patients = np.array(list("aabbccdd"))
+    frame = pd.DataFrame(
+        {"participant_id": patients, "roi_id": "1", "probability": q, "truth": y, "p": y}
+    )
+    block = evaluate(frame, bootstraps=0)["histology"]
+    point = block["operating_points"][1]
+    assert [point[cell] for cell in ("tp", "fp", "tn", "fn")] == [2, 1, 4, 1]
+    rates = {name: point[name]["value"] for name in ("sensitivity", "specificity", "ppv", "npv")}
+    assert rates == pytest.approx(
+        {"sensitivity": 2 / 3, "specificity": 4 / 5, "ppv": 2 / 3, "npv": 4 / 5}
+    )
+    words = np.where(q > 0.5, "malignant", "benign")
+    stated = measure_decisions(words, y, patients, DecisionSettings(), seen=False)
+    assert stated.npv is not None
+    assert stated.ppv is not None
+    for name, value in (("npv", stated.npv), ("ppv", stated.ppv)):
+        assert json_safe(value) == point[name]
 
 
 def _lists(value: object) -> list[list[object]]:

@@ -23,8 +23,9 @@ GIVEN = {"participant_id", "study_id", "roi_id", "label", "zone", "sector", "his
 # Names that other tables use too: who writes them into a run's is not seen by the name.
 SHARED = {"probability", "decision_value", "model", "warnings", "truth", "p", "eta", "n_readers",
           "lower", "upper", "unknown", "outlines"}  # fmt: skip
-MAKERS = ("stages", "model", "recipes", "evaluation", "labels", "run_folder", "execution")
-"""Packages that a number passes before it is written."""
+MAKERS = ("stages", "model", "recipes", "evaluation", "labels", "run_folder", "execution",
+          "reports", "dicom", "node", "records", "cohort")  # fmt: skip
+"""Packages that a number passes before it is written or shown."""
 
 
 @cache
@@ -86,7 +87,8 @@ def made() -> dict[object, set[str]]:
             if path.split("/")[0] in MAKERS:
                 for name in writes(node):
                     found[name].add(path)
-    found["decision"].discard("stages/predict.py")  # a section of settings
+    # A section of settings; a rule's name in FHIR; what the viewer colours an outline by.
+    found["decision"] -= {"stages/predict.py", "dicom/out/fhir.py", "reports/views.py"}
     return found
 
 

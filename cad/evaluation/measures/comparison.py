@@ -15,13 +15,14 @@ from cad.evaluation.measures.intervals import (
     Interval,
     bootstrap_intervals,
     clustered_auc,
+    clustered_share,
     delong_auc,
+    share_design_effect,
 )
 from cad.evaluation.measures.table import MEASURES, Cases, measure_values
 
 FEW_PATIENTS = 10  # below, an interval over patients is too wide to mean anything
 CLASS_PATIENTS = 2  # patients that must have regions of each class before a curve is drawn
-RATES = ("sensitivity", "specificity", "ppv", "npv")
 
 
 class OperatingPoint(TypedDict):
@@ -113,7 +114,7 @@ def compare_with_truth(
     if not (judged & predicted).any():
         return None
     cases = _cases(truth, target, score, patients)
-    intervals = _intervals(cases, thresholds, bootstraps, seed)
+    intervals = _intervals(cases, bootstraps, seed)
     y, q, group = cases.truth, cases.score, cases.patients
     curves = enough_patients(y, group)
     of_probability = curves and cases.is_probability
@@ -130,7 +131,9 @@ def compare_with_truth(
         auc_roi_level=delong_auc(y, q),
         auc_bootstrap=intervals["auc"],
         measures={name: intervals[name] for name in MEASURES if name != "auc"},
-        operating_points=_operating_points(cases, thresholds, intervals),
+        operating_points=(
+            [_operating_point(cases, at) for at in thresholds] if cases.is_probability else []
+        ),
         roc=roc_points(y, q) if curves else None,
         precision_recall=_precision_recall(y, q) if curves else None,
         calibration_curve=metrics.calibration_curve(y, q) if of_probability else None,
@@ -189,17 +192,11 @@ def _cases(truth: np.ndarray, target: np.ndarray, score: np.ndarray, patients: n
     return Cases(y, t, q, np.unique(patients[usable], return_inverse=True)[1], is_probability(q))
 
 
-def _intervals(
-    cases: Cases, thresholds: tuple[float, ...], bootstraps: int, seed: int
-) -> dict[str, Interval]:
-    """Return every measure and every rate by name, with intervals from resampled patients."""
-
-    def values(weight: np.ndarray) -> dict[str, np.ndarray]:
-        return {**measure_values(cases, weight), **_rates(cases, thresholds, weight)}
-
-    names = values(np.ones((1, len(cases.truth))))
+def _intervals(cases: Cases, bootstraps: int, seed: int) -> dict[str, Interval]:
+    """Return every measure by name, with intervals from resampled patients."""
+    names = measure_values(cases, np.ones((1, len(cases.truth))))
     intervals = bootstrap_intervals(
-        lambda weight: np.stack([*values(weight).values()], axis=1),
+        lambda weight: np.stack([*measure_values(cases, weight).values()], axis=1),
         cases.patients,
         bootstraps,
         seed,
@@ -207,47 +204,25 @@ def _intervals(
     return dict(zip(names, intervals, strict=True))
 
 
-def _rates(
-    cases: Cases, thresholds: tuple[float, ...], weight: np.ndarray
-) -> dict[str, np.ndarray]:
-    if not cases.is_probability:
-        return {}
-    named: dict[str, np.ndarray] = {}
-    for threshold in thresholds:
-        values = metrics.rates(cases.truth == 1, cases.score, threshold, weight)
-        named |= {_key(rate, threshold): value for rate, value in values.items()}
-    return named
+def _operating_point(cases: Cases, threshold: float) -> OperatingPoint:
+    """Count at a threshold; above it is called malignant. Intervals are those of decisions."""
+    sick, called, patients = cases.truth == 1, cases.score > threshold, cases.patients
+    effect = share_design_effect(cases.truth, patients)
 
+    def share(right: np.ndarray, among: np.ndarray) -> Interval:
+        return clustered_share(right[among], patients[among], design_effect=effect)
 
-def _key(rate: str, threshold: float) -> str:
-    return f"{rate} at {threshold!r}"
-
-
-def _operating_points(
-    cases: Cases, thresholds: tuple[float, ...], intervals: dict[str, Interval]
-) -> list[OperatingPoint]:
-    if not cases.is_probability:
-        return []
-    points: list[OperatingPoint] = []
-    once = np.ones((1, len(cases.truth)))
-    for threshold in thresholds:
-        cells = metrics.two_by_two(cases.truth == 1, cases.score, threshold, once)
-        tp, fp, tn, fn = (int(cell[0]) for cell in cells)
-        sensitivity, specificity, ppv, npv = (intervals[_key(r, threshold)] for r in RATES)
-        points.append(
-            {
-                "threshold": threshold,
-                "tp": tp,
-                "fp": fp,
-                "tn": tn,
-                "fn": fn,
-                "sensitivity": sensitivity,
-                "specificity": specificity,
-                "ppv": ppv,
-                "npv": npv,
-            }
-        )
-    return points
+    return {
+        "threshold": threshold,
+        "tp": int((called & sick).sum()),
+        "fp": int((called & ~sick).sum()),
+        "tn": int((~called & ~sick).sum()),
+        "fn": int((~called & sick).sum()),
+        "sensitivity": share(called, sick),
+        "specificity": share(~called, ~sick),
+        "ppv": share(sick, called),
+        "npv": share(~sick, ~called),
+    }
 
 
 def _warnings(cases: Cases) -> list[str]:

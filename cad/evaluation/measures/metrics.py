@@ -180,52 +180,10 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
     return np.where(np.isnan(p), np.nan, truth), int(tie.sum())
 
 
-def two_by_two(
-    y: np.ndarray, q: np.ndarray, threshold: float, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return true and false positives, true and false negatives; above is called malignant.
-
-    Parameters
-    ----------
-    y : ndarray of bool, shape (n,)
-    q : ndarray, shape (n,)
-    threshold : float
-    weight : ndarray, shape (draws, n)
-
-    Returns
-    -------
-    tp, fp, tn, fn : ndarray, shape (draws,)
-    """
-    called = q > threshold
-    cells = (called & y, called & ~y, ~called & ~y, ~called & y)
-    tp, fp, tn, fn = ((weight * cell).sum(axis=1) for cell in cells)
-    return tp, fp, tn, fn
-
-
-def rates(
-    y: np.ndarray, q: np.ndarray, threshold: float, weight: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Return the rates of a two-by-two table by name; parameters as :func:`two_by_two`.
-
-    Returns
-    -------
-    dict of str to ndarray, shape (draws,)
-        ``sensitivity``, ``specificity``, ``ppv``, ``npv``; NaN for a rate without cases.
-    """
-    tp, fp, tn, fn = two_by_two(y, q, threshold, weight)
-    return {
-        "sensitivity": _share(tp, tp + fn),
-        "specificity": _share(tn, tn + fp),
-        "ppv": _share(tp, tp + fp),
-        "npv": _share(tn, tn + fn),
-    }
-
-
 @_measure(_binary)
 def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the share of ROIs on their own side of .5."""
-    tp, fp, tn, fn = two_by_two(y, q, 0.5, weight)
-    return _share(tp + tn, tp + fp + tn + fn)
+    return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:

@@ -23,7 +23,8 @@ class Ceiling:
     Parameters
     ----------
     auc : Interval
-        Of the readers' mean against histology, patient-clustered.
+        Of the mean of all readers against histology, patient-clustered; the rivals' "readers'
+        mean" is of the readers whose scores are learned from.
     brier : float
         Of the same; NaN without histology.
     classifier_auc : Interval
@@ -56,7 +57,7 @@ class Ceiling:
         parts = []
         if np.isfinite(self.auc.value):
             parts.append(
-                f"the readers' mean reaches AUC {self.auc.value:.3f} against histology, the "
+                f"the mean of all readers reaches AUC {self.auc.value:.3f} against histology, the "
                 f"classifier {self.classifier_auc.value:.3f}"
             )
         if self.against_others:
