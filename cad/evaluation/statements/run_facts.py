@@ -318,8 +318,9 @@ class RunFacts:
         """Say how uncertainty is given."""
         text = (
             "AUC: 95 % interval of jackknifed patients (logit scale, t); rates at a threshold: "
-            "exact at the effective number of regions (Korn and Graubard); others: patient bootstrap "
-            f"({self.validate.get('bootstraps', 0)} resamples); DeLong is given as ROI-level."
+            "exact at the effective number of regions (Korn and Graubard); others: patient "
+            f"bootstrap ({self.validate.get('bootstraps', 0)} resamples); DeLong is given as "
+            "ROI-level."
         )
         null = self.metrics.null
         if null is None:
