@@ -31,8 +31,6 @@ the archive's limits), or by DICOMweb. The node (`cad serve`) also answers.
 *Fetched* is C-STORE SCP within C-GET and for C-MOVE, *stored* is C-STORE SCU, and *taken* is
 C-STORE SCP of the node.
 
-| SOP class | services and roles |
-|---|---|
 """
 RESULTS = """
 ## Results that are stored
@@ -73,12 +71,11 @@ def conformance_page() -> str:
     """Return ``docs/conformance.md``."""
     entity = AE(ae_title=ArchiveLimits().calling)
     text = HEAD
-    text += "| | |\n|---|---|\n"
-    text += f"| calling AE title | `{ArchiveLimits().calling}` |\n"
-    text += f"| implementation class UID | `{entity.implementation_class_uid}` |\n"
-    text += f"| implementation version name | `{entity.implementation_version_name}` |\n"
-    text += f"| largest PDU received | {entity.maximum_pdu_size} bytes |\n"
-    text += f"| manufacturer, model name of results | `{MANUFACTURER}`, `{OWN_MODEL_NAME}` |\n"
+    text += f"- calling AE title: `{ArchiveLimits().calling}`\n"
+    text += f"- implementation class UID: `{entity.implementation_class_uid}`\n"
+    text += f"- implementation version name: `{entity.implementation_version_name}`\n"
+    text += f"- largest PDU received: {entity.maximum_pdu_size} bytes\n"
+    text += f"- manufacturer, model name of results: `{MANUFACTURER}`, `{OWN_MODEL_NAME}`\n"
     text += ROLES
     services = {
         "C-FIND SCU": [FIND],
@@ -94,7 +91,7 @@ def conformance_page() -> str:
     for service, uids in services.items():
         for uid in uids:
             roles.setdefault(str(uid), []).append(service)
-    text += "".join(f"| {UID(k).name} `{k}` | {'; '.join(v)} |\n" for k, v in roles.items())
+    text += "".join(f"- {UID(k).name} `{k}`: {', '.join(v)}\n" for k, v in roles.items())
     text += "\nTransfer syntaxes proposed for each:\n\n"
     text += "\n".join(f"- {UID(uid).name} `{uid}`" for uid in DEFAULT_TRANSFER_SYNTAXES)
     text += f"\n\nThe node takes {len(ALL_TRANSFER_SYNTAXES)}: all that pynetdicom knows.\n"

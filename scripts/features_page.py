@@ -70,7 +70,7 @@ def features_page() -> str:
         "## Co-occurrence\n",
         "Family and part `haralick`, pure numbers. Matrices are symmetric, i and j are levels, N is"
         " the number of levels, mu the mean level.\n",
-        table("| statistic | definition | IBSI |", pair_rows(columns)),
+        "\n".join([*pair_lines(columns), ""]),
         "## Maps of the dynamic series\n",
         table("| part | definition | unit | source | statistics |", map_rows(columns)),
         "## Size and position\n",
@@ -115,13 +115,10 @@ def statistic_rows(columns: list[Column]) -> list[str]:
     return rows
 
 
-def pair_rows(columns: list[Column]) -> list[str]:
-    """Return a row for each number of pairs of levels, from those of ADC."""
+def pair_lines(columns: list[Column]) -> list[str]:
+    """Return a line for each number of pairs of levels, from those of ADC."""
     made = of_adc(columns, "haralick")
-    return [
-        f"| `{name}` | {word.definition.replace('|', '&#124;')} | {_tag(made[name])} |"
-        for name, word in HARALICK.items()
-    ]
+    return [f"- `{k}` ({_tag(made[k])}): {word.definition}" for k, word in HARALICK.items()]
 
 
 def of_adc(columns: list[Column], part: str) -> dict[str, Column]:

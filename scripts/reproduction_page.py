@@ -58,8 +58,8 @@ What is learned and measured on real men and real readers, from
 Claim = dict[str, str]
 EQUAL_AT = 0.24
 """[A14]'s rejection cost at which both rules have one threshold."""
-MOST_ROWS = 5
-"""Rows of a table that the page shows; a longer one is a file beside the figures."""
+MOST_ROWS = {False: 5, True: 12}
+"""Rows of a table that the papers' page and that of real data show; a longer one is a file."""
 _TABLE = re.compile(r"\*\*(.+?)\*\* \(\[[^\]]+\.csv\]\(([^)]+\.csv)\)\)\n\n((?:\|.*\n)+)")
 
 
@@ -110,10 +110,10 @@ def _section(name: str, page: Path, docs: Path) -> str:
     return f"## {title.removeprefix('# ')}\n\n`cad experiment {name}`\n{body}"
 
 
-def _shown(table: re.Match[str], results: Path, docs: Path, always: bool) -> str:
+def _shown(table: re.Match[str], results: Path, docs: Path, real: bool) -> str:
     """Return a table with its caption, or a long one's caption with a link to its file."""
     caption, file, rows = table.group(1), table.group(2), table.group(3)
-    if always or rows.count("\n") <= MOST_ROWS + 2:
+    if rows.count("\n") <= MOST_ROWS[real] + 2:
         return f"**{caption}**\n\n{rows}"
     write_atomic(docs / "reproduction" / file, (results / file).read_bytes())
     return f"**{caption}**: [{file}](reproduction/{file})\n"

@@ -80,12 +80,12 @@ def test_a_long_table_is_a_file_beside_the_figures(tmp_path) -> None:
     from cad.experiments.results import Result
 
     name, docs = "mesejo2016-readers", tmp_path / "docs"
-    table = pd.DataFrame({"x": range(MOST_ROWS)})
-    longer = pd.DataFrame({"x": range(MOST_ROWS + 1)})
+    table = pd.DataFrame({"x": range(MOST_ROWS[False])})
+    longer = pd.DataFrame({"x": range(MOST_ROWS[False] + 1)})
     Result("A title", "Text", {"Short": table, "Long": longer}).write(tmp_path / "results", name)
     text = write_page(tmp_path / "results", docs).read_text()
     assert f"**Long**: [{name}-2.csv](reproduction/{name}-2.csv)" in text
-    assert text.count(f"| {MOST_ROWS - 1} |") == 1
+    assert text.count(f"| {MOST_ROWS[False] - 1} |") == 1
     assert (docs / "reproduction" / f"{name}-2.csv").read_text().startswith("x\n0\n")
 
 

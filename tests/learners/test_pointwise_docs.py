@@ -10,9 +10,10 @@ import pytest
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "learners.md"
 # The rankers' examples share their set-up and have a test of their own.
 _TEXT = _PAGE.read_text("utf-8").split("## Rankers")[0]
+_SHARED = re.findall(r"```python\n(.*?)```", _TEXT, re.S)[0]
 _EXAMPLES = re.findall(r"^## ([^\n]*)$(?:(?!^## ).)*?```python\n(.*?)```", _TEXT, re.M | re.S)
 
 
 @pytest.mark.parametrize("title", [title for title, _ in _EXAMPLES])
 def test_example(title: str) -> None:
-    exec(dict(_EXAMPLES)[title], {})  # noqa: S102  (our own page)
+    exec(_SHARED + dict(_EXAMPLES)[title], {})  # noqa: S102  (our own page)
