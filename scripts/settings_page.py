@@ -14,6 +14,9 @@ from cad.learners.solvers.choice import SOLVERS
 from cad.node.settings import NodeSettings
 from cad.settings import DecisionSettings, FilterSettings, PipelineSettings
 
+_SHOWN_BY_DEFAULT = (float, int, bool, str)
+"""Types of which a default shows the kind: 1.0, 16, false, a text."""
+
 
 def settings_table(
     kind: type[BaseModel], prefix: str = "", shown: dict[type[BaseModel], str] | None = None
@@ -37,6 +40,8 @@ def settings_table(
             text, default = values(field.annotation), "required"
             if not field.is_required():
                 default = f"`{written(field.get_default(call_default_factory=True))}`"
+            if field.annotation in _SHOWN_BY_DEFAULT and not field.is_required():
+                text = default
             text = text if default in text else f"{text}, {default}"
             text = text.replace(default, f"**{default}**")
             rows.append(f"- `{key}` ({text}): {field.description}")
@@ -85,7 +90,8 @@ def settings_page() -> str:
             "# Settings",
             "",
             "Generated from `cad/settings.py`: `python scripts/settings_page.py`. A line has a "
-            "key, its values with the default in bold, and its meaning. Unknown keys are refused.",
+            "key, its values with the default in bold (alone where it shows their kind), and its "
+            "meaning. Unknown keys are refused.",
             "",
             "## A pipeline (`pipelines/*.yaml`)",
             "",

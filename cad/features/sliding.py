@@ -98,6 +98,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     grid = _map_grid(study)
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
+        # A gland that lies off the grid is as good as none: then the regions say where.
         if gland.array.any():
             return gland
     union = roi_union(study)
@@ -108,6 +109,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
             patient=study.participant_id,
             hint="add masks/*_gland.nii.gz",
         )
+    # argwhere counts z, y, x; centres are x, y, z.
     centres = np.argwhere(inside.array)[:, ::-1].astype(float)
     near = RegionVoxels.spheres(centres, grid.shape, grid.spacing, margin_mm)
     return grid.with_array(near.voxels())
@@ -153,9 +155,12 @@ def sliding_rows(
     chosen = _chosen(inside, step)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
+    # In the patient's space: every modality has the same point in the middle of its sphere.
     points = inside.index_to_patient(chosen[:, ::-1])
     names, absent = available(study, settings)
     notes = absence_notes(absent)
+    # After the grid was taken: the map keeps the voxels of T2 as acquired, features are measured
+    # at the spacing that the model learned from.
     study = at_spacing(study, settings.images)
     work = compact(study)
     columns: dict[str, np.ndarray] = {}
@@ -163,6 +168,8 @@ def sliding_rows(
         try:
             prepared = _prepare_around(work, settings, name, points, radius_mm, scale)
         except CadError as error:
+            # One image that fails leaves its columns out, as for regions; whether the model can
+            # do without them is for the prediction to say.
             notes.append(f"{name} not measured: {error.problem}")
             continue
         notes += prepared.notes
@@ -188,6 +195,7 @@ def _check_can_slide(settings: PipelineSettings, radius_mm: float, step: int) ->
 def _chosen(inside: Volume, step: int) -> np.ndarray:
     """Return the voxels of the mask on every ``step``-th row and column, shape (n, 3)."""
     voxels = np.argwhere(inside.array)
+    # Counted from the image's corner, so that maps of two masks share voxels.
     chosen: np.ndarray = voxels[(voxels[:, 1] % step == 0) & (voxels[:, 2] % step == 0)]
     return chosen
 
@@ -213,6 +221,7 @@ def _prepare_around(
     if box is None:
         raise CadError("the mask lies outside the image")
     part = crop(grid, box)
+    # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
     needed = np.zeros(part.shape, bool)
     for chunk in _chunks(part, points, radius_mm):
         needed |= chunk.voxels()
@@ -232,6 +241,7 @@ def _slide(
             block = np.empty((len(measured), len(points)))
             columns = dict(zip(measured, block, strict=True))
         for name, values in measured.items():
+            # The bound of a region: below it a percentile is no statistic.
             values[chunk.sizes < MIN_VOXELS] = np.nan
             columns[name][first : first + chunk.count] = values
         first += chunk.count

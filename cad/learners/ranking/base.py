@@ -104,6 +104,7 @@ class Ranker(BinaryLearner):
         weight = _check_sample_weight(
             sample_weight, rows, dtype=np.float64, ensure_non_negative=True
         )
+        # A row of weight 0 must leave no trace: it would still move scaling, folds and support.
         kept = np.flatnonzero(weight > 0)
         self._check_two_classes(sign[kept])
         if self._kernel_is_precomputed():
@@ -113,6 +114,7 @@ class Ranker(BinaryLearner):
                 f"{rows.shape[0]} x {rows.shape[1]}",
                 "give the kernel between the training points",
             )
+            # A given kernel loses rows and columns alike; _widen maps the support back to all n.
             self._fit_scores(rows[np.ix_(kept, kept)], sign[kept], weight[kept])
             self._widen(kept, len(rows))
         else:
@@ -125,6 +127,7 @@ class Ranker(BinaryLearner):
         """Return scores shifted to be 0 where the probability is one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
+        # Pairs see only differences f_p - f_q: f has no zero but the one of Platt's sigmoid.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -164,6 +167,7 @@ class Ranker(BinaryLearner):
             )
         if _are_probabilities(y[labelled]):
             self.classes_ = np.array([0, 1])
+            # A pair needs an order, not a belief; p = 1/2 is negative, as in the measures.
             return np.where(labelled, np.where(y > 0.5, 1.0, -1.0), 0.0)
         check_classification_targets(y)
         self.classes_ = np.unique(y[labelled])
@@ -175,6 +179,7 @@ class Ranker(BinaryLearner):
         )
         self._check_two_classes(np.where(y == self.classes_[-1], 1.0, -1.0)[labelled])
         sign = np.where(y == self.classes_[-1], 1.0, -1.0)
+        # Unlabelled rows, which are not of the last class either, came out as negatives above.
         sign[~labelled] = 0.0
         return sign
 
@@ -197,6 +202,8 @@ class Ranker(BinaryLearner):
     ) -> None:
         labelled = np.flatnonzero(sign)
         scores = self._out_of_fold(X, kept, sign, weight, groups)
+        # Too few rows or patients of a class for two folds: training scores, too confident, are
+        # all there is.
         if scores is None:
             scores = self._scores(self._rows(X, kept, kept, kept))[labelled]
         self.platt_slope_, self.threshold_ = platt(scores, sign[labelled], weight[labelled])
@@ -211,6 +218,8 @@ class Ranker(BinaryLearner):
         """Return rows as a learner fitted on ``train`` reads them."""
         if not self._kernel_is_precomputed():
             return X[rows]
+        # A learner that was fitted to all kept rows finds its support's columns in X itself
+        # (_widen); one of a fold knows its own training columns only.
         return X[rows] if train is kept else X[np.ix_(rows, train)]
 
     def _out_of_fold(
@@ -224,6 +233,7 @@ class Ranker(BinaryLearner):
         """Return labelled rows' scores by learners that did not see them; None if impossible."""
         labelled = np.flatnonzero(sign)
         units = _units(sign[labelled], None if groups is None else groups[labelled])
+        # Every fold needs both classes outside of it, or there is no pair to learn from.
         folds = min(self.platt_folds, units)
         if folds < 2:
             return None
@@ -235,10 +245,12 @@ class Ranker(BinaryLearner):
         scores = np.empty(len(labelled))
         for _, test in split:
             out = labelled[test]
+            # Unlabelled rows (sign 0) are in no fold and stay in every training set.
             train = np.setdiff1d(np.arange(len(sign)), out)
             if len(np.unique(sign[train][sign[train] != 0])) < 2:
                 return None
             learner = clone(self)
+            # clone() drops what validate_data set, and _fit_scores does not validate again.
             learner.n_features_in_ = self.n_features_in_
             learner._fit_scores(
                 self._rows(X, kept[train], kept, kept[train]), sign[train], weight[train]
@@ -265,11 +277,13 @@ def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
         np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))
     )
     targets = platt_targets(sign > 0, weight)
+    # Targets (n_+ + 1) / (n_+ + 2), 1 / (n_- + 2) keep the slope finite for a perfect rank.
     slope, offset = fit_sigmoid(scores, targets, weight)
     least = 1e-3 / spread if spread > 0 else 1e-3
     if slope < least:
         positive, negative = weight[sign > 0].sum(), weight[sign < 0].sum()
         slope = least
+        # Puts the mean score at the base rate: at so small a slope all rows are there.
         offset = float(np.log((positive + 1.0) / (negative + 1.0))) - slope * float(
             np.average(scores, weights=weight)
         )
@@ -281,6 +295,7 @@ def _are_probabilities(y: NDArray[Any]) -> bool:
     if y.dtype.kind != "f" or not np.isfinite(y).all():
         return False
     inside = bool(((y >= 0) & (y <= 1)).all())
+    # Floats that are all 0 or 1 are names of classes, as everywhere in scikit-learn.
     return inside and bool(((y > 0) & (y < 1)).any())
 
 
@@ -289,5 +304,6 @@ def _units(sign: Floats, groups: NDArray[Any] | None) -> int:
     counts = []
     for value in (-1.0, 1.0):
         here = sign == value
+        # Whole patients leave together: a fold counts them, not their regions.
         counts.append(int(here.sum()) if groups is None else len(np.unique(groups[here])))
     return min(counts)

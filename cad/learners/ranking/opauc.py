@@ -99,7 +99,9 @@ def opauc_path(
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)
     lams = np.asarray(lambdas, dtype=float)
+    # A grid point costs n d^2 by moments, n^3 by inner products: the smaller one decides.
     if X.shape[1] > X.shape[0]:
+        # w = X' coefficients: gradients are sums of rows, so w never leaves their span.
         coefficients, diverged = _pass_factor(X @ X.T, sign, weight, steps, lams)
         return coefficients @ X, diverged
     return _pass_moments(X, sign, weight, steps, lams)
@@ -122,11 +124,14 @@ def _pass_moments(
     for t in range(n):
         same = 1 if sign[t] > 0 else 0
         other = 1 - same
+        # The first rows of one class have no pair yet: no step, and no ridge either.
         if seen[other] > 0:
             for k in range(d):
                 apart[k] = X[t, k] - mean[other, k]
             for i in range(a):
                 for j in range(b):
+                    # Weights before the overflow are kept: a grid search then sees a bad point,
+                    # not a crash.
                     if diverged[i, j]:
                         continue
                     v = w[i, j]
@@ -175,6 +180,7 @@ def _pass_factor(
     for i in range(a):
         for j in range(b):
             coefficient = out[i, j]
+            # With u = X w at hand a step costs n for each changed coefficient; w is never formed.
             u = np.zeros(n)  # w'x of every row, kept up to date instead of w
             seen = np.zeros(2)
             for t in range(n):

@@ -36,8 +36,10 @@ class StumpRanker(Ranker):
             yield last
 
     def _boost(self, X: Floats, role: Ints, weight: Floats, discount: float) -> None:
+        # Sorted once for all rounds: boosting changes the weights of pairs, never the values.
         order = np.argsort(X, axis=0, kind="stable").T.copy()
         values = np.take_along_axis(X.T, order, axis=1)
+        # Features lie in rows, so that a stump's walk over its values reads memory in order.
         features, thresholds, alphas, rounds, losses = boost(
             values, order, role, weight, discount, self.n_rounds
         )
@@ -117,6 +119,7 @@ def boost(
     totals = _sums(v, role)
     share = np.zeros(2)
     share[0] = 1.0
+    # Pseudo rows of one class alone make no pair, and their share of the loss would be 0 / 0.
     if totals[2] > 0 and totals[3] > 0:
         share[1] = discount
     pairs = totals[0] * totals[1]
@@ -135,6 +138,7 @@ def boost(
         alpha = 0.5 * np.log((1.0 + r + 1.0 / pairs) / (1.0 - r + 1.0 / pairs))
         # Rows above the cut: a positive's weight falls by exp(-alpha), a negative's rises.
         for t in range(n - 1, -1, -1):
+            # Values ascend: the first one at or below the cut ends the rows that the stump holds.
             if not values[where, t] > cut:
                 break
             i = order[where, t]
@@ -191,8 +195,11 @@ def _best_stump(values: Floats, order: Ints, advantage: Floats) -> tuple[float, 
             above += advantage[order[j, t]]
             low, high = values[j, t - 1], values[j, t]
             # A tie up to rounding goes to the first feature and the highest threshold.
+            # Between equal values there is no threshold.
             if high > low and abs(above) > abs(best) + 1e-12:
                 best, where = above, j
+                # Not (low + high) / 2, which overflows; between neighbouring floats the middle
+                # rounds to high, and rows at high would fall below the cut.
                 cut = low + 0.5 * (high - low)
                 if cut >= high:
                     cut = low
@@ -211,6 +218,8 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
     after = 0.0
     for h in range(2):
         if share[h] > 0:
+            # Moves the factor from one side to the other: (v_p / m) (m v_q) is the pair's weight
+            # as before, and neither side under- or overflows after many rounds.
             mean = sums[2 * h] / totals[2 * h]
             after += share[h] * mean * sums[2 * h + 1] / totals[2 * h + 1]
             for i in range(len(v)):

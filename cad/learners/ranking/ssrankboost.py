@@ -84,11 +84,15 @@ def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
     labelled, unlabelled = np.flatnonzero(sign), np.flatnonzero(sign == 0)
     if not len(unlabelled):
         return role
+    # Neighbours are sought from the labelled rows: k l claims at most, whatever the number of
+    # unlabelled rows.
     distance = cdist(X[labelled], X[unlabelled])
     nearest = np.argsort(distance, axis=1, kind="stable")[:, :k]
+    # Infinite where a row is not claimed, so that the nearest claimant is a plain argmin.
     claimed = np.full(distance.shape, np.inf)
     rows = np.arange(len(labelled))[:, None]
     claimed[rows, nearest] = distance[rows, nearest]
+    # argmin takes the first of equal distances: the order of rows, stated above, decides ties.
     winner = claimed.argmin(axis=0)
     taken = np.isfinite(claimed.min(axis=0))
     rank = np.where(sign[labelled][winner] > 0, PSEUDO_POSITIVE, PSEUDO_NEGATIVE)

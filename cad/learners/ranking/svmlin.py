@@ -99,6 +99,7 @@ class SVMLin(Ranker):
     def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
         if self.method == "supervised":
             X, weight, sign = X[sign != 0], weight[sign != 0], sign[sign != 0]
+        # The bias is the weight of a constant feature: Newton has one kind of variable.
         rows = np.column_stack([X, np.ones(len(X))])
         turn = None
         if rows.shape[1] > rows.shape[0]:
@@ -109,6 +110,7 @@ class SVMLin(Ranker):
         cost = weight.copy()
         if self.method != "supervised":
             cost[labelled] /= weight[labelled].sum()
+            # Both transductive losses are means: lambda_u weighs them whatever l and u are.
             cost[unlabelled] /= max(weight[unlabelled].sum(), 1e-300)
         of_labelled = rows[labelled], sign[labelled], cost[labelled]
         w, good = finite_newton(*of_labelled, float(self.lambda_), np.zeros(rows.shape[1]))
@@ -201,6 +203,7 @@ def _multi_switch(
     converged : bool
     """
     free_rows, lambda_ = problem.free_rows, problem.lambda_
+    # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
     guess = _top_share(free_rows @ w, problem.share)
     both = np.vstack([problem.rows, free_rows])
     steps: Steps = []
@@ -210,6 +213,8 @@ def _multi_switch(
         # The unlabelled loss enters softly, or the first guess of labels would decide.
         costs = np.concatenate([problem.cost, level * problem.free_cost])
         values: list[float] = []
+        # Every exchange lowers the objective strictly, so no labelling comes back and the loop
+        # ends; the bound is for rounding.
         for _ in range(_MAX_INNER * len(guess)):
             y = np.concatenate([problem.sign, guess])
             w, settled = finite_newton(both, y, costs, lambda_, w)
@@ -233,6 +238,7 @@ def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Step
     """
     free_rows, free_cost, lambda_u = problem.free_rows, problem.free_cost, problem.lambda_u
     w: Any = start
+    # At a high temperature only the entropy counts, and this is its optimum.
     p: Floats = np.full(len(free_rows), problem.share)
     # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
     # loss is then an ordinary L2-SVM's.
@@ -259,6 +265,7 @@ def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Step
             good = good and settled
             values.append(total())
             f = free_rows @ w
+            # With w held, the optimal p is a sigmoid of the difference of the two losses.
             advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
             old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, problem.share)
             values.append(total())
@@ -269,11 +276,13 @@ def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Step
         if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
             w, settled = finite_newton(stacked, y, costs(), problem.lambda_, w)
             return w, p, steps, good and settled
+        # Each temperature starts from the last optimum, which moves little when T is halved.
         temperature *= 0.5
 
 
 def _top_share(f: Floats, share: float) -> Floats:
     """Return +1 for the given share of largest f, -1 for the rest."""
+    # Counts rows, not weights: an exchange swaps one row for one row.
     count = round(share * len(f))
     guess = np.full(len(f), -1.0)
     guess[np.argsort(-f, kind="stable")[:count]] = 1.0
@@ -287,8 +296,11 @@ def _switch(guess: Floats, f: Floats, cost: Floats, most: int) -> bool:
     up, down = np.flatnonzero(guess > 0), np.flatnonzero(guess < 0)
     up = up[np.argsort(-price[up], kind="stable")][:most]
     down = down[np.argsort(price[down], kind="stable")][:most]
+    # Dearest +1 against cheapest -1, rank by rank: the gain falls along the pairs, so those
+    # better are a prefix.
     pairs = min(len(up), len(down))
     gain = price[up[:pairs]] - price[down[:pairs]]
+    # Gains at rounding level would exchange a pair to and fro.
     better = gain > 1e-9 * np.abs(price).max(initial=0.0)
     guess[up[:pairs][better]] = -1.0
     guess[down[:pairs][better]] = 1.0

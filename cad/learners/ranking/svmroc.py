@@ -113,6 +113,8 @@ class SVMROC(Ranker):
             factor, len(groups[0]), len(groups[1]), weight[order], *costs, float(margin), self.norm
         )
         if self.solver == "cvxopt":
+            # The matrix that the factor spans, not the kernel: the reference then solves the very
+            # problem that the interior point solves.
             solution = solve_cvxopt(factor @ factor.T, problem.general())
         else:
             solution = solve_pairwise(problem, self.tol, self.max_iter)
@@ -124,6 +126,8 @@ class SVMROC(Ranker):
                 f"{solution.iterations} iterations",
                 "scale the features, lower C or raise max_iter",
             )
+        # The interior point leaves no coefficient at exactly 0: small ones would make every row a
+        # support vector.
         beta = np.empty(len(order))
         beta[order] = solution.beta
         keep = np.abs(beta) > _ZERO * np.abs(beta).max(initial=0.0)
@@ -142,6 +146,7 @@ class SVMROC(Ranker):
         self.support_ = kept[self.support_]
 
     def _scores(self, X: Floats) -> Floats:
+        # X holds the kernel to all n training points here: the support's columns count.
         if self.kernel == "precomputed":
             values: Floats = X[:, self.support_] @ self.dual_coef_[0]
             return values
