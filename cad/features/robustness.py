@@ -89,6 +89,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     Volume
         Boolean, on a part of the same grid; possibly empty when eroded away.
     """
+    # Three standard deviations of everything that moves the border outwards.
     reach = 3 * (perturbation.shift_mm + perturbation.growth_mm + perturbation.noise_mm)
     padded = _padded(mask, reach)
     spacing = np.array(padded.spacing[::-1])
@@ -98,13 +99,19 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     outward = ndimage.distance_transform_edt(~inside, sampling=spacing)
     inward = ndimage.distance_transform_edt(inside, sampling=spacing)
     distance = np.where(inside, half - inward, outward - half)
+    # Not across slices: a reader draws on a slice, and the next one is millimetres away.
     shift = np.array([0.0, *rng.normal(0, perturbation.shift_mm, 2)]) / spacing
+    # The distance is shifted and not the mask: by fractions of a voxel, too.
     moved = ndimage.shift(distance, shift, order=1, mode="nearest")
     growth = rng.normal(0, perturbation.growth_mm)
     rough = ndimage.gaussian_filter(
-        rng.normal(size=inside.shape), perturbation.noise_length_mm / spacing / 2, mode="wrap"
+        # White noise smoothed by a Gaussian of sigma L/2 is correlated over about L.
+        rng.normal(size=inside.shape),
+        perturbation.noise_length_mm / spacing / 2,
+        mode="wrap",
     )
     spread = rough.std()
+    # Scaled by what this draw has: a small box holds few independent bumps.
     rough *= perturbation.noise_mm / spread if spread > 0 else 0.0
     return padded.with_array(moved <= growth + rough)
 
@@ -202,6 +209,7 @@ def prepared_copies(
     boxes = [box for mask in masks if (box := box_around(mask, grid, 0.0)) is not None]
     if not boxes:
         return None
+    # One box for all copies, so that an image is prepared once and not once a copy.
     part = crop(grid, enclosing(boxes))
     shares = []
     for mask in masks:
@@ -267,6 +275,7 @@ def _size(
         inside = resample_mask(mask, study.roi_map) if mask.array.any() else mask
         if not inside.array.any():
             continue
+        # Size and position read a label map: each mask stands in it alone as label 1.
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
         for name, values in pick(size_and_position(alone, [1]), "", settings.features).items():
             columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
@@ -299,12 +308,14 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     means = values.mean(axis=1)
     between = k * float(((means - means.mean()) ** 2).sum()) / (n - 1)
     within = float(((values - means[:, None]) ** 2).sum()) / (n * (k - 1))
+    # Mean squares of a constant column are rounding, whose ratio is anything.
     rounding = (1e-12 * float(np.abs(values).max())) ** 2
     if between <= rounding and within <= rounding:
         return 0.0, 0.0, 0.0
     if within <= rounding:
         return 1.0, 1.0, 1.0
     ratio = between / within
+    # F = ratio of mean squares; its quantiles bound the ratio, and ICC = (F - 1) / (F + k - 1).
     tail = 1 - (1 - confidence) / 2
     low = ratio / f_distribution.ppf(tail, n - 1, n * (k - 1))
     high = ratio * f_distribution.ppf(tail, n * (k - 1), n - 1)
@@ -340,6 +351,8 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     rows = []
     for column, name in enumerate(names):
         values = cube[:, :, column]
+        # The mean squares need k copies of each region: one without a value takes its region
+        # along.
         values = values[np.isfinite(values).all(axis=1)]
         enough = len(values) >= 2
         interval = icc(values, confidence) if enough else (np.nan, np.nan, np.nan)
@@ -390,6 +403,7 @@ def _padded(mask: Volume, reach_mm: float) -> Volume:
     box = bounding_box(mask.array)
     if box is None:
         raise ValueError("the mask is empty")
+    # One voxel more than the reach: the shifted distance is interpolated there.
     border = np.ceil(reach_mm / np.array(mask.spacing[::-1])).astype(int) + 1
     array = np.pad(mask.array[box], [(int(b), int(b)) for b in border])
     return mask.beginning_at(array, (limits(box)[0] - border)[::-1])

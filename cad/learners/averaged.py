@@ -224,14 +224,18 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
         mean = np.average(p, weights=weight)
+        # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
+        # 1/2.
         self.base_ = float(logit(np.clip(mean, CLIP, 1 - CLIP)))
         (slope,) = self._stacked(left_out[:, None], p, weight, towards=1.0)
+        # A slope of 0 or below would turn the order round on the strength of a few inner folds.
         self.slope_ = max(float(slope), _LEAST_SLOPE)
         self._average(task, [points[k] for k in order], share[order], rows)
         return self.base_ + self.slope_ * (left_out - self.base_)
 
     def _stacked(self, said: Array, p: Array, weight: Array, towards: float) -> Array:
         """Return what log-odds of inner folds, shape (n, k), count, measured from the base."""
+        # Rows of a fold in which no setting could be fitted have no log-odds.
         known = np.isfinite(said).all(axis=1)
         count: Array = fit_logistic(
             said[known] - self.base_, p[known], weight=weight[None, known], offset=self.base_,
@@ -294,8 +298,11 @@ class AveragedProbabilisticSVC(KernelMachine):
         n_patients = int(patient.max()) + 1
         if n_patients < 2:
             raise LearnerError("inner folds need two patients or more to weigh settings")
+        # A setting that cannot be fitted in some fold has an infinite loss there, and so no
+        # weight.
         losses = np.full((len(points), len(patient)), np.inf)
         values = np.full_like(losses, np.nan)
+        # No shuffle and no seed: the folds follow from the patients alone.
         splits = GroupKFold(min(self.folds, n_patients)).split(task.p, groups=owner)
         going = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
@@ -319,6 +326,7 @@ class AveragedProbabilisticSVC(KernelMachine):
                 "say nothing, or are of one class",
                 hint="more patients, or smaller eta0 and kappa",
             )
+        # By patient, since the regions of one patient err together: these are what is resampled.
         sums = np.array([np.bincount(patient[known], row, n_patients) for row in losses])
         share = _pseudo_bma(sums, self.drop)
         left_out = share[share > 0] @ values[share > 0]
@@ -328,9 +336,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         everything = np.arange(len(rows))
         gaussians = sorted({(point.scaling, point.gamma) for point in points})
         beta = np.zeros((len(gaussians), len(rows)))
+        # z_0 + a (z - z_0) = (1 - a) z_0 + a z: stretching leaves a sum of kernels and a
+        # constant.
         intercept = (1 - self.slope_) * self.base_
         total = float(share.sum()) / self.slope_
         for k, solution, scale in task.solutions(points, everything):
+            # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
             part = share[k] / total / scale
             beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
             intercept += part * solution.u[0]
@@ -373,11 +384,13 @@ class _Task:
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
             scaling, gamma = gaussian
             K = np.exp(-gamma * self.distances[scaling][np.ix_(rows, rows)])
+            # One kernel matrix for all settings of labels and cost at this width.
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
                 unit = problems[point.eta0, point.kappa]
                 if (point.scaling, point.gamma) != gaussian or unit is None:
                     continue
+                # At unit cost the rows are the same for every C: only c is multiplied.
                 problem = replace(unit, c=check_cost("C", point.C) * unit.c)
                 solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
                 yield k, solution, margin_scale(point.eta0)
@@ -410,8 +423,10 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
     """
     possible = np.isfinite(sums).all(axis=1)
     n = sums.shape[1]
+    # Weights n Dirichlet(1, .., 1): the Bayesian bootstrap of n patients (Rubin 1981).
     resamples = np.random.default_rng(0).dirichlet(np.ones(n), _RESAMPLES) * n
     score = -(resamples @ sums[possible].T)
+    # Measured from the largest: exp of minus a sum over hundreds of regions underflows.
     score = np.exp(score - score.max(axis=1, keepdims=True))
     share = np.zeros(len(sums))
     share[possible] = (score / score.sum(axis=1, keepdims=True)).mean(axis=0)
@@ -423,5 +438,6 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
 def squared_distances(X: Array, Y: Array) -> Array:
     """Return squared distances of the rows of two tables, shape (n, m)."""
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
+    # Rounding makes the distance of a point to itself slightly negative.
     clipped: Array = np.maximum(squares, 0.0)
     return clipped

@@ -250,6 +250,7 @@ class ProbabilisticSVC(KernelMachine):
             cache_mb=self.cache_size,
             start=start,
         )
+        # A learned s need not be unique: with the smallest every solver gives the same answer.
         return smallest_scale(problem, solution) if len(problem.lower) == 2 else solution
 
     def _accept(
@@ -278,6 +279,7 @@ class ProbabilisticSVC(KernelMachine):
         labels = self._at(p, spread, kappa)
         if self.scale != "learned" or not _all_around_half(labels, used):
             return labels, kappa, True
+        # kappa = 0 would leave intervals of width 0 where no eta0 is their least.
         shares = _NARROWER if self.eta0 is None else (*_NARROWER, 0.0)
         for narrower in (kappa * share for share in shares):
             tried = self._at(p, spread, narrower)
@@ -297,6 +299,7 @@ class ProbabilisticSVC(KernelMachine):
             half_width = (
                 kappa * spread if self.eta0 is None else half_widths(spread, self._floor(), kappa)
             )
+            # A half-width of 1 covers (0, 1) from any p: wider ones say no more.
             return read_labels(p, np.minimum(half_width, 1.0), self.boundary, self._precision())
         except ValueError as error:
             raise LearnerError(str(error)) from error
@@ -313,6 +316,7 @@ class ProbabilisticSVC(KernelMachine):
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
+            # No soft label constrains: the plain SVM, whose s nothing holds.
             if not informative.any():
                 return margin_scale(self._precision())
             if not certain.any():
@@ -346,6 +350,8 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
     largest = float(np.abs(values).max())
     if s <= _COLLAPSED * largest or s <= 0:
         soft = ~labels.certain & used
+        # At s = 0 both ends of an interval lie at f + b = 0: a bound is violated by its side
+        # alone.
         out = (values[soft] < 0) & np.isfinite(labels.lower[soft])
         out |= (values[soft] > 0) & np.isfinite(labels.upper[soft])
         raise LearnerError(

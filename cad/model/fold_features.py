@@ -78,9 +78,12 @@ class Preparation:
         values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:
             missing = np.isnan(values)
+            # The harmoniser refuses NaN; what it makes of a column depends on no other column.
             filled = np.where(missing, self.medians, values)
             values = self.harmoniser.transform(filled, site=np.asarray(sites, str))
+            # Missing again: imputation belongs to the learner, fitted on its own training rows.
             values[missing] = np.nan
+        # Emptied and not dropped: the columns of a bundle stay those of its pipeline.
         values[:, X.columns.isin(self.unstable)] = np.nan
         return values
 
@@ -227,8 +230,11 @@ class FoldFeatures:
         """
         scale, unstable = None, ()
         if self._nyul:
+            # First, for site effects are estimated on features that the scale has made.
             scale = self._scale(rows)
         if self._stable:
+            # By patient: a row that is left out for its missing label still says how its outline
+            # moves.
             patients = sorted(set(self.keys["participant_id"].iloc[rows]))
             kept = stable_features(self._copies, patients, MIN_LOWER_BOUND)
             unstable = tuple(name for name in self.X.columns if name not in set(kept))
@@ -266,6 +272,7 @@ class FoldFeatures:
                 hint="fill the column 'site' of participants.tsv, or set harmonisation: none",
             )
         values = self.measured(made.scale).to_numpy(float)[rows]
+        # A feature that no training row has stays at 0, and is emptied again below.
         some = np.isfinite(values).any(axis=0)
         medians = np.zeros(values.shape[1])
         medians[some] = np.nanmedian(values[:, some], axis=0)
@@ -274,6 +281,7 @@ class FoldFeatures:
         return replace(made, harmoniser=harmoniser, medians=medians)
 
     def _scale(self, rows: np.ndarray) -> NyulScale:
+        # A study counts once, however many regions it has.
         studies = self.keys["study_id"].iloc[rows].unique()
         own = [self._landmarks[study] for study in studies if study in self._landmarks]
         if not own:
@@ -288,6 +296,8 @@ class FoldFeatures:
         digest, copies, n_rows = hashlib.sha256(), [], 0
         for path in self.results:
             with open_study(path) as archive:
+                # The key hashes images, regions and settings: a changed study makes another cache
+                # name.
                 digest.update(str(archive["key"]).encode())
                 n_rows += len(archive["roi_ids"])
                 found = UnscaledT2.from_arrays(archive)
@@ -313,6 +323,7 @@ class FoldFeatures:
 
     def _t2(self, scale: NyulScale, names: list[str]) -> np.ndarray:
         """Return T2 columns on a scale, of all rows; cached where studies and scale are known."""
+        # Scales of folds repeat (permutations, inner grids): their columns are kept.
         text = f"{self._digest} {scale.key} {names}"
         path = self.folder.fold_features(hashlib.sha256(text.encode()).hexdigest()[:32])
         wanted = (len(self.keys), len(names))

@@ -52,6 +52,8 @@ class Table:
 
     def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
         """Return this table followed by other rows; features that one of them lacks are NaN."""
+        # The cohort's own columns first and in their order: adding rows must not reorder
+        # features.
         names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
         X = pd.concat([self.X, rows[features]], ignore_index=True).reindex(columns=names)
         labels = pd.concat([self.labels, rows.drop(columns=features)], ignore_index=True)
@@ -108,7 +110,10 @@ class FoldLabels:
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return y and spread of all rows, the consensus learned on the given ones."""
+        # All rows are labelled, the left-out ones too, by what the training rows taught of
+        # readers.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
+        # Rows of an extended model have no scores of known readers: their stored label stands.
         return np.where(np.isfinite(y), y, self.y), np.where(
             np.isfinite(spread), spread, self.spread
         )
@@ -168,11 +173,13 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
     labels = reader_labels(scores, rois, cohort.readers, settings)
     labels["label_kind"] = label_kinds(labels, loaded.settings)
+    # For measures only; whether it is also a label is labels.histology, which `certain` holds.
     labels["truth"] = malignant(rois, settings.isup_min)
     labels["site"] = loaded.sites(labels["participant_id"])
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
     relabel = None
+    # The mean learns nothing from other regions, so that its labels hold in every fold.
     if settings.consensus != "mean":
         relabel = _fold_labels(loaded, scores, rois, table)
     note = relabel.note() if relabel else ""
@@ -282,6 +289,7 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
 
 def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
     """Return feature rows with their labels; rows stay in the order of the features."""
+    # A left join: a region that was measured and never scored stays, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     names = [c for c in features.columns if c not in KEYS]
     return Table(
@@ -302,6 +310,7 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     """
     eta0, kappa = settings.labels.precision
     told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}
+    # What the learner was given by name goes before the settings of labels, as in its fit.
     told |= {name: value for name, value in settings.learner.params.items() if name in told}
     # Where several precisions are weighed, the widest says what a region tells at the least.
     precision, share = (float(np.max(told[name])) for name in ("eta0", "kappa"))
@@ -313,6 +322,7 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     codes = constraint_kinds(p[known], half_width, boundary, precision)
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
+    # Last: histology that overrides is certain whatever the readers said.
     kinds[certain == 1] = "certain_positive"
     kinds[certain == 0] = "certain_negative"
     return pd.Series(kinds, index=labels.index)

@@ -100,10 +100,12 @@ def map_object(
         When the study has no DICOM source, or the map is not on its T2 grid.
     """
     source = source_images(study.folder, study.study_id, study.participant_id)
+    # NIfTI may have been stored with other axes first; the voxels are the same.
     probability = probability.turned(source.grid.direction)
     if not probability.same_grid(source.grid):
         raise CadError(
             "the probability map is not on the grid of the T2 images",
+            # A map on another grid would be shown shifted, which nobody sees in a viewer.
             hint="predict again with --map: the T2 images have changed since",
         )
     name, version, statements = algorithm(objects.with_own_model(run, rows))
@@ -126,6 +128,8 @@ def map_object(
             device_serial_number="0",
             contains_recognizable_visual_features=False,
             real_world_value_mappings=[_in_per_cent()],
+            # 0 to 1 as the window, or a viewer stretches the smallest difference to black and
+            # white.
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description="Probability of cancer, research use only",
@@ -148,6 +152,7 @@ def _order_frames(made: Dataset, normal: np.ndarray) -> None:
     """
     groups = list(made.PerFrameFunctionalGroupsSequence)
     places = [group.PlanePositionSequence[0].ImagePositionPatient for group in groups]
+    # Distance along the normal of the slices, whatever way the patient lies.
     order = np.argsort(np.array(places, float) @ normal)
     frames = np.frombuffer(made.FloatPixelData, "<f4").reshape(len(groups), -1)
     made.FloatPixelData = frames[order].tobytes()

@@ -84,6 +84,7 @@ def write_sr_and_seg(
                 pair = study_objects(studies[str(study_id)], rows, medians, run)
                 for path, dataset in zip(paths, pair, strict=True):
                     write_atomic(path, objects.content(dataset))
+                # From the disk, not from memory: the file is what will be sent.
                 _prove(paths[1], rows)
         except CadError as error:
             failures.append(error.at(patient=participant))
@@ -159,9 +160,11 @@ def _identity(
     study: StudyRef, scored: pd.DataFrame, masks: list[np.ndarray], run: JsonObject
 ) -> str:
     """Return what the objects say, as a hash that their UIDs are made from."""
+    # Times, paths and settings stay out: the same answer again must be the same object.
     names = ["roi_id", "probability", "decision", "patient_probability", "patient_decision"]
     said = scored[[name for name in names if name in scored]].to_csv(index=False)
     who = json.dumps([study.study_id, algorithm(run)], sort_keys=True)
+    # Masks too: a region drawn anew may keep its probability to the last digit.
     drawn = np.packbits(np.stack(masks)).tobytes()
     return hashlib.sha256((said + who).encode() + drawn).hexdigest()
 
@@ -183,6 +186,7 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
     ]
     return highdicom.seg.Segmentation(
         source.headers,
+        # In the order of the source's images, which need not be that of z.
         np.stack(results.masks, axis=-1).astype(np.uint8)[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,

@@ -56,6 +56,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     drawn = [_drawn(results, row, mask) for row, mask in zip(rows, results.masks, strict=True)]
     man = _man(results, rows[0])
     report = highdicom.sr.Comprehensive3DSR(
+        # Everything that the content refers to is evidence: highdicom refuses a reference
+        # outside.
         [*results.source.headers, seg],
         highdicom.sr.MeasurementReport(
             highdicom.sr.ObservationContext(observer_device_context=device),
@@ -74,6 +76,7 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
     )
     _separate(report)
     scheme = Dataset()
+    # Says whose the private codes are (PS3.3 C.12.1).
     scheme.CodingSchemeDesignator = SCHEME
     scheme.CodingSchemeName = "Codes of the cad project"
     report.CodingSchemeIdentificationSequence = [scheme]
@@ -139,7 +142,10 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
     """Return what both groups of a region say of it."""
     return {
         "tracking_identifier": highdicom.sr.TrackingIdentifier(
-            uid=uid(results.study.study_id, row.roi_id), identifier=str(row.roi_id)
+            # From study and region alone: one lesion keeps its tracking UID through every later
+            # result.
+            uid=uid(results.study.study_id, row.roi_id),
+            identifier=str(row.roi_id),
         ),
         "finding_type": codes.SCT.Lesion,
         "finding_sites": [highdicom.sr.FindingSite(ZONES.get(row.zone, codes.SCT.Prostate))],
@@ -149,6 +155,7 @@ def _finding(results: StudyResults, row: Any) -> dict[str, Any]:
 def _region(source: SourceImages, outline: Outline) -> highdicom.sr.ImageRegion:
     """Return an outline on the image, or the frame, that shows its slice."""
     place = source.planes.index(outline.z)
+    # DICOM counts frames from 1, and a classic image has none.
     frames = [place + 1] if "NumberOfFrames" in source.headers[0] else None
     header = source.headers[0 if frames else place]
     image = highdicom.sr.SourceImageForRegion(header.SOPClassUID, header.SOPInstanceUID, frames)
@@ -163,6 +170,7 @@ def _measurements(row: Any, medians: JsonObject) -> list[highdicom.sr.Measuremen
         *_median(codes.DCM.Ktrans, medians.get("ktrans_median"), codes.UCUM.PerMinute),
     ]  # fmt: skip
     volume = medians.get("volume_mm3")
+    # None where nothing was measured, and 0 would read as a measurement.
     if volume:
         found.append(_number(codes.SCT.Volume, volume, codes.UCUM.CubicMillimeter))
     return found
@@ -176,6 +184,7 @@ def _decision(decision: object) -> list[highdicom.sr.QualitativeEvaluation]:
 
 def _number(name: Code, value: float, unit: Code, **more: Any) -> highdicom.sr.Measurement:
     """Return a measurement that shows six digits and carries the exact number beside them."""
+    # A decimal string has 16 bytes, so the shown value is rounded to six significant digits.
     digits = _DIGITS - 1 - math.floor(math.log10(abs(value))) if value else _DIGITS
     item = highdicom.sr.Measurement(name, round(float(value), max(digits, 0)), unit, **more)
     item[0].MeasuredValueSequence[0].FloatingPointValue = float(value)

@@ -86,8 +86,10 @@ def supersede(
         SOPInstanceUIDs of the reports that it supersedes; none where the archive has this report.
     """
     found = list(earlier)
+    # UIDs follow from the content: the archive has this very report, which supersedes nothing.
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
         return []
+    # What the report rests on is current, even if the archive has it from before.
     own = _evidence(dataset)
     reports = [one for one in found if one[0] == "SR"]
     kept = own | set(current)
@@ -107,8 +109,10 @@ def named_predecessors(uids: list[str]) -> str:
 
 def _is_ours(dataset: Dataset) -> bool:
     expected = SERIES.get(str(dataset.get("Modality", "")))
+    # As text: archives answer a number, a decimal string, or nothing.
     if expected is None or str(dataset.get("SeriesNumber", "")) != str(expected[0]):
         return False
+    # An archive may leave the description out, which is an optional key of a query.
     return str(dataset.get("SeriesDescription") or expected[1]) == expected[1]
 
 
@@ -126,6 +130,7 @@ def _reference(study: str, results: list[Earlier]) -> Dataset:
     item = Dataset()
     item.StudyInstanceUID = study
     item.ReferencedSeriesSequence = []
+    # Sorted, so that the sent copy does not depend on the order of the answer.
     for uid in sorted({series for _, series, _ in results}):
         series = Dataset()
         series.SeriesInstanceUID = uid

@@ -73,6 +73,7 @@ def find_reference(
         for name, mask in regions.items()
         if mask is not None
     }
+    # In this order: the larger the region, the more fat and muscle hide the bolus.
     candidates |= {"mask": inside, "whole image": np.ones(dynamic.grid.shape, bool)}
     first: CadError | None = None
     for name, region in candidates.items():
@@ -82,6 +83,8 @@ def find_reference(
         try:
             bolus = find_bolus(np.asarray(dynamic.times, float), mean_signal)
         except CadError as error:
+            # Of several failures the first is told: the gland is where a bolus was to be
+            # expected.
             first = first or error
             continue
         if first is not None:
@@ -98,7 +101,9 @@ def _robust_mean(signals: np.ndarray) -> np.ndarray:
     count = signals.shape[1]
     cut = int(_TRIM * count)
     middle = slice(cut, count - cut)
+    # Ranked anew in each frame: a vessel is an outlier in the early frames only.
     ordered = (np.partition(frame, [cut, count - cut - 1])[middle] for frame in signals)
+    # float64: a sum of 10^5 float32 signals loses digits that the baseline needs.
     return np.array([part.mean(dtype=float) for part in ordered])
 
 
@@ -127,6 +132,7 @@ def b1_map(
         f"flip angles corrected by the transmit field, median {median:.2f}"
         + (f"; as stated in {lost} of {int(needed.sum())} voxels without a value" if lost else "")
     )
+    # A voxel outside of the map keeps the stated angle, and the note above counts it.
     return np.where(valid, ratio, 1.0)
 
 
@@ -147,6 +153,7 @@ def t1_map(
     try:
         fit_notes, t1 = _t1_from_flip_angles(study, dynamic, needed, b1)
     except CadError as error:
+        # Asked for by name it must not be replaced: T1 enters concentration as a factor.
         if settings.t1 == "vfa":
             raise
         notes.append(f"tissue T1 fixed at {tissue:g} s: {error.problem}")
@@ -180,6 +187,8 @@ def _t1_from_flip_angles(
         )
     signals = np.stack(
         [
+            # Signals are resampled and not T1: a mean of signals is what a larger voxel would
+            # show.
             (v if v.same_grid(dynamic.grid) else resample_image(v, dynamic.grid)).array[needed]
             for _, v in study.vfa
         ]
@@ -215,6 +224,7 @@ def choose_input(
     if sequence is None:
         return None, "none"
     kinetics = Kinetics(np.asarray(dynamic.times, float), bolus, settings, sequence, None)
+    # The mean curve of the reference region: the delay is looked for with it.
     tissue = kinetics.concentration(mean_signal[None], np.array([mean_t1]), _mean(b1, reference))
     if not np.isfinite(tissue).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
@@ -263,7 +273,9 @@ def _measured(
     if not vessel.any():
         raise CadError("the vessel mask has no voxel on the grid of the dynamic series")
     settings = kinetics.settings
+    # Signals are averaged, then converted: voxels near saturation have no concentration.
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
+    # The artery has a bolus of its own, seconds before the tissue: its baseline ends earlier.
     bolus = find_bolus(kinetics.times, signal)
     blood = Kinetics(kinetics.times, bolus, settings, kinetics.sequence, None).concentration(
         signal[None],
@@ -276,6 +288,7 @@ def _measured(
             "frames",
             hint="set arterial_input: parker",
         )
+    # Contrast agent stays out of red cells: C_p = C_b / (1 - Hct).
     plasma = plasma_from_blood(blood, settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(
@@ -291,6 +304,7 @@ def _delayed(
 ) -> tuple[InputFunction, float]:
     """Return the input at the delay whose refined fit of the mean tissue curve is best."""
     delay = best_delay(
-        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]), bounds
+        lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]),
+        bounds,
     )
     return make(delay), delay
