@@ -51,6 +51,7 @@ def _on_dask_worker(
         fault = Fault(
             f"a cluster worker has cad {__version__}, this run has {version}",
             "install the same version on every node",
+            # Not the study's fault: it is tried again when the nodes agree.
             lasting=False,
         )
         return Done(None, None, fault, 0.0)
@@ -71,6 +72,7 @@ def on_cluster(
         from distributed import KilledWorker, as_completed
 
         def start(task: Any, alone: bool = False) -> Any:
+            # Not pure: Dask would answer an equal task from its memory and skip the limits.
             future = client.submit(
                 _on_dask_worker, function, task, options, __version__, pure=False
             )
@@ -93,10 +95,12 @@ def on_cluster(
                     yield Done(task, None, fault, 0.0)
                 else:
                     yield replace(result, task=task)
+                # A result stays in its worker's memory until it is released.
                 future.release()
                 following = next(waiting, _NO_MORE)
                 if following is not _NO_MORE:
                     running.add(start(following))
+                # Alone on the cluster, so that a worker that dies again died of this task.
                 elif not of and suspects:
                     running.add(start(suspects.pop(), alone=True))
 

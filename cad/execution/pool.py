@@ -45,6 +45,7 @@ def each(
         When no worker can be started, or no scheduler answers.
     """
     if options.jobs == 0:
+        # In this process, for a debugger and for tests; what kills a task kills the run.
         return (Done(task, *attempt(function, task, options.memory_limit)) for task in tasks)
     if options.scheduler is None:
         return _here(function, tasks, options)
@@ -135,6 +136,7 @@ def _here(
             while upcoming is not _NO_MORE and len(workers) < options.jobs:
                 workers.append(Worker(function, options))
             for worker in list(workers):
+                # Idle for good: its memory goes back before the last studies end.
                 if upcoming is _NO_MORE and not worker.busy:
                     worker.close()
                     workers.remove(worker)
@@ -143,12 +145,14 @@ def _here(
                     upcoming = next(waiting, _NO_MORE)
             if not workers:
                 return
+            # Sleeps until a result or the first time limit, whichever comes first.
             patience = min(w.deadline for w in workers) - time.monotonic()
             answered = wait([w.connection for w in workers], max(patience, 0.0))
             now = time.monotonic()
             for worker in list(workers):
                 if worker.connection in answered:
                     done = worker.take()
+                # The deadline is by the clock; late() asks whether the time was the study's own.
                 elif worker.deadline <= now and worker.late():
                     done = worker.stop()
                 else:
@@ -170,8 +174,10 @@ def _end_with(driver: int) -> None:
     """
 
     def watch() -> None:
+        # A child whose parent has ended gets another parent: that is seen without a signal.
         while os.getppid() == driver:
             time.sleep(1.0)
         os._exit(1)
 
+    # os._exit, since a worker that waits in a lock runs no exit handlers.
     threading.Thread(target=watch, daemon=True).start()

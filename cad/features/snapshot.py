@@ -54,6 +54,7 @@ def snapshot(
     shown = _images(study, features, grid)
     labels = _labels(study, grid)
     whole = np.ones(grid.shape, bool)
+    # Without a gland mask the window is that of all that is shown.
     inside = whole if study.gland is None else resample_mask(study.gland, grid).array
     views = [
         registration_view(moved, grid, int((labels > 0).sum(axis=(1, 2)).argmax()))
@@ -119,6 +120,7 @@ def _images(study: Study, features: StudyFeatures, grid: Volume) -> dict[str, np
         "ktrans": features.maps.get(KTRANS),
     }
     return {
+        # Half precision has 11 bits, more than a screen shows, and halves the file.
         name: resample_image(volume, grid).array.astype(np.float16)
         for name, volume in images.items()
         if volume is not None
@@ -208,6 +210,7 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
             continue
         numbers = protocol.instance_numbers
         depth = [float(image.patient_to_index(place)[2]) for place in places]
+        # An enhanced object has one instance for all slices: no number says which is shown.
         whole = len(numbers) == image.shape[0]
         numbered[name] = {
             "series": protocol.series_number,
@@ -229,6 +232,7 @@ def _slice_numbers(study: Study, grid: Volume) -> list[int]:
 def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:
     """Return the grey-level window that shows the gland; bladder and vessels would flatten it."""
     values = array[inside & np.isfinite(array)]
+    # Percentiles of a few voxels jump; a gland may lie outside of a short series.
     if values.size < MIN_WINDOW_VOXELS:
         values = array[np.isfinite(array)]
     if not values.size:

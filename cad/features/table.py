@@ -112,6 +112,7 @@ def extract(
         When nothing can be measured at all, or what is wanted needs an extra that is absent, or
         filters are misspelt.
     """
+    # Before anything is measured: a missing extra must not end a run after an hour.
     check_radiomics(settings.features.radiomics)
     check_filters(settings.features)
     names, absent = available(study, settings)
@@ -128,6 +129,7 @@ def extract(
     )
     half = settings.features.partial_voxels == "half"
     drawn = _drawn(work, names, half, result.failures)
+    # In the order of the cohort's table: rows of results stay where a reader expects them.
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
     result.provenance = pd.DataFrame(index=result.rows.index)

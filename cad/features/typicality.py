@@ -144,6 +144,8 @@ class Typicality:
         if len(names) < 3:
             raise CadError(f"limits need regions of at least 3 patients, found {len(names)}")
         whole = cls(*_spread(X), {}, columns)
+        # Ten folds and not each patient: limits need the tail, not the last percent of the
+        # middle.
         fold_of = dict(zip(names, np.arange(len(names)) % min(_FOLDS, len(names)), strict=True))
         folds = np.array([fold_of[name] for name in who])
         held: dict[int, list[pd.DataFrame]] = {count: [] for count in _COUNTS}
@@ -161,6 +163,7 @@ class Typicality:
                     held[count].append(scores.assign(_weight=weight))
         by_count = [_limits(pd.concat(held[count]), flagged) for count in _COUNTS]
         limits = {g: tuple(of_count[g] for of_count in by_count) for g in by_count[0]}
+        # A group that held-out regions never leave, or never have, cannot be judged.
         usable = {g: v for g, v in limits.items() if np.isfinite(v).all() and min(v) > 0}
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
 
@@ -175,6 +178,7 @@ class Typicality:
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
         """Return signed deviations (SD, clipped), shape (n_regions, n_features)."""
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
+        # A constant feature of a new scanner would be thousands of SD: 12 are as telling.
         clipped: np.ndarray = np.clip(
             np.where(gap < 0, gap / self.low, gap / self.high), -_CLIP, _CLIP
         )
@@ -209,6 +213,7 @@ class Typicality:
             # A group that is named for the region itself is not named again for its study.
             named = {deviation.group for _, deviation in far}
             groups = [*far, *(g for g in far_shared if g[1].group not in named)]
+            # What is missing is not furthest out.
             order = np.argsort(-np.nan_to_num(np.abs(z[row])))[:3]
             judgements.append(
                 Judgement(
@@ -231,6 +236,7 @@ class Typicality:
     def _beyond(self, z: np.ndarray, regions: np.ndarray) -> list[Beyond]:
         """Compare rows of deviations, each the mean of so many regions, with their limits."""
         scores, groups, beyond = self._scores(z), self.groups(), []
+        # A study of seven regions is held to the limits of four, which are wider than its own.
         at = np.searchsorted(_COUNTS, regions, side="right") - 1
         for row, count in enumerate(regions):
             ratio = {
@@ -319,6 +325,7 @@ def _limits(held: pd.DataFrame, flagged: float) -> dict[str, float]:
     weight = held.pop("_weight").to_numpy()
     ends = held.apply(lambda scores: _upper(scores.to_numpy(), weight, flagged))
     ends = ends.where(ends > 0, np.inf)
+    # Flagged is who leaves any group: the factor is set on the worst, not group by group.
     worst = (held / ends).max(axis=1).fillna(0.0).to_numpy()
     factor = _upper(worst, weight, flagged) * (1 + 1e-9)
     return {str(group): float(factor * end) for group, end in ends.items()}
@@ -331,6 +338,7 @@ def _upper(values: np.ndarray, weight: np.ndarray, flagged: float) -> float:
         return float("inf")
     order = np.argsort(values[finite], kind="stable")
     share = np.cumsum(weight[finite][order])
+    # The new region counts as one more, of which nothing is known.
     wanted = (1 - flagged) * (share[-1] + 1.0)
     at = min(int(np.searchsorted(share, wanted - 1e-9)), len(order) - 1)
     return float(values[finite][order][at])
@@ -340,6 +348,7 @@ def _spread(X: pd.DataFrame) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     """Return the features that vary, their medians, and the spread to both sides."""
     present = X.loc[:, X.notna().any()]
     low, middle, high = (present.quantile(q).to_numpy() for q in (_TAIL, 0.5, 1 - _TAIL))
+    # Percentiles for the limits, but the standard deviation to see whether it varies at all.
     spread = present.std(ddof=0).to_numpy()
     varies = spread > 1e-9 * np.maximum(np.abs(middle), 1e-12)
     # A feature that is mostly one value has no percentile on that side: all its spread stands in.

@@ -103,6 +103,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
             aligned = register_rigid(study.adc, study.t2w, region, "adc")
             done.append(aligned)
             out.adc = aligned.apply(study.adc)
+            # Images of one series move with its map: they were acquired in the same minutes.
             out.diffusion = [(b, aligned.apply(v)) for b, v in study.diffusion]
         if study.dce is not None:
             aligned = register_rigid(dce_reference(study.dce), study.t2w, region, "dce")
@@ -150,14 +151,18 @@ def register_rigid(
             hint="check that both belong to one study and one frame of reference",
         )
     target = _working_grid(fixed, region)
+    # The same voxels before and after, or information would change by what is compared.
     where = _compared(target, fixed, region, moving)
     fixed_image = resample_image(fixed, target)
     before = image_information(fixed_image, resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
+    # ITK maps points of the fixed image to the moving one; the image is moved the other way.
     matrix = np.linalg.inv(_matrix(transform))
     after = image_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
     centre = target.centre
+    # Of the middle of the region: a rotation about a far origin looks like a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
+    # trace R = 1 + 2 cos(angle), whatever the axis.
     cosine = (np.trace(matrix[:3, :3]) - 1) / 2
     angle = float(np.degrees(np.arccos(np.clip(cosine, -1.0, 1.0))))
     result = (
@@ -189,6 +194,7 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     clipped = []
     for image in (a, b):
         values = image.array[both].astype(float)
+        # Without the tails: one bright vessel would leave 30 of 32 bins empty.
         low, high = np.percentile(values, (1, 99))
         if not high > low:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")
@@ -196,6 +202,7 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
     joint, _, _ = np.histogram2d(clipped[0], clipped[1], bins=_BINS, range=[[0.0, 1.0], [0.0, 1.0]])
     p = joint / joint.sum()
     independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
+    # p log p is 0 at p = 0.
     seen = p > 0
     return float((p[seen] * np.log(p[seen] / independent[seen])).sum())
 
@@ -210,6 +217,7 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
         if box is not None:
             break
     else:
+        # All slices: a stack of the prostate is short, its field of view is wide.
         middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
         box = box_between(middle, fixed.shape - middle, fixed.shape)
     region = np.zeros(fixed.shape, bool)
@@ -223,6 +231,7 @@ def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     if box is None:
         raise ValueError("the region is empty")
     low, high = limits(box[::-1])
+    # Finer voxels hold no more of what moves, and cost their number at each step.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
     grid = fixed.beginning_at(np.zeros(count[::-1], np.float32), low)
@@ -237,6 +246,7 @@ def _compared(
     covered &= np.isfinite(resample_image(fixed, target).array)
     if region is not None:
         covered &= np.asarray(resample_mask(fixed.with_array(region), target).array, bool)
+    # A histogram of 32 x 32 bins says nothing of fewer voxels.
     if covered.sum() < 1000:
         raise CadError(
             f"only {int(covered.sum())} voxels of the region are covered by both images",
@@ -251,6 +261,7 @@ def _search(fixed: Volume, moving: Volume, where: np.ndarray) -> sitk.Euler3DTra
     )
     moving_image = moving.with_array(np.nan_to_num(moving.array.astype(np.float32))).to_sitk()
     start = sitk.Euler3DTransform()
+    # Turning about the middle keeps rotation and translation apart for the descent.
     start.SetCenter(triple(fixed.centre))
     method = descent(fixed.with_array(where), start, step_mm=2.0, iterations=100, fine_mm=1.0)
     try:

@@ -69,6 +69,7 @@ class NyulScale:
             )
         for row in rows:
             _check_landmarks(row)
+        # Each patient's landmarks are brought to 0..1 first: a scanner's gain must not weigh.
         span = rows[:, -1:] - rows[:, :1]
         return cls(((rows - rows[:, :1]) / span).mean(axis=0))
 
@@ -157,6 +158,7 @@ def standardise_t2(
     try:
         image = prepared_t2(study, settings)
         name, where = _reference(study, image, settings)
+        # As stored: another scanner's gain is to show.
         stored = study.t2w or image
         inside = foreground(stored) if where is None else where
         level = float(np.median(stored.array[inside]))
@@ -238,12 +240,14 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     inside = np.ones(image.shape, bool)
     for axis, (edge, step, middle) in enumerate(zip(BOX_MM, image.spacing, centre, strict=True)):
         along = np.arange(image.shape[2 - axis])
+        # A thousandth of a mm: centres on the edge must not depend on the last digit of a header.
         near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
     if not inside.any():
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
     box = np.ix_(*(np.flatnonzero(inside.any(axis=other)) for other in ((1, 2), (0, 2), (0, 1))))
     part = image.array[box]
+    # Of the box alone: the 99th percentile of the whole image would bring the field of view back.
     inside[box] = foreground(image.with_array(part))
     return inside
 
@@ -298,6 +302,7 @@ def muscle_level(image: Volume) -> float:
     kernel = np.exp(-0.5 * (np.arange(-15, 16) / 5.0) ** 2)
     smooth = np.convolve(counts, kernel / kernel.sum(), mode="same")
     centres = (edges[:-1] + edges[1:]) / 2
+    # Maxima below the foreground are air and its noise.
     body = centres > image.array[inside].min()
     peak = np.zeros(len(centres), bool)
     peak[1:-1] = (smooth[1:-1] > smooth[:-2]) & (smooth[1:-1] >= smooth[2:])

@@ -70,9 +70,11 @@ class GradedReaders:
         for _ in range(_ROUNDS):
             self._tables = np.stack([_log_table(theta) for theta in readers])
             posterior, total = _posterior(seen, self._tables)
+            # EM never lowers the likelihood: it ends where a round no longer raises it.
             if total - before < _TOLERANCE:
                 break
             before = total
+            # The M-step falls apart into readers: each needs its own expected counts only.
             counts = np.einsum("lnr,nq->rlq", seen, posterior)
             readers = [_improve(theta, part) for theta, part in zip(readers, counts, strict=True)]
         self.precision_ = np.exp([theta[0] for theta in readers])
@@ -86,6 +88,7 @@ class GradedReaders:
         refuse_outside(grades)
         if not self.identified_:
             return MeanReaders().predict(grades)
+        # g(x): the mean over readers of the grade that each is expected to give at x.
         panel = np.einsum("l,rlq->q", self.levels_, np.exp(self._tables)) / len(self._tables)
         posterior = _posterior(self._seen(grades), self._tables)[0]
         p = posterior @ panel
@@ -96,6 +99,7 @@ class GradedReaders:
     def _seen(self, grades: Array) -> Array:
         """Return 1 where a reader gave a level, shape (levels, n, readers)."""
         gap = np.abs(np.where(np.isfinite(grades), grades, 0.0) - self.levels_[:, None, None])
+        # A grade of another scale, or of a reader's own making, still says where he stands.
         nearest = np.argmin(gap, axis=0)
         found: Array = (nearest == np.arange(len(self.levels_))[:, None, None]).astype(float)
         return found * np.isfinite(grades)
@@ -104,6 +108,7 @@ class GradedReaders:
 def _posterior(seen: Array, tables: Array) -> tuple[Array, float]:
     """Return P(x | grades) on the nodes, shape (n, nodes), and the log-likelihood."""
     log = np.einsum("lnr,rlq->nq", seen, tables) + np.log(_PRIOR)
+    # log-sum-exp: the product of many readers' probabilities underflows.
     top = log.max(axis=1, keepdims=True)
     weight = np.exp(log - top)
     total = weight.sum(axis=1, keepdims=True)
@@ -112,13 +117,16 @@ def _posterior(seen: Array, tables: Array) -> tuple[Array, float]:
 
 def _start(seen: Array) -> Array:
     """Return log precision, first threshold and log steps that give the reader's shares."""
+    # One more of each level: a level that a reader never gave needs a finite threshold.
     share = (seen.sum(axis=1) + 1) / (seen.sum() + len(seen))
+    # At a = 1 the latent score has variance 2, of severity and of the reader.
     cuts = np.sqrt(2.0) * ndtri(np.cumsum(share)[:-1])
     return np.concatenate([[0.0, cuts[0]], np.log(np.diff(cuts))])
 
 
 def _cuts(theta: Array) -> Array:
     """Return t_rk - a_r x, shape (levels - 1, nodes)."""
+    # Steps as logarithms: thresholds increase whatever the descent tries.
     cuts = theta[1] + np.concatenate([[0.0], np.cumsum(np.exp(theta[2:]))])
     z: Array = cuts[:, None] - np.exp(theta[0]) * _NODES
     return z
@@ -128,6 +136,7 @@ def _log_table(theta: Array) -> Array:
     """Return log P(level | x) on the nodes, shape (levels, nodes)."""
     z = _cuts(theta)
     inner = np.log(np.maximum(ndtr(z[1:]) - ndtr(z[:-1]), _LEAST))
+    # log_ndtr in the tails, where a difference of two numbers near 1 has no digits.
     return np.vstack([log_ndtr(z[:1]), inner, log_ndtr(-z[-1:])])
 
 

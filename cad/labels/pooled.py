@@ -138,9 +138,11 @@ class PooledReaders:
         if not self.identified_:
             return MeanReaders().predict(grades)
         known = np.asarray(np.isfinite(grades).any(axis=1))
+        # Any number for a region that nobody read: it is emptied below.
         design = _design(np.where(known[:, None], grades, 0.5))
         z = design @ self.coefficients_
         variance = np.einsum("ij,jk,ik->i", design, self.covariance_, design)
+        # Few men with histology leave the weights uncertain, which draws p towards 1/2.
         p = expit(z / np.sqrt(1 + np.pi * variance / 8))
         return Belief(
             np.where(known, p, np.nan), np.where(known, p * (1 - p) * np.sqrt(variance), np.nan)
@@ -153,6 +155,7 @@ class PooledReaders:
         regions; shapes (n_readers,).
         """
         n_readers = grades.shape[1]
+        # As in the model: a missing score says what the others say.
         rows = np.where(np.isfinite(grades), grades, _mean(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
@@ -171,6 +174,7 @@ def _design(grades: Array) -> Array:
     n = known.sum(axis=1)
     total = np.where(known, grades, 0.0).sum(axis=1)
     mean = total / n
+    # Half a reading of 1/2: readers who all say 0 or 1 have finite log-odds.
     drawn = (total + 0.5) / (n + 1)
     deviation = np.where(known, grades - mean[:, None], 0.0)
     return np.column_stack([np.ones(len(n)), np.log(drawn) - np.log1p(-drawn), deviation])
@@ -180,6 +184,7 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     """Return mode and covariance of the coefficients."""
     k = design.shape[1]
     centre = np.zeros(k)
+    # The prior is the readers' mean: weight 1 on its log-odds, 0 on every deviation.
     centre[1] = 1.0
     precision = np.full(k, _PRIOR_PRECISION["reader"])
     precision[:2] = _PRIOR_PRECISION["offset"], _PRIOR_PRECISION["mean"]

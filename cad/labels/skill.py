@@ -77,7 +77,9 @@ def reader_skill(
         weight, deviation = pooled.weights(grades)
     rows = []
     for j, reader in enumerate(readers):
+        # The reader is left out of what he is measured against.
         aim = truth if known else _others(grades, j)
+        # The middle of the scale is no call of cancer, as in the measures.
         called = np.where(np.isfinite(grades[:, j]), grades[:, j] > 0.5, np.nan)
         used = np.isfinite(called) & np.isfinite(aim)
         sick, well = used & (aim == 1), used & (aim == 0)
@@ -119,8 +121,10 @@ def _share(name: str, hits: Array, group: NDArray[np.int64]) -> dict[str, float]
         bound = 0.025 ** (1 / m)
         lower, upper = (bound, 1.0) if p == 1.0 else (0.0, 1 - bound) if p == 0.0 else (0.0, 1.0)
         return {name: p, f"{name}_lower": lower, f"{name}_upper": upper}
+    # The linearised share: what each patient adds to the deviation from p, summed first.
     rest = np.bincount(code, hits - p, m)
     variance = m / (m - 1) * float(rest @ rest) / n**2
+    # d logit(p) = dp / (p (1 - p)): the interval stays within 0 and 1.
     half = float(student.ppf(0.975, m - 1)) * np.sqrt(variance) / (p * (1 - p))
     centre = np.log(p) - np.log1p(-p)
     lower, upper = (1 / (1 + np.exp(-(centre + side * half))) for side in (-1, 1))

@@ -60,6 +60,7 @@ def _columns(database: sqlite3.Connection) -> list[tuple[str, str]]:
     return database.execute(query).fetchall()
 
 
+# The columns that a sound queue has, from the schema itself.
 with closing(sqlite3.connect(":memory:")) as _fresh:
     _fresh.executescript(_SCHEMA)
     _COLUMNS = _columns(_fresh)
@@ -124,6 +125,7 @@ class Queue:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # One connection for all threads: SQLite's own locks would make them fail instead of wait.
         self._lock = threading.RLock()
         self._held: set[str] = set()
         with self._sound():
@@ -135,10 +137,12 @@ class Queue:
                 raise
 
     def _open(self) -> None:
+        # Damage is found now, while a queue can be made anew, and not in the middle of a study.
         (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError("not as it was written")
         self._db.execute("PRAGMA journal_mode = WAL")
+        # An acknowledged instance must outlive a power cut: every commit is flushed.
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")  # what a patient's rows held is overwritten
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -151,6 +155,7 @@ class Queue:
         steps = [_SCHEMA] if version == 0 else [_LACKS[v] for v in range(version, _VERSION)]
         if steps:
             change = "".join(steps)
+            # Tables and version in one transaction: a kill leaves the old format or the new one.
             self._db.executescript(f"BEGIN; {change} PRAGMA user_version = {_VERSION}; COMMIT;")
         if _columns(self._db) != _COLUMNS:
             raise sqlite3.DatabaseError("it has other tables than a queue")
@@ -172,6 +177,7 @@ class Queue:
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            # The low byte is the primary code of SQLite's extended ones.
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
             damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
             kind = DamagedQueue if damage else QueueError
@@ -185,6 +191,7 @@ class Queue:
     def _change(self) -> Iterator[sqlite3.Connection]:
         """Make one transaction."""
         with self._sound(), self._lock:
+            # The write lock at once: a reader that becomes a writer could fail half way.
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -222,6 +229,7 @@ class Queue:
         key, kind, size, digest = instance
         with self._change() as db:
             db.execute(
+                # Replaced, not refused: an instance that was lost on the disk is sent again.
                 "INSERT OR REPLACE INTO instance VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (key, study, kind, size, digest, now, sender, peer),
             )
@@ -244,6 +252,7 @@ class Queue:
         Nobody else is given a study that is held, in whatever state it is meanwhile. One that is
         in the state ``into`` and held by nobody was dropped by a fault: it is taken up again.
         """
+        # What a fault left in the middle of a step is nobody's: without this it would stay there.
         orphan = into if into != state else ""
         with self._lock:  # a claim whose commit fails holds nothing
             with self._change() as db:
@@ -270,12 +279,14 @@ class Queue:
     def settle(self, entry: Entry, state: str, now: float, **values: Any) -> bool:
         """Move a study on, unless more of it has arrived since it was claimed; tell whether."""
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
+        # The sweep counts keep_days from here.
         if state in (DONE, FAILED):
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
         with self._change() as db:
             done = db.execute(
                 f"UPDATE study SET state = ?, {names} "  # noqa: S608  # nosec B608: our own names
+                # An instance that has come since raised the generation: this result is of less.
                 "WHERE key = ? AND state = ? AND generation = ?",
                 (state, *values.values(), entry.key, entry.state, entry.generation),
             )
@@ -341,6 +352,7 @@ class Queue:
     def recover(self, *, retry_failed: bool) -> int:
         """Put back what a killed node had begun; return how many studies that were."""
         with self._change() as db:
+            # SQL wants two marks either way.
             again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
             moved = db.execute(
                 "UPDATE study SET state = ?, due = 0 WHERE state IN (?, ?)", (QUEUED, *again)

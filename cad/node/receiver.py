@@ -50,6 +50,7 @@ class Receiver:
         self.refused = 0
         self._busy, self._stopping = 0, False
         self._change = threading.Condition()
+        # By association, which the library drops without telling us.
         self._left: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         # The library writes what comes to the disk, there.
         tempfile.tempdir, _config.STORE_RECV_CHUNKED_DATASET = str(inbox.spool), True
@@ -61,6 +62,7 @@ class Receiver:
         entity.acse_timeout = self.settings.idle_seconds
         entity.add_supported_context(VERIFICATION)
         for kind in FETCHED:  # what is fetched elsewhere is taken here
+            # Any encoding: nothing is unpacked here, and a refused syntax is a lost image.
             entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
         if inbox.settings.archive.commitment:  # there the archive has the role of the SCP
             entity.add_supported_context(COMMITMENT, scu_role=True, scp_role=True)
@@ -82,6 +84,7 @@ class Receiver:
         """Let what is being stored be acknowledged, refuse what follows, and end."""
         with self._change:
             self._stopping = True
+            # What is being written is acknowledged; a sender that waits longer sends again.
             self._change.wait_for(lambda: not self._busy, timeout=self.settings.idle_seconds)
         time.sleep(_LAST_ANSWER)
         silence(self._entity, self._server)
@@ -91,6 +94,7 @@ class Receiver:
         with self._change:
             if self._stopping:
                 return _OUT_OF_RESOURCES
+            # Counted under the lock that stop() takes: none slips in after it has looked.
             self._busy += 1
         try:
             return self._keep(event)
@@ -160,9 +164,12 @@ class Receiver:
         try:
             if left < 0:
                 raise CadError("an association brings more than `association_gigabytes`")
+            # Asking the file system at each packet would cost more than the packet.
             if before // _LOOK_BYTES != left // _LOOK_BYTES:
                 self.inbox.check_room()
         except (CadError, OSError) as error:
+            # Marked first: an instance that is whole in the buffer must not be acknowledged any
+            # more.
             self._left[event.assoc] = -1.0
             self._refuse(event.assoc.requestor.ae_title, error, 0)
             transport: Any = event.assoc.dul.socket

@@ -41,6 +41,7 @@ class Calls:
         CadError
             With the status, or because there is none.
         """
+        # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
         if not status or "Status" not in status:
             raise CadError(
                 f"{self.name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
@@ -88,6 +89,7 @@ class Calls:
         handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
         handlers.append((evt.EVT_DATA_RECV, received.came))
         handlers += [(evt.EVT_C_STORE, handler)] if handler else []
+        # Within C-GET the archive is the one that stores, and we are the SCP.
         roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
         for wait in (*_BUSY_SECONDS, None):
             association = entity.associate(
@@ -109,6 +111,7 @@ class Calls:
             if received.too_much:
                 raise self._too_much() from error
             raise
+        # An archive may have ended it meanwhile; then a release would wait for an answer.
         association.release() if association.is_established else association.abort()
 
     def check_amount(self, received: Received) -> None:

@@ -87,6 +87,8 @@ class Server(ThreadedAssociationServer):
         """Let a connection wait; where too many do, the one that came first goes."""
         lifeline = request.dup()  # the other one moves into the encrypted connection
         with self._lock:
+            # Those that say nothing must not keep others out; a dictionary is in order of
+            # arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
                 _cut(self._door.pop(number))
             self._door[id(lifeline)] = lifeline
@@ -99,6 +101,7 @@ class Server(ThreadedAssociationServer):
 
     def _admitted(self, asked: bytes) -> str:
         """Return the title of a caller that may have an association."""
+        # Bytes that are no ASCII must not raise: they are no title of the list either.
         called, caller = (
             asked[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
@@ -152,6 +155,7 @@ class _Begun(RequestHandler):
         evt.trigger(association, evt.EVT_CONN_OPEN, {"address": self.client_address})
         association.start()
         association.join()
+        # Its thread reads on until it is told; the spooled file below would be written again.
         association.dul.kill_dul()
         association.dul.join(idle)
         left = [getattr(association.dimse.message, "_data_set_file", None)]
@@ -237,6 +241,7 @@ class _Line(AssociationSocket):
             and self._came > _HELD
         ):
             raise OSError("a message is too long that brings no instance")
+        # A caller that drips a byte now and then meets every single deadline, but not this one.
         slowest = self._since + self._idle + self._came / _SLOWEST
         self._until = min(now + self._idle, slowest)
 

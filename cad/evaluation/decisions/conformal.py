@@ -49,6 +49,7 @@ def conformal_p_values(
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     use = (y == label) & np.isfinite(s)
+    # Atypical of malignant is a low score, of benign a high one.
     sign = 1.0 if label == 1 else -1.0
     typical, new = sign * s[use], sign * np.asarray(new_score, dtype=float)
     code = np.unique(g[use], return_inverse=True)[1]
@@ -62,6 +63,7 @@ def conformal_p_values(
         (np.searchsorted(np.sort(typical[of_roi == n]), new, "right") - own * (own_size == n)) / n
         for n in np.unique(size)
     )
+    # The 1 is the new patient, who is exchangeable with those of the calibration.
     p = (1 + below) / (1 + len(size) - (own_size > 0))
     return np.where(np.isnan(new), np.nan, p)
 
@@ -73,6 +75,7 @@ def _own(
 
     They are ranked patient after patient, so that one search counts within each.
     """
+    # Whole ranks: patient * n + rank orders patients first without losing a digit of a score.
     rank = np.unique(np.r_[typical, new], return_inverse=True)[1]
     code = np.unique(np.r_[groups, of], return_inverse=True)[1] * len(rank)
     n = len(typical)

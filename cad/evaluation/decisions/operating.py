@@ -129,11 +129,14 @@ def choose_operating_point(
             hint="take decision.aim_npv and aim_ppv out: thresholds then follow from the costs",
         )
     lower, upper = choose_thresholds(y, p, settings)
+    # -1, refer, for every region until the thresholds of the other patients say more.
     decided, validated = decide(p, lower, upper), np.full(len(p), -1)
     for patient in np.unique(group):
         own = group == patient
+        # A threshold is fitted, too: chosen with the patient in, it is too good for him.
         validated[own] = decide(p[own], *choose_thresholds(y[~own], p[~own], settings))
     effect = share_design_effect(y, group)
+    # Shares are of all regions, as in use; only predictive values need histology.
     scored = q[np.isfinite(q)]
     shares = {label: float(np.mean(decide(scored, lower, upper) == label)) for label in (0, -1, 1)}
 
@@ -172,6 +175,7 @@ def choose_thresholds(
         lower = _largest_cut(1 - truth, q, settings.aim_npv)
     if settings.aim_ppv is not None:
         upper = 1 - _largest_cut(truth, 1 - q, settings.aim_ppv)
+    # Sides that overlap leave nobody to refer, and a region may not be called both.
     return lower, max(lower, upper)
 
 
@@ -185,4 +189,5 @@ def _largest_cut(right: np.ndarray, q: np.ndarray, aim: float) -> float:
     if len(found) == 0:
         return 0.0
     last = found[-1]
+    # Between the two values: on either of them rounding would decide for the next patient.
     return float((value[last] + value[last + 1]) / 2) if last + 1 < len(q) else 1.0

@@ -83,8 +83,10 @@ class ManModel:
             self.names, self.centre, self.weight, self.absent, strict=True
         ):
             x = column(table, name)
+            # Unknown is the mean man, moved by what not knowing meant among the training men.
             total += np.where(np.isfinite(x), weight * (x - centre), absent)
         if "highest" in self.names:
+            # A man without a scored region is not a mean man: nobody has looked at his images.
             total[np.isnan(column(table, "highest"))] = np.nan
         return total
 
@@ -216,16 +218,19 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
             f"probability by man needs {few} of each"
         )
     rows = table.loc[use]
+    # What is known of a handful only would be a weight of the prior with the look of a fit.
     names = tuple(name for name in PRIORS if np.isfinite(column(rows, name)).sum() >= 2 * FEW)
     if not names:
         raise CadError("nothing is known of these men", hint=f"columns are {', '.join(PRIORS)}")
     X = np.column_stack([column(rows, name) for name in names])
     centre, missing = np.nanmean(X, axis=0), np.isnan(X)
+    # Where nobody lacked it, an indicator is a column of zeros.
     partly = missing.any(axis=0)
     design = np.column_stack(
         [np.ones(len(y)), np.where(missing, 0.0, X - centre), missing[:, partly]]
     )
     mean = [0.0, *(PRIORS[name][0] for name in names), *np.zeros(partly.sum())]
+    # The intercept is the prevalence, of which nothing is known beforehand.
     spread = [100.0, *(PRIORS[name][1] for name in names), *np.full(partly.sum(), ABSENT_SD)]
     beta = fit_logistic(design, y, mean=np.array(mean), precision=np.array(spread) ** -2)
     absent = np.zeros(len(names))
@@ -267,9 +272,11 @@ def out_of_fold_men(
     for left in np.array_split(order, min(len(known), BLOCKS if len(known) > WHOLE else WHOLE)):
         rest = truth.copy()
         rest[left] = np.nan
+        # One less of each class: the man who is left out may be one of the least number.
         odds = fit_men(table, rest, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
         line = np.sort(odds[np.isfinite(rest) & np.isfinite(odds)])
+        # Ties count half, as in the AUC.
         below = np.searchsorted(line, odds[left]) + np.searchsorted(line, odds[left], "right")
         rank[left] = np.where(np.isnan(odds[left]), np.nan, below / (2 * len(line)))
     return probability, rank

@@ -43,11 +43,13 @@ def venn_abers(
     if not len(y) or np.ptp(y) == 0:
         return ends[0], ends[1]
     _, code, size = np.unique(np.asarray(groups)[use], return_inverse=True, return_counts=True)
+    # Isotonic regression sees levels only: ties must have one value.
     levels, at = np.unique(s, return_inverse=True)
     weight, malignant = np.bincount(at, 1 / size[code]), np.bincount(at, y / size[code])
     # Between two levels every new score has the same ends; one that equals a level joins it.
     known = np.isfinite(new)
     place, tied = np.searchsorted(levels, new), np.isin(new, levels)
+    # At most 2 k + 1 places for k levels, however many new scores there are.
     for here, tie in sorted({*zip(place[known].tolist(), tied[known].tolist(), strict=True)}):
         sums = (weight, malignant) if tie else np.insert([weight, malignant], here, 0.0, axis=1)
         heavier, more = sums

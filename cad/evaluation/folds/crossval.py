@@ -176,6 +176,7 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
             f"{folds} folds of {len(names)} patients: there must be 2 to {len(names)}",
             hint="leave folds out to leave out one patient at a time",
         )
+    # Sizes of folds differ by one patient at most, whatever their number of regions.
     turn = np.random.default_rng(seed).permutation(len(names)) % folds
     return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
 
@@ -183,6 +184,7 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
 def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the group of every row and the names of what is left out in turn."""
     group = np.asarray(groups).astype(str)
+    # Sorted: results do not depend on the order of the rows in the cohort.
     names = np.unique(group)
     if len(group) != n:
         raise CadError(f"{n} labels but {len(group)} groups")
@@ -257,6 +259,7 @@ def positive_probability(estimator: Any, X: Any) -> np.ndarray:
         return np.full(np.shape(X)[0], np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RangeWarning)
+        # The last class, as scikit-learn sorts them: the malignant one, or the larger label.
         return np.asarray(estimator.predict_proba(X), dtype=float)[:, -1]
 
 
@@ -289,9 +292,11 @@ def fit_fold(
     others, read = group != name, ~np.isnan(y)
     labelled = np.flatnonzero(others & read)
     nothing = np.full(len(rows), np.nan)
+    # What an earlier fold has fitted must not be where this one starts.
     fitted = clone(estimator)
     if relabel is not None:
         y, spread = relabel(labelled)
+    # Without a label a row trains only those learners that know what to do with it.
     told = labels_told(estimator, np.where(read, y, np.nan))
     train = np.flatnonzero(others & ~np.isnan(told))
     keywords = fit_keywords(fitted, None if spread is None else spread[train], patient[train])
@@ -299,6 +304,8 @@ def fit_fold(
     with blas_threads().limit(limits=1), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
+            # Made from the labelled rows: unread regions must not move a scale that read ones are
+            # on.
             table = X(labelled) if callable(X) else X
             fitted.fit(_safe_indexing(table, train), told[train], **keywords)
             test = _safe_indexing(table, rows)
@@ -347,6 +354,7 @@ def _kept_features(fitted: Any) -> list[int] | None:
     for _, part in best.steps:
         if not hasattr(part, "get_support"):
             continue
+        # Imputers and scalers keep all columns; several selectors may follow each other.
         support = np.asarray(part.get_support())
         if len(support) != len(kept):
             return None  # a step in between changed the columns: they have no names any more

@@ -92,6 +92,7 @@ class SharedFolds:
             return None
         front, learner = estimator.steps[:-1], estimator.steps[-1][1]
         steps = [step for _, step in front if step is not None and step != "passthrough"]
+        # The very type: a subclass may have begun to look at labels.
         if not all(type(step) in LABEL_FREE for step in steps) or not hasattr(learner, "fit"):
             return None
         return cls(Pipeline(front) if steps else None, learner, X, groups.astype(str), patients)
@@ -119,6 +120,7 @@ class SharedFolds:
         for begin in range(0, len(labels), _TOGETHER):
             part = slice(begin, begin + _TOGETHER)
             y, eta = labels[part], None if etas is None else etas[part]
+            # A labelling's fit to all rows is near its fit to all but one patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
             probability, decision = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
@@ -126,6 +128,7 @@ class SharedFolds:
             for k, (rows, scores) in enumerate(folds, start=1):
                 probability[:, rows], decision[:, rows] = scores
                 done = begin + len(y) * k // len(names)
+                # Rows of one fold alone make no AUC: scores are whole with the last fold.
                 yield done, (probability, decision) if k == len(names) else (nothing, nothing)
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
@@ -137,6 +140,8 @@ class SharedFolds:
             try:
                 everything = np.arange(len(self.groups))
                 X, new = self._features(everything, everything[:1])
+                # One new row is asked for, whose answer nobody reads: the coefficients are
+                # wanted.
                 predict = clone(self.learner).predict_labellings
                 coefficients: np.ndarray = predict(X, labels, new, etas)[2]
             except FIT_ERRORS:

@@ -123,6 +123,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.points_ = [
             dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values())
         ]
+        # The same folds for every point of the grid, so that their losses are paired.
         splits = GroupKFold(min(self.n_folds, n_patients)).split(labels, groups=owner)
         losses = [
             _fold_losses(self, X, labels, spread, owner, train, test) for train, test in splits
@@ -199,14 +200,17 @@ def _fold_losses(
     test: np.ndarray,
 ) -> list[float]:
     """Return the loss of every grid point in one inner fold; a fixed front is fitted once."""
+    # Unread rows may be learned of, but there is nothing to measure them against.
     test = test[np.ravel(y)[test] != UNLABELLED]
     X_train, X_test = _safe_indexing(X, train), _safe_indexing(X, test)
     inner_eta = None if eta is None else eta[train]
     loss = CRITERIA[search.criterion]
     learner, points = search.estimator, search.points_
     try:
+        # Imputation, scaling and selection do not know the grid of the last step: once a fold.
         if isinstance(learner, Pipeline) and len(learner.steps) > 1 and _only_last(learner, points):
             front = Pipeline(clone(learner).steps[:-1])
+            # As outside: steps before the learner are fitted to rows with a label.
             seen = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
             keywords = fit_keywords(
                 front, None if inner_eta is None else inner_eta[seen], owner[train][seen]
@@ -223,6 +227,7 @@ def _fold_losses(
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
         except FIT_ERRORS:
             return [float("inf")] * len(points)
+        # A point that fails in one fold is out: a mean over fewer folds would be of easier ones.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
     out = []
     for point in points:
@@ -230,6 +235,7 @@ def _fold_losses(
         try:
             fitted.fit(X_train, y[train], **fit_keywords(fitted, inner_eta, owner[train]))
             q = positive_probability(fitted, X_test)
+            # The other criteria compare with a probability, which a decision value is not.
             if np.isnan(q).all() and search.criterion == "auc":
                 q = decision_value(fitted, X_test)
             out.append(loss(y[test], q))

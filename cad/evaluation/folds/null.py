@@ -34,8 +34,10 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
     blocks = np.split(order, np.cumsum(np.bincount(code))[:-1])
+    # Shuffling rows would break up labels that come together in a patient, and narrow the null.
     line = np.concatenate([blocks[i] for i in rng.permutation(len(blocks))])
     source = np.empty(len(code), dtype=int)
+    # Without the rotation a patient at the start could only receive whole first blocks.
     source[order] = np.roll(line, int(rng.integers(len(line))))
     return source
 
@@ -161,6 +163,7 @@ def permutation_null(
     labels, classes = np.asarray(y, dtype=float), np.asarray(truth, dtype=float)
     against = "histology" if np.isfinite(classes).any() else "labels"
     if against == "labels":
+        # No histology: what the learner is told is then all that an AUC can be measured against.
         classes = consensus_truth(labels)[0]
     if not ((classes == 1).any() and (classes == 0).any()):
         raise CadError("the truth has one class only: there is no AUC to permute")
@@ -172,6 +175,7 @@ def permutation_null(
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
     sources = [
+        # A stream of its own for each permutation: k is the same whatever n, order and processes.
         _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
         for number, scheme in enumerate(schemes)
         for k in range(n)
@@ -216,6 +220,7 @@ class _Loop:
     def aucs(self, sources: np.ndarray, n_jobs: int) -> Iterator[tuple[int, list[float]]]:
         """Yield how many permutations are as good as done, and the AUCs that are new."""
         patients = np.asarray(self.patients).astype(str)
+        # None where a step looks at labels, or fits otherwise share nothing.
         shared = SharedFolds.of(self.estimator, self.X, self.y, np.asarray(self.groups), patients)
         if shared is None:
             work = [delayed(self.auc)(source) for source in sources]
@@ -230,6 +235,7 @@ class _Loop:
 
     def _auc(self, probability: np.ndarray, decision: np.ndarray, source: np.ndarray) -> float:
         truth = self.truth[source]
+        # An AUC needs an order only, which a learner without probabilities has as well.
         score = decision if np.isnan(probability).all() else probability
         usable = np.isfinite(score) & np.isfinite(truth)
         return auc(truth[usable], score[usable])
@@ -238,6 +244,7 @@ class _Loop:
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
     usable = aucs[np.isfinite(aucs)]
     failed = len(aucs) - len(usable)
+    # A loop that failed counts against: the true labels might have failed there, too.
     p = (1 + int(np.sum(usable >= observed)) + failed) / (1 + len(aucs))
     lower, upper = np.quantile(usable, [0.025, 0.975]) if len(usable) else (np.nan, np.nan)
     evidence = "evidence" if p < SIGNIFICANT else "no evidence"

@@ -183,8 +183,11 @@ def assist(
         out = fit == left_out
         others = fit_combinations(truth[~out], table[:, ~out], classifier[~out], names)
         for j, name in enumerate(names):
+            # Of all rows: the others are needed too, to be ranked among under the same weights.
             values = others.readers[name].probability(table[j], classifier)
             probability[j, out] = values[out]
+            # Without truth or without the tool a row ranks all the same; the tests choose their
+            # rows.
             rank[j, out] = _rank(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
@@ -212,6 +215,7 @@ def _assisted(
         }
     test, note = None, ""
     try:
+        # Both treatments on the same cases, or the difference would be between cases.
         alone = np.where(np.isfinite(rank), table, np.nan)
         test = obuchowski_rockette(truth, np.stack([alone, rank]), patients)
     except CadError as error:
@@ -234,6 +238,7 @@ def fit_combinations(
     usable = np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier)
     reader, row = np.nonzero(usable)
     y = truth[row]
+    # Regions, not readings: four scores of one region are one truth.
     rows_by_class = [len(np.unique(row[y == label])) for label in (0, 1)]
     if min(rows_by_class) < FEW:
         raise CadError(
@@ -258,6 +263,7 @@ def fit_combinations(
         precision=np.r_[precision, TOOL_SD**-2],
     )
     tool = beta[-1] / scale[1]
+    # Fitted again with c held: the readers' own weights belong to the c that is used.
     if tool < LEAST_TOOL:
         tool = LEAST_TOOL
         beta = fit_logistic(design, y, offset=tool * centred, precision=precision)
@@ -265,6 +271,7 @@ def fit_combinations(
 
     def combination(weights: np.ndarray, of: np.ndarray) -> Combination:
         b = weights[1] / middle[1]
+        # Back from standardised scores: the weights take scores and log-odds as they are.
         a = weights[0] - b * middle[0] - tool * scale[0]
         return Combination(float(a), float(b), float(tool), len(of), int(of.sum()))
 

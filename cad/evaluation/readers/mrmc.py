@@ -130,9 +130,11 @@ def obuchowski_rockette(
     ms_treatment = float(r * np.sum((treatment - aucs.mean()) ** 2) / (t - 1))
     residual = aucs - treatment[:, None] - reader[None, :] + aucs.mean()
     ms_interaction = float(np.sum(residual**2) / ((t - 1) * (r - 1)))
+    # cov2 >= cov3 in truth; an estimate the other way round would shrink the error (Hillis).
     denominator = ms_interaction + r * max(cov2 - cov3, 0.0)
     f, df2, p = _f_test(ms_treatment, ms_interaction, denominator, t, r)
     difference = float(treatment[-1] - treatment[0])
+    # Var(difference of two treatment means) = 2/r (MS(T*R) + r (cov2 - cov3)).
     error = float(np.sqrt(2 / r * denominator))
     half = float(t_distribution.ppf(0.975, df2) * error)
     return MRMC(
@@ -185,6 +187,7 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     y, table = np.asarray(truth, dtype=float), np.asarray(ratings, dtype=float)
     read, won = [], []
     for part in table:
+        # Readers x malignant x benign; NaN, and so no pair, where one of the two was not read.
         gap = part[:, y == 1][:, :, None] - part[:, y == 0][:, None, :]
         read.append(np.isfinite(gap) * 1.0)
         won.append(np.where(gap > 0, 1.0, np.where(gap == 0, 0.5, 0.0)))
@@ -196,7 +199,9 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     for i, j in product(range(2), repeat=2):
         hits, both = _shared(won[i], won[j]), _shared(read[i], read[j])
         moment = np.divide(hits, both, out=np.zeros_like(hits), where=both > 0)
+        # Moments weighed by how often each kind of shared index occurs, less the squared mean.
         cov[i, j] = np.sum(both * moment) / (pairs[i] * pairs[j]) - moment[0, 0, 0]
+    # Unbiased, and therefore below 0 now and then: the root is taken of what is left.
     variance = cov[0, 0] + cov[1, 1] - cov[0, 1] - cov[1, 0]
     return aucs, float(aucs[1] - aucs[0]), float(np.sqrt(max(variance, 0.0)))
 
@@ -243,6 +248,7 @@ def against_readers(
     y, flat, group, omitted = _complete(truth, rows, groups)
     aucs = _aucs(y, flat)
     r = len(table)
+    # psi_r = AUC(CAD) - AUC(reader r): the system is in each, which correlates them.
     contrast = np.hstack([np.ones((r, 1)), -np.eye(r)])
     psi = contrast @ aucs
     cov = contrast @ _jackknife_covariance(y, flat, group) @ contrast.T
@@ -293,6 +299,7 @@ def _jackknife_covariance(y: np.ndarray, scores: np.ndarray, group: np.ndarray) 
     code = np.unique(group, return_inverse=True)[1]
     left_out = [auc_without_each_patient(y == 1, row, code)[1] for row in scores]
     n = int(code.max()) + 1
+    # Pseudovalues are n A - (n - 1) A_(-i): their covariance is (n - 1)^2 that of A_(-i).
     return np.atleast_2d(np.cov(left_out, ddof=1)) * (n - 1) ** 2 / n
 
 
@@ -316,4 +323,5 @@ def _f_test(
     else:
         df2 = (denominator / ms_interaction) ** 2 * (t - 1) * (r - 1)
     f = ms_treatment / denominator
+    # The F distribution is not defined at infinity; at 1e9 it is the chi-squared to all digits.
     return f, df2, float(f_distribution.sf(f, t - 1, min(df2, 1e9)))
