@@ -42,8 +42,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # numpydoc's parameter lists have the types
 numpydoc_show_class_members = False
 
-# Tutorials call `cad` as a user does: that of this environment.
+# Tutorials call `cad` as a user does: that of this environment. A bar that moves is no text.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ |= {"NO_COLOR": "1", "TERM": "dumb"}
 # Tutorials are run; a page may take as long as the first compilation of the kernels does.
 nb_execution_mode = "force"
 nb_execution_timeout = 300
@@ -82,8 +83,29 @@ def _escape_bars(
     lines[:] = [line if "`" in line else line.replace("|", r"\|") for line in lines]
 
 
+# What theme and notebooks write, and what a keyboard and a screen reader need.
+ACCESSIBLE = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    "<th></th>": "<td></td>",
+    '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Site">',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+}
+
+
+def _accessible(app: Any, _error: Exception | None) -> None:
+    """Mend the pages as they were written."""
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        for old, new in ACCESSIBLE.items():
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+
+
 def setup(app: Any) -> None:
     """Write the generated pages before sources are looked for."""
     _write("commands.md", _commands())
     _write("licences.md", _licences())
     app.connect("autodoc-process-docstring", _escape_bars, priority=100)
+    app.connect("build-finished", _accessible)

@@ -38,10 +38,7 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
             print(reason, file=sys.stderr)
         if now - last >= _PLAIN_SECONDS or count == pending:
             text = f"{count} of {pending} studies, {failed} failed"
-            if count >= _ENOUGH:
-                left = (pending - count) / per_second
-                text += f", {per_second:.2f} a second, {left:.0f} s to go"
-            print(text, file=sys.stderr)
+            print(text + _to_go(count, pending, per_second), file=sys.stderr)
             last = now
 
     yield tell
@@ -68,6 +65,13 @@ class _Rate:
         return self.count, (self.count - 1) / max(now - self.first, 1e-9), now
 
 
+def _to_go(count: int, pending: int, per_second: float) -> str:
+    """Say the rate and the time to go; nothing after the first studies."""
+    if count < _ENOUGH:
+        return ""
+    return f", {per_second:.2f} a second, {(pending - count) / per_second:.0f} s to go"
+
+
 def _bar(pending: int) -> Iterator[Tell]:
     from rich.console import Console
     from rich.progress import (
@@ -75,16 +79,13 @@ def _bar(pending: int) -> Iterator[Tell]:
         MofNCompleteColumn,
         Progress,
         TextColumn,
-        TimeRemainingColumn,
     )
 
     columns = (
         TextColumn("studies"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[failed]} failed"),
+        TextColumn("{task.fields[failed]} failed{task.fields[rate]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line = bar.add_task("studies", total=pending, failed=0, rate="")
@@ -94,7 +95,7 @@ def _bar(pending: int) -> Iterator[Tell]:
             nonlocal failed
             failed += outcome.status == "failed"
             count, per_second, _ = rate.after_one_more()
-            told = f"{per_second:.2f}/s" if count >= _ENOUGH else ""
+            told = _to_go(count, pending, per_second)
             bar.update(line, advance=1, failed=failed, rate=told)
 
         yield tell

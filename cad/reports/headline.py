@@ -11,7 +11,7 @@ from cad.files import JsonObject
 from cad.reports.plots import measured, probability_text
 from cad.reports.regions import RegionView
 from cad.reports.views import PatientView, StudyView
-from cad.run_folder.results import RegionResult, Results
+from cad.run_folder.results import Man, RegionResult, Results
 from cad.terms.text import interval_text
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "of 5", "percent": "%"}
@@ -26,8 +26,7 @@ class Lesion:
     view : RegionView
         The region.
     first : str
-        Whose most suspicious region it is: ``the tool's first``, ``the readers' first``, both, or
-        empty.
+        ``most suspicious to the tool``, the readers, both, or empty.
     where, tool, readers, action, drivers : str
         Place, size and image; the probability; the scores; the decision with its reason; what
         raised and what lowered the probability.
@@ -51,7 +50,7 @@ class Headline:
     decision : str
         The man's.
     man : str
-        His probability, and what to do.
+        What follows the word of the decision: what to do, his probability and why.
     about : list of str
         Of the study and the patient, each as far as it is known; what is missing last.
     reliable : list of (str, bool)
@@ -81,11 +80,14 @@ def headline(
     """Return the head of one patient's page."""
     of = {id(view.region): view for view in views}
     shown = [of[id(region)] for region in patient.head]
-    firsts = {"the tool's first": patient.top, "the readers' first": patient.readers_first}
+    man = results.men.get(patient.patient)
+    firsts = {"the tool": patient.top, "the readers": patient.readers_first}
     lesions = [
         Lesion(
             view,
-            ", ".join(words for words, first in firsts.items() if first is view.region),
+            f"most suspicious to {' and '.join(who)}"
+            if (who := [name for name, first in firsts.items() if first is view.region])
+            else "",
             where_words(view),
             tool_words(view),
             readers_words(view.region),
@@ -96,9 +98,9 @@ def headline(
     ]
     return Headline(
         patient.decision,
-        _man(patient),
+        man_words(patient, man),
         _about(patient, studies),
-        _reliable(results, metrics, [view.region for view in views], models, len(patient.failures)),
+        _reliable(results, metrics, patient, models, man),
         lesions,
         _rest([r for r in patient.ranked if r not in patient.head]),
     )
@@ -130,9 +132,9 @@ def tool_words(view: RegionView) -> str:
         text += f", {view.outline}"
     if region.among is None:
         return text
-    low, high = (f"{100 * share:.0f}" for share in region.among)
+    low, high = (f"{100 * share:.0f}%" for share in region.among)
     share = low if low == high else f"{low} to {high}"
-    return f"{text}; of 100 regions so judged, {share} were malignant"
+    return f"{text} ({share} of the training's regions rated like this were malignant)"
 
 
 def readers_words(region: RegionResult) -> str:
@@ -158,42 +160,52 @@ def action_words(view: RegionView) -> str:
         return f"Benign: {p} is below the site's limit of {low}" if limits else "Benign"
     if region.decision != "refer":
         return "No decision: see what was missing or failed"
-    to = "a joint reading" if len(region.scores) > 1 else "a second radiologist"
     why = "; ".join(region.decision_reason)
     if not why and limits:
         why = f"{p} lies between the site's limits, {low} and {high}"
-    return f"Refer to {to}: {why}".rstrip(": ")
+    return f"Refer to {_whom(region)}: {why}".rstrip(": ")
 
 
-def _man(patient: PatientView) -> str:
-    """Say the man's probability and decision."""
-    if patient.top is None:
-        return "No region of this man has a probability: see what was missing or failed."
-    if patient.probability is not None:
-        whole = probability_text(patient.probability)
-        text = f"Probability that any region of this man is malignant: {whole}."
-    else:
-        text = (
-            "This run gives no probability of the whole man; his most suspicious region has "
-            f"{probability_text(patient.top.probability)}."
-        )
-    of = {
-        word: [region.roi for region in patient.ranked if region.decision == word]
-        for word in ("malignant", "refer")
-    }
+def _whom(region: RegionResult) -> str:
+    return "a joint reading" if len(region.scores) > 1 else "a second radiologist"
+
+
+def man_words(patient: PatientView, man: Man | None) -> str:
+    """Say what follows from the man's decision, his probability and why."""
+    top = patient.top
+    if top is None:
+        return ": no region of this man has a probability, see what was missing or failed."
+    malignant = [region for region in patient.ranked if region.decision == "malignant"]
+    again = [region for region in patient.ranked if region.decision == "refer"]
+    whom = {_whom(region) for region in again}
+    to = whom.pop() if len(whom) == 1 else "another reading"
     follows = {
-        "malignant": f"Suspicious: consider {_regions(of['malignant'])} for biopsy.",
-        "refer": f"Refer: {_regions(of['refer'])} to be read again."
-        if of["refer"]
-        else "Refer: something is missing or failed, so benign is not stated.",
-        "benign": "Benign: every region is below the site's limit.",
-        "": "",
-    }[patient.decision]
-    return f"{text} {follows}".strip()
+        "malignant": f": consider {_regions(malignant or [top])} for biopsy.",
+        "refer": f" to {to}: {_regions(again)}." if again else ".",
+        "benign": f", with {_regions(again)} to be read again." if again else ": every region is.",
+        "": ".",
+    }[man.decision if man is not None else patient.decision]
+    if man is None or man.probability is None or man.limits is None:
+        lacking = " Something is missing or failed, so that benign is not stated."
+        text = lacking if patient.decision == "refer" and not again else ""
+        return (
+            f"{follows}{text} This run gives no probability of the whole man; his most suspicious "
+            f"{_regions([top])} has {probability_text(top.probability)}."
+        )
+    low, high = map(probability_text, man.limits)
+    side = {
+        "malignant": f"above the site's limit of {high}",
+        "benign": f"below the site's limit of {low}",
+    }.get(man.decision_model, f"between the site's limits, {low} and {high}")
+    but = f", but {'; '.join(man.decision_reason)}" if man.decision_reason else ""
+    return (
+        f"{follows} Probability of cancer of ISUP 2 or more anywhere in this man: "
+        f"{probability_text(man.probability)}, {side}{but}."
+    )
 
 
-def _regions(rois: Sequence[str]) -> str:
-    return f"region{'s' if len(rois) > 1 else ''} {', '.join(rois)}"
+def _regions(regions: Sequence[RegionResult]) -> str:
+    return f"region{'s' if len(regions) > 1 else ''} {', '.join(r.roi for r in regions)}"
 
 
 def _about(patient: PatientView, studies: Sequence[StudyView]) -> list[str]:
@@ -222,25 +234,29 @@ def _about(patient: PatientView, studies: Sequence[StudyView]) -> list[str]:
 def _reliable(
     results: Results,
     metrics: Summary,
-    regions: Sequence[RegionResult],
+    patient: PatientView,
     models: Sequence[JsonObject],
-    failures: int,
+    man: Man | None,
 ) -> list[tuple[str, bool]]:
     """Say on whom the model was trained, whether these regions are like them, and what failed."""
     said = [(_trained(metrics, models), _simulated(models))]
-    unlike = [region for region in regions if region.unlike]
-    compared = [region for region in regions if region.compared]
+    unlike = [region for region in patient.ranked if region.unlike]
+    compared = [region for region in patient.regions if region.compared]
+    failures = len(patient.failures)
     if results.run.get("kind") == "predict":
         families = dict.fromkeys(
             part.split(":")[0].strip() for region in unlike for part in region.unlike.split(",")
         )
         if unlike:
-            text = f"Unlike the training in {', '.join(list(families)[:4])}: "
-            said.append((text + _regions([region.roi for region in unlike]) + ".", True))
+            text = f"Unlike the training in {', '.join(list(families)[:4])}: {_regions(unlike)}"
+            said.append((f"{text}, less to be trusted.", True))
         elif compared:
             said.append(("These regions are like those of the training.", False))
         else:
             said.append(("Not compared with the training: the model keeps no limits.", True))
+    if man is not None and man.probability is not None:
+        lacks = f"; not known: {man.unknown}" if man.unknown else ""
+        said.append((f"The man's probability counts all that is known of him{lacks}.", False))
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said
@@ -271,6 +287,8 @@ def _trained(metrics: Summary, models: Sequence[JsonObject]) -> str:
 
 def _rest(regions: Iterable[RegionResult]) -> str:
     """Count the regions that have no row."""
-    words = [region.decision or "without a decision" for region in regions]
+    words = [
+        {"": "without a decision", "refer": "referred"}.get(r.decision, r.decision) for r in regions
+    ]
     counted = [f"{words.count(word)} more {word}" for word in dict.fromkeys(words)]
     return f"And {', '.join(counted)}." if counted else ""

@@ -13,7 +13,12 @@ def paragraph(head: Headline, views: Sequence[RegionView]) -> list[tuple[str, st
 
     The second of each is hidden while the page is blinded, and is then not copied either.
     """
-    lines = [(f"Prostate: {', '.join(head.about)}.", head.man)]
+    lines = [
+        (
+            f"Prostate: {', '.join(head.about)}.",
+            f"{(head.decision or 'no decision').capitalize()}{head.man}",
+        )
+    ]
     lines += [(_drawn(view), _said(view)) for view in views]
     lines.append(("", "Probabilities are of a research tool, not of a medical device."))
     return lines

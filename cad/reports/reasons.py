@@ -18,15 +18,23 @@ _WORDS = {
     "Size": ("small", "large"),
     "Enhancement": ("weak", "strong"),
     "Wash-in": ("slow", "fast"),
-    "Wash-out": ("slow", "fast"),
+    "Wash-out": ("fast", "slow"),  # a slope: the more negative, the faster
     "Arrival": ("early", "late"),
     "Time to peak": ("early", "late"),
+    "Ktrans": ("little", "much", "leak of contrast (Ktrans)"),
+    "ve": ("little", "much", "space outside cells (ve)"),
+    "vp": ("little", "much", "blood plasma (vp)"),
+    "kep": ("slow", "fast", "return of contrast (kep)"),
+    "Brix amplitude": ("weak", "strong", "enhancement in the end (Brix)"),
+    "Brix kep": ("slow", "fast", "enhancement (Brix kep)"),
+    "Brix kel": ("slow", "fast", "loss of contrast (Brix kel)"),
     "edges": ("soft", "sharp"),
     # One of many numbers of a pattern: more of it is neither low nor high.
     "texture": ("", ""),
     "distribution": ("", ""),
 }
-"""What a family is called below and above the middle half of the training; else low and high."""
+"""What a family is called below and above the middle half of the training, else low and high; and
+by itself, where its name says too little."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +115,16 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
 
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     last = reason.group.rpartition(" ")[2]
-    low, high = _WORDS.get(reason.group) or _WORDS.get(last, ("low", "high"))
+    low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ("low", "high"))
     at = reason.percentile
     word = "" if at is None or _LOW <= at <= _HIGH else low if at < _LOW else high
     group = reason.group
-    plain = group[1:2].islower() and not group.startswith(("Ktrans", "Brix"))
-    name = group[:1].lower() + group[1:] if plain else group
+    name = group[:1].lower() + group[1:] if group[1:2].islower() else group
     # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
     if word and column is not None and column.statistic not in LEVELS:
         word = "" if column.statistic not in SPREADS else "even" if word == low else "uneven"
     return ReasonBar(
-        title=f"{word} {name}".strip(),
+        title=" ".join([word, *(named or [name])]).strip(),
         words=column.words if column else "",
         feature=column.label if column else reason.feature,
         definition=f"{reason.feature}: {column.definition}" if column else reason.feature,

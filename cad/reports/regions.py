@@ -90,9 +90,7 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         anchor=re.sub(r"[^A-Za-z0-9_-]", "_", f"roi-{region.study}-{region.roi}"),
         thresholds=limits,
         where=_where(region, place),
-        place=" ".join(
-            WORDS.get(word, word) for word in re.split(r"(?<!,) ", _where(region, place))
-        ),
+        place=re.sub(r"\w+", lambda m: WORDS.get(m[0], m[0]), _where(region, place)),
         # A dot beside the sector that a person named would contradict it.
         sector=mark(sector, None if region.sector else place) if sector else None,
         images=key_images(images, region.label, KEY_LAYERS) if images else [],

@@ -44,7 +44,7 @@ class RegionResult:
     with_tool : list of (str, float)
         Reader, and the probability of malignancy given the reader's score and the classifier.
     patient_probability : float or None
-        That any region of the patient is malignant.
+        Of any cancer of ISUP 2 or more in the patient.
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 
 from cad.errors import CadError
 from cad.reports import write_report
+from cad.reports.headline import man_words
 from cad.reports.pages import asset
 from cad.reports.views import PatientView, list_patients
 from cad.run_folder import RunFolder
-from cad.run_folder.results import Results, read_results
+from cad.run_folder.results import Man, Results, read_results
 from cad.run_folder.tables import LIKE, read_probabilities
 from cad.stages.judge import decided, patient_decisions
 
@@ -215,6 +217,41 @@ def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_p
             assert (f"</i> {words[decision]}" in text) == agreed, text
             assert ("</i> Refer" in text) != agreed
         assert ("the tool suspects cancer, the readers do not" in glance) == ("r1=1" in scores)
+
+
+MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "man", "words", "never"),
+    [
+        # A region that is referred does not refer the man, and is not called benign by him.
+        ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
+         ", with region 2 to be read again. Probability of cancer of ISUP 2 or more anywhere in "
+         "this man: 4%, below the site's limit of 10%.", "every region"),
+        ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
+        # No region is malignant: the tool's first is the one to look at.
+        ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
+         ": consider region 2 for biopsy.", "region 1"),
+        ([row(0.05)], {}, "30%, between the site's limits, 10% and 60%.", "missing"),
+        ([row(0.05)],
+         {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
+         "4%, below the site's limit of 10%, but a study failed.", "between"),
+        ([row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")], {}, " to a joint reading: regions 1, 2.",
+         "another"),
+        ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
+         "joint"),
+        ([row(0.5)], {"probability": None}, "his most suspicious region 1 has 50%.", "ISUP"),
+    ],
+)  # fmt: skip
+def test_the_mans_sentence_says_of_his_regions_what_is_so(
+    rows: list[dict[str, Any]], man: dict[str, Any], words: str, never: str,
+    finished_run: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    man = {"decision_model": man.get("decision", "refer")} | man
+    said = man_words(view_of(rows, finished_run, tmp_path), replace(MAN, **man))
+    assert words in said
+    assert never not in said
 
 
 @pytest.mark.parametrize(

@@ -354,6 +354,13 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("adc_intensity_skewness", "ADC", 95.0, "ADC"),
         ("adc_intensity_median", "ADC", 50.0, "ADC"),
         ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
+        # A slope: -0.3 a minute is a fast wash-out, and lower than most.
+        ("dce_semi_wash_out_median", "Wash-out", 5.0, "fast wash-out"),
+        ("dce_semi_wash_out_median", "Wash-out", 95.0, "slow wash-out"),
+        ("dce_semi_wash_in_median", "Wash-in", 95.0, "fast wash-in"),
+        ("dce_tofts_ve_median", "ve", 95.0, "much space outside cells (ve)"),
+        ("dce_tofts_ve_iqr", "ve", 95.0, "uneven space outside cells (ve)"),
+        ("dce_brix_kel_median", "Brix kel", 50.0, "loss of contrast (Brix kel)"),
     ],
 )
 def test_only_a_level_is_low_or_high(
