@@ -1,4 +1,8 @@
-"""Pictures for the documentation from a run folder: ``python scripts/screenshots.py RUN OUT``."""
+"""Make the pages' pictures: ``python scripts/screenshots.py OUT DEMO [REAL WITH_TOOL OUTLINES]``.
+
+DEMO and REAL are runs of ``cad demo`` and of the two PROSTATEx studies; WITH_TOOL is a reading of
+REAL's cohort that shows REAL's probabilities, OUTLINES one of the sample with ``--outlines``.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 
 
-def main(run: Path, out: Path) -> None:
-    """Index, patient page, slice viewer, one region and one printed page."""
+def main(out: Path, run: Path, *others: Path) -> None:
+    """Index, patient page, slice viewer, one region and one printed page; then what others show."""
     out.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        if others:
+            picture_others(browser, out, *others)
         page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="dark")
         page.goto((run / "report" / "index.html").resolve().as_uri())
         first = page.get_attribute("#patients tbody a", "href")
@@ -38,5 +44,32 @@ def main(run: Path, out: Path) -> None:
         browser.close()
 
 
+def picture_others(
+    browser: Browser, out: Path, real: Path, with_tool: Path, outlines: Path
+) -> None:
+    """Real pages, read by others and by nobody, and readers' pages."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="dark")
+
+    def show(path: Path) -> None:
+        page.goto(path.resolve().as_uri())
+        page.wait_for_selector(".viewer[data-ready]")
+
+    show(real / "report" / "sub-ProstateX0218.html")
+    page.screenshot(path=out / "real-disputed.png")
+    show(real / "report" / "sub-ProstateX0000.html")
+    page.screenshot(path=out / "real-blinded.png")
+    page.click("#waive")
+    page.screenshot(path=out / "real-shown.png")
+    show(with_tool / "r1-session-1.html")
+    while "tool" not in page.inner_text("#rois"):
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(500)
+    page.screenshot(path=out / "reading.png")
+    show(outlines / "r1-session-1.html")
+    for key in ("d", *["ArrowRight"] * 5, " "):
+        page.keyboard.press(key)
+    page.screenshot(path=out / "reading-outlines.png")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -167,7 +167,8 @@
       if (item.tool) {
         const tool = document.createElement("span");
         tool.className = "tool";
-        tool.textContent = `tool P ${item.tool[roi].toFixed(2)}`;
+        const percent = 100 * item.tool[roi];
+        tool.textContent = `tool ${percent < 0.5 ? "<1" : percent >= 99.5 ? ">99" : percent.toFixed(0)}%`;
         box.append(tool);
       }
       return box;
