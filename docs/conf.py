@@ -89,6 +89,7 @@ ACCESSIBLE = {
     "<pre>": '<pre tabindex="0">',
     '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
     "<th></th>": "<td></td>",
+    '<th class="head"><p></p></th>': '<td class="head"></td>',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="Site">',
     '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
 }
