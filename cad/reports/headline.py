@@ -14,7 +14,7 @@ from cad.reports.views import PatientView, StudyView
 from cad.run_folder.results import Man, RegionResult, Results
 from cad.terms.text import interval_text
 
-_SCALES = {"pirads": "PI-RADS", "likert5": "of 5", "percent": "%"}
+_SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def headline(
 
 def where_words(view: RegionView) -> str:
     """Say where a region lies, how large it is and on which image."""
-    size = [view.facts[key] for key in ("diameter", "volume") if key in view.facts]
+    size = [f"{key} {view.facts[key]}" for key in ("diameter", "volume") if key in view.facts]
     parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
     return ", ".join(parts)
 
@@ -133,8 +133,11 @@ def tool_words(view: RegionView) -> str:
     if region.among is None:
         return text
     low, high = (f"{100 * share:.0f}%" for share in region.among)
-    share = low if low == high else f"{low} to {high}"
-    return f"{text} ({share} of the training's regions rated like this were malignant)"
+    held = f"{low if low == high else f'{low} to {high}'} by the training's histology"
+    if region.among[0] <= region.probability <= region.among[1]:
+        return f"{text} ({held})"
+    side = "lower" if region.probability > region.among[1] else "higher"
+    return f"{text}, but {held}, which is {side}"
 
 
 def readers_words(region: RegionResult) -> str:
@@ -175,14 +178,16 @@ def man_words(patient: PatientView, man: Man | None) -> str:
     top = patient.top
     if top is None:
         return ": no region of this man has a probability, see what was missing or failed."
-    malignant = [region for region in patient.ranked if region.decision == "malignant"]
+    malignant = [r for r in patient.ranked if r.decision == "malignant"] or [top]
     again = [region for region in patient.ranked if region.decision == "refer"]
     whom = {_whom(region) for region in again}
     to = whom.pop() if len(whom) == 1 else "another reading"
+    rest = [region for region in again if region not in malignant]
+    others = f"; {_regions(rest)} to be read again" if rest else ""
     follows = {
-        "malignant": f": consider {_regions(malignant or [top])} for biopsy.",
+        "malignant": f": consider {_regions(malignant)} for biopsy{others}.",
         "refer": f" to {to}: {_regions(again)}." if again else ".",
-        "benign": f", with {_regions(again)} to be read again." if again else ": every region is.",
+        "benign": f"; {_regions(again)} to be read again." if again else ": every region is.",
         "": ".",
     }[man.decision if man is not None else patient.decision]
     if man is None or man.probability is None or man.limits is None:
@@ -239,7 +244,8 @@ def _reliable(
     man: Man | None,
 ) -> list[tuple[str, bool]]:
     """Say on whom the model was trained, whether these regions are like them, and what failed."""
-    said = [(_trained(metrics, models), _simulated(models))]
+    told = metrics.histology is not None and metrics.histology.auc.lower <= 0.5
+    said = [(_trained(metrics, models), _simulated(models) or told)]
     unlike = [region for region in patient.ranked if region.unlike]
     compared = [region for region in patient.regions if region.compared]
     failures = len(patient.failures)
@@ -281,7 +287,8 @@ def _trained(metrics: Summary, models: Sequence[JsonObject]) -> str:
     )
     if metrics.histology is not None and isfinite(metrics.histology.auc.lower):
         auc = interval_text(metrics.histology.auc, 2)
-        text += f" In this run AUC {auc} against histology."
+        chance = "" if metrics.histology.auc.lower > 0.5 else ", so that chance is not excluded"
+        text += f" In this run AUC {auc} against histology{chance}."
     return text
 
 

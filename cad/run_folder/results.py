@@ -125,8 +125,9 @@ class RegionResult:
         """Say what histology says, its grade, and whether the run counts it as malignant."""
         grade = f", ISUP {self.isup}" if self.isup not in ("", "0") else ""
         counted = self.histology == "malignant" and self.truth is not True
-        below = " (not counted as malignant)" if counted else ""
-        return f"{self.histology}{grade}{below}" if self.histology else ""
+        if counted:
+            return f"cancer{grade} (not counted as malignant)"
+        return f"{self.histology}{grade}" if self.histology else ""
 
 
 @dataclass(frozen=True)

@@ -227,12 +227,14 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
     [
         # A region that is referred does not refer the man, and is not called benign by him.
         ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
-         ", with region 2 to be read again. Probability of cancer of ISUP 2 or more anywhere in "
+         "; region 2 to be read again. Probability of cancer of ISUP 2 or more anywhere in "
          "this man: 4%, below the site's limit of 10%.", "every region"),
         ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
         # No region is malignant: the tool's first is the one to look at.
         ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 2 for biopsy.", "region 1"),
+         ": consider region 2 for biopsy.", "again"),
+        ([row(0.7, (4, 4)), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
+         ": consider region 1 for biopsy; region 2 to be read again.", "between"),
         ([row(0.05)], {}, "30%, between the site's limits, 10% and 60%.", "missing"),
         ([row(0.05)],
          {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
