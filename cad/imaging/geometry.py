@@ -229,11 +229,13 @@ def _exact(
     out = box.astype(float)
     order = [int(np.argmax(np.abs(axes[a]))) for a in range(3)]  # mask axis of each grid axis
     out = out.transpose([2 - order[a] for a in (2, 1, 0)])
+    # Axes that a file leaves parallel to 1e-7 only are counted from the middle, as a mirror leaves.
+    middle = start + step @ ((np.array(box.shape[::-1]) - 1) / 2)
     for grid_axis in range(3):
         mask_axis = order[grid_axis]
         count = box.shape[2 - mask_axis]
         pitch = step[grid_axis, mask_axis]
-        edges = start[grid_axis] + pitch * (np.arange(count + 1) - 0.5)
+        edges = middle[grid_axis] + pitch * (np.arange(count + 1) - count / 2)
         low, high = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
         voxel = np.arange(size[grid_axis])[:, None]
         overlap = np.minimum(high, voxel + 0.5) - np.maximum(low, voxel - 0.5)
