@@ -20,7 +20,14 @@ from typing import NamedTuple
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.belonging import better_placed, gland_volume, like_t2, width, zone_order
+from cad.imaging.belonging import (
+    better_placed,
+    gland_placed,
+    gland_volume,
+    like_t2,
+    width,
+    zone_order,
+)
 from cad.imaging.geometry import resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
@@ -117,6 +124,17 @@ CHECKS = {
             ("placed", -0.05, "5 mm or a slice off"),
         )
     },
+    **{
+        f"gland_{kind}": Check(
+            least, math.inf, f"log ratio of what gland and images share as it lies and {way}",
+            "", "a mask stored turned, moved, or of another man", "draw gland and regions again",
+        )
+        for kind, least, way in (
+            ("mirrored", -0.05, "mirrored"),
+            ("turned", -0.1, "upside down or head for feet"),
+            ("placed", -0.2, "5 mm or a slice off"),
+        )
+    },
     "t2w_mirrored": Check(
         -0.03, math.inf, "log ratio of what T2 shares with ADC and DCE as it lies and mirrored",
         "", _TURNED, _CHECK_TURNED,
@@ -126,7 +144,7 @@ CHECKS = {
         "one of them inverted, or of another man", "check the rules of both",
     ),
     "zone_order": Check(
-        -0.2, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
+        -0.08, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
         "regions upside down, or wrong zones", "check the label map's orientation",
     ),
 }  # fmt: skip
@@ -203,14 +221,16 @@ def require_plausible(
 def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float, float]]:
     """Return a cohort's own ranges from ``plausible.json``, for one of its studies' folders.
 
-    Where images are registered to T2 afterwards, they may lie beside it.
+    Where images are registered to T2 afterwards, they may lie beside it and the gland.
 
     Raises
     ------
     CadError
         When the file is no object of known names and two numbers each.
     """
-    beside = {f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce") if registered}
+    beside = {
+        f"{name}_placed": (-math.inf, math.inf) for name in ("adc", "dce", "gland") if registered
+    }
     path = next((p / RANGES_FILE for p in folder.parents[:2] if (p / RANGES_FILE).is_file()), None)
     if path is None:
         return beside
@@ -255,12 +275,16 @@ def _belonging(study: Study) -> Iterator[Statistic]:
     order = zone_order(study)
     if order is not None:
         yield "zone_order", order, ""
-    if study.t2w is None:
-        return
     images = {} if study.adc is None else {"adc": study.adc}
     if study.dce is not None:
         mean = study.dce.frames.mean(axis=0, dtype=np.float32)
         images["dce"] = study.dce.grid.with_array(mean)
+    # Without contrast agent too little tells a gland from what lies behind it.
+    if study.gland is not None and study.dce is not None:
+        gains = gland_placed(study.gland, images.values())
+        yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
+    if study.t2w is None:
+        return
     mirrors = []
     for name, image in images.items():
         gains = better_placed(study.t2w, image, distorted=name == "adc")

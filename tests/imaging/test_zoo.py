@@ -149,7 +149,10 @@ def test_group_delay(shared_data, counted, convert):
     counted(theirs.array.size, "dcm2niix, voxels of real series")
 
 
-def test_a_mosaic_that_begins_with_another_slice(shared_data, counted, convert, tmp_path):
+@pytest.mark.parametrize("counted_by", ["(0019,100A)", "the CSA header"])
+def test_a_mosaic_that_begins_with_another_slice(
+    shared_data, counted, convert, tmp_path, counted_by
+):
     """ProtocolSliceNumber 36 (the scanner numbers backwards): every slice lies where it lay."""
     folder = tmp_path / "reversed"
     folder.mkdir()
@@ -158,6 +161,10 @@ def test_a_mosaic_that_begins_with_another_slice(shared_data, counted, convert, 
         at = content.index(b"ProtocolSliceNumber")
         at = content.index(b"0       ", at)
         (folder / path.name).write_bytes(content[:at] + b"36      " + content[at + 8 :])
+        if counted_by == "the CSA header":
+            dataset = pydicom.dcmread(folder / path.name)
+            del dataset[0x0019, 0x100A]
+            dataset.save_as(folder / path.name)
     (theirs,) = convert(folder)
     found = order_phases(read(folder)).timed
     for number, (_, stack) in enumerate(found):

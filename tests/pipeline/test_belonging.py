@@ -196,6 +196,7 @@ SEEN = {
     "regions 60 mm off": of("roi_map", partial(shifted, (60.0, 0, 0))),
     "the gland as one region": gland_as_region,
     "a region in air": in_air,
+    "regions and gland head for feet": of("roi_map gland", partial(flipped, 0)),
     "a region in air, no gland": lambda s, o: replace(in_air(s, o), gland=None),
     "all spacings x 10": of(ALL, partial(spaced, 10.0)),
     "all spacings / 10": of(ALL, partial(spaced, 0.1)),
@@ -221,7 +222,6 @@ SOMETIMES = {
     "regions mirrored": of("roi_map", partial(flipped, 2)),
     "regions head for feet": of("roi_map", partial(flipped, 0)),
     "regions and gland mirrored": of("roi_map gland", partial(flipped, 2)),
-    "regions and gland head for feet": of("roi_map gland", partial(flipped, 0)),
     "gland of another man": partial(of_another, "gland"),
     "ADC one slice off": of("adc", one_slice),
     "ADC 5 mm off": of("adc", partial(shifted, (5.0, 0, 0))),
@@ -279,9 +279,6 @@ HARMFUL = {
     "ADC of another man",
     "regions one slice off, same grid",
     "regions grown by 3 voxels",
-    "regions upside down",
-    "regions and gland head for feet",
-    "regions and gland mirrored",
 }
 
 

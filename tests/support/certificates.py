@@ -15,7 +15,7 @@ def openssl(*arguments: object) -> None:
     except FileNotFoundError:
         import pytest  # here: scripts/node_demo.py runs where there is none
 
-        pytest.skip("OPENSSL ABSENT: apt-get install openssl")
+        pytest.skip("OPENSSL ABSENT: run scripts/install_tools.sh")
 
 
 def authority(folder: Path, name: str = "authority") -> Path:
