@@ -275,11 +275,20 @@ def out_of_fold_men(
         # One less of each class: the man who is left out may be one of the least number.
         odds = fit_men(table, rest, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
-        line = np.sort(odds[np.isfinite(rest) & np.isfinite(odds)])
-        # Ties count half, as in the AUC.
-        below = np.searchsorted(line, odds[left]) + np.searchsorted(line, odds[left], "right")
-        rank[left] = np.where(np.isnan(odds[left]), np.nan, below / (2 * len(line)))
+        rank[left] = ranked(odds[left], odds[np.isfinite(rest)])
     return probability, rank
+
+
+def ranked(odds: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the share of the others, by the same model, whom it puts below; NaN stays NaN.
+
+    Pooled probabilities of several models order men against the truth: leaving out a man with
+    cancer lowers his category's share, and with it every probability of his fold.
+    """
+    line = np.sort(others[np.isfinite(others)])
+    # Ties count half, as in the AUC.
+    below = np.searchsorted(line, odds) + np.searchsorted(line, odds, "right")
+    return np.where(np.isnan(odds), np.nan, below / (2 * len(line)))
 
 
 def measure_men(
