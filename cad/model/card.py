@@ -135,7 +135,7 @@ def card(meta: JsonObject) -> str:
     training = meta["training"]
     learner = meta["pipeline"]["learner"]
     weighed = (meta.get("estimator") or {}).get("sentence")
-    population = "SIMULATED patients" if training["simulated"] else "patients"
+    population = f"{'SIMULATED' if training['simulated'] else 'real'} patients"
     lines = [
         f"# {meta['name']}",
         "",

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from cad.cli import app
 from cad.cohort import read_cohort
-from cad.dicom.into.file_cohort import gleason_grade
 from cad.dicom.into.importer import import_source
+from cad.dicom.into.regions import gleason_grade
 from cad.imaging.nifti import read_volume
 from cad.imaging.volume import Volume
 
@@ -185,10 +185,14 @@ def test_prostatex_masks(tmp_path: Path, rules: Path):
     assert error.roi == "Finding2"
 
 
-def test_ai4ar(tmp_path: Path):
+AI4AR_HEAD = "patient_id,radiologist_id,lesion_id,TBx,lesion_pirads"
+AI4AR_ROWS = ("1,U_8ZmM76,1,1,5.0", "1,U_OjmNZ8,1,1,4.0", "1,U_OrjnrO,1,1,", "2,U_OjmNZ8,1,0,3.0")
+
+
+def write_ai4ar(source: Path, *rows: str) -> None:
     """Three readers drew lesion 1, which is where two of them agree; folders as the helper has."""
     _, t2w, adc, hbv = small()
-    top, drawn = tmp_path / "in/AI4AR_cont", regions(1, 2)
+    top, drawn = source / "AI4AR_cont", regions(1, 2)
     for name, image in (("t2w", t2w), ("adc", adc), ("hbv", hbv), ("dce1", t2w)):
         write_mha(top / f"Data/001/1_{name}.mha", image)
     gland = drawn.with_array(np.ones(drawn.shape, np.uint8))
@@ -198,31 +202,105 @@ def test_ai4ar(tmp_path: Path):
         folder = top / "Lesion_labels/001/lesion1/t2w"
         mask = drawn.with_array(inside.astype(np.uint8))
         write_nifti(folder / f"1_lesion1_t2w_{reader}.nii.gz", mask)
+    (source / "AI4AR_PCa_radiological.csv").write_text("\n".join([AI4AR_HEAD, *rows]) + "\n")
+
+
+def test_ai4ar(tmp_path: Path):
+    write_ai4ar(tmp_path / "in", *AI4AR_ROWS)
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "ai4ar"])
     assert done.exit_code == 0, done.output
     assert table(out, "rois").to_dict("split")["data"] == [
-        ["sub-001", "1", "1", "n/a", "n/a", "n/a"]
+        ["sub-001", "1", "1", "n/a", "malignant", "n/a"]
+    ]
+    assert table(out, "scores").to_dict("split")["data"] == [
+        ["sub-001", "1", "U_8ZmM76", "pirads", "5.0"],
+        ["sub-001", "1", "U_OjmNZ8", "pirads", "4.0"],
     ]
     labels = read_volume(out / "sub-001/masks/sub-001_rois.nii.gz").array
-    assert np.array_equal(labels == 1, one)
+    assert np.array_equal(labels == 1, regions(1, 2).array == 1)
 
 
-def test_promis(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("1,U_OjmNZ8,1,0,4.0", "its rows say different tissue: benign, malignant"),
+        ("1,U_OjmNZ8,1,1,6.0", "score 6 is not on its scale pirads"),
+        ("1,U_OjmNZ8,1,1,0", "score 0 is not on its scale pirads"),
+        ('1,U_OjmNZ8,1,1,"4,5"', "score '4,5' is no number"),
+    ],
+)
+def test_a_lesion_that_its_table_has_wrongly_is_refused(tmp_path: Path, row: str, said: str):
+    write_ai4ar(tmp_path / "in", AI4AR_ROWS[0], row)
+    rules = Path(__file__).parents[2] / "configs/import/ai4ar.yaml"
+    error = only_failure(import_source(tmp_path / "in", tmp_path / "out", rules))
+    assert said in error.problem
+    assert error.roi == "1"
+
+
+PROMIS_ROWS = ("P-00000001,4", "P-00000001,", "P-00000001,2", "P-00000002,5")
+BIOPSIES = ("1,1,1,3,4", "2,1,1,3.0,3.0", "3,1,0,,", "4,1.0,0,,", "5,0,,,")
+
+
+def write_promis(source: Path, zones: np.ndarray, rows: tuple[str, ...] = PROMIS_ROWS) -> Path:
+    """One man, two lesions of 32 voxels; the zones are the test's."""
     _, t2w, adc, _ = small()
-    folder = tmp_path / "in/MRI/P-14794814"
+    folder = source / "MRI/P-00000001"
     gland = t2w.with_array(np.ones(t2w.shape, np.uint8))
-    for name, image in (("t2", t2w), ("adc", adc), ("gland", gland), ("l_a1", regions(1, 2))):
+    for name, image in (("t2", t2w), ("adc", adc), ("gland", gland), ("l_a1", regions(1, 2)),
+                        ("gland_zone_set1", gland.with_array(zones.astype(np.uint8)))):  # fmt: skip
         write_nifti(folder / f"{name}.nii.gz", image)
-    (tmp_path / "in/scores.csv").write_text(
-        "patient_id,roi_id,reader_id,scale,score\nP-14794814,1,r1,likert5,4\n"
-    )
+    (source / "Template_biopsy").mkdir()
+    head = "zone_id,samtaken,zprescancer,zprimgleason,zsecondgleason"
+    report = source / "Template_biopsy/P-00000001.csv"
+    report.write_text("\n".join([head, *BIOPSIES]) + "\n")
+    path = source / "PROMIS_OA_MRI_cleaned.csv"
+    path.write_text("\n".join(["patientID,les_all", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (1, 3, [("malignant", "2"), ("benign", "n/a")]),
+        (2, 5, [("malignant", "1"), ("n/a", "n/a")]),  # zone 5 was not sampled
+        (6, 0, [("n/a", "n/a")] * 2),  # zone 6 has no row; no zone
+    ],
+)
+def test_promis(tmp_path: Path, first: int, second: int, found: list[tuple[str, str]]):
+    drawn = regions(1, 2).array
+    write_promis(tmp_path / "in", np.where(drawn == 1, first, np.where(drawn == 2, second, 0)))
     out = tmp_path / "out"
     done = CliRunner().invoke(app, ["import", str(tmp_path / "in"), str(out), "--rules", "promis"])
     assert done.exit_code == 0, done.output
-    assert table(out, "rois")["roi_id"].tolist() == ["1", "2"]
-    assert table(out, "scores")["score"].tolist() == ["4", "n/a"]
+    rois, scores = table(out, "rois"), table(out, "scores")
+    assert rois["roi_id"].tolist() == ["1", "2"]
+    assert list(zip(rois["histology"], rois["isup"], strict=True)) == found
+    assert scores[["scale", "score"]].to_numpy().tolist() == [["likert5", "4"], ["likert5", "2"]]
     assert read_cohort(out).problems == []
+
+
+@pytest.mark.parametrize(("voxels_of_it", "found"), [(4, "malignant"), (3, "benign")])
+def test_a_zone_counts_from_a_tenth_of_the_lesion(tmp_path: Path, voxels_of_it: int, found: str):
+    """32 voxels: 3.2 of them in the zone with cancer are needed, all others lie in a clean one."""
+    zones = np.where(regions(1, 2).array > 0, 4, 0)
+    zones.ravel()[np.flatnonzero(regions(1, 2).array == 1)[:voxels_of_it]] = 1
+    write_promis(tmp_path / "in", zones)
+    rules = Path(__file__).parents[2] / "configs/import/promis.yaml"
+    import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert table(tmp_path / "out", "rois")["histology"].tolist() == [found, "benign"]
+
+
+def test_a_workbook_is_to_be_saved_as_csv_and_odd_counts_are_told(tmp_path: Path):
+    path = write_promis(tmp_path / "in", np.zeros(regions(1).shape), PROMIS_ROWS[:1])
+    rules = Path(__file__).parents[2] / "configs/import/promis.yaml"
+    summary = import_source(tmp_path / "in", tmp_path / "out", rules)
+    assert any("has 1 scores, the map lesions 1, 2" in note for note in summary.notes)
+    assert table(tmp_path / "out", "scores")["score"].tolist() == ["4", "n/a"]
+    path.rename(path.with_suffix(".xlsx"))
+    error = only_failure(import_source(tmp_path / "in", tmp_path / "other", rules))
+    assert error.problem == "an Excel workbook is not read"
+    assert "save its sheet as CSV (UTF-8) beside it: PROMIS_OA_MRI_cleaned.csv" in error.hint
 
 
 def test_prostatex_findings(tmp_path: Path, rules: Path):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cad.dicom.into.regions import find_regions, outlined_gland
+from cad.dicom.into.regions import drawn_series, find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy
 from cad.errors import CadError
@@ -128,7 +128,7 @@ class _Job:
         write_volume(target, found.labels)
         if found.frame_uid:
             write_sidecar(target, {"FrameOfReferenceUID": found.frame_uid})
-        self.done.rois = found.rois
+        self.done.rois, self.done.scores = found.rois, list(found.scores)
 
     def _there(self, target: Path) -> bool:
         return self.have is not None and (self.have / target.relative_to(self.build)).is_file()
@@ -145,7 +145,8 @@ class _Job:
         stacks, match = self._matching(modality.name)
         if not stacks or match is None:
             return False
-        stack = self._preferred(stacks, f"the rule for {modality.name}")
+        drawn_on = drawn_series(self.study.top, self.study.patient_id, self.rules, modality.name)
+        stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
         head = stack.first
         if modality.name == "hbv" and head.b_value is not None and head.b_value < HIGH_B:
             raise CadError(
@@ -167,8 +168,18 @@ class _Job:
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
         return True
 
-    def _preferred(self, stacks: list[Stack], what: str) -> Stack:
-        """Return the one image of several that the rules prefer."""
+    def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
+        """Return the one image of several that masks were drawn on, or that the rules prefer."""
+        listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
+        if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
+            self.done.notes.append(
+                f"{what}: {len(stacks)} images, series {drawn_on} is taken: masks were drawn on it"
+            )
+            return listed[0]
+        if drawn_on is not None and not listed:
+            self.done.notes.append(
+                f"{what}: masks were drawn on series {drawn_on}, which no match accepts"
+            )
         if len(stacks) == 1:
             return stacks[0]
         prefer = self.rules.prefer

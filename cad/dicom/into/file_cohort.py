@@ -10,8 +10,15 @@ import numpy as np
 from pydicom.uid import generate_uid
 
 from cad.dicom.into.conversion import Converted
-from cad.dicom.into.regions import detected, grade_lesions, outlined, whole_numbers, with_zone
-from cad.dicom.into.rules import DetectorRule, FilesRule, ImportRules
+from cad.dicom.into.regions import (
+    detected,
+    gleason_grade,
+    grade_lesions,
+    outlined,
+    whole_numbers,
+    with_zone,
+)
+from cad.dicom.into.rules import FIRST_READER, DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
 from cad.imaging.nifti import read_image, write_sidecar, write_volume
@@ -25,8 +32,6 @@ from cad.terms.modality import modality
 _IMAGES = ("t2w", "adc", "hbv")
 _KINDS = (*_IMAGES, "gland", "lesion", "zones")
 _ID = "[A-Za-z0-9-]+"
-_READER = "r1"
-"""Whose categories the table of the studies holds, where the rules name no reader."""
 
 
 ListedLesion = tuple[int | None, int | None]
@@ -146,10 +151,10 @@ def convert_files(
             done.rois = [with_zone(roi, labels, zones, rules.zones) for roi in rois]
             done.scores = _categories(study.patient_id, listed, rois, rules)
     elif not _there(target, build, have):
-        found = outlined(study.top, study.patient_id, rules.outlines, done.notes)
+        found = outlined(study.top, study.patient_id, rules, done.notes)
         if found is not None:
             write_volume(target, found.labels)
-            done.rois = found.rois
+            done.rois, done.scores = found.rois, list(found.scores)
     return done
 
 
@@ -215,25 +220,10 @@ def _categories(
         same = [category for grade, category in listed if grade == roi.isup]
         drawn = sum(other.isup == roi.isup for other in rois)
         if roi.isup and len(same) == drawn and len(set(same)) == 1 and same[0] is not None:
-            reader = rules.readers[0] if rules.readers else _READER
+            reader = next(iter(rules.readers), FIRST_READER)
             row = {"patient_id": patient_id, "roi_id": roi.roi_id, "reader_id": reader}
             rows.append({**row, "scale": "pirads", "score": str(same[0])})
     return rows
-
-
-def gleason_grade(text: str) -> int | None:
-    """Return the ISUP grade (0 to 5) of ``3+4``, ``0+0`` or a grade; None for a text like ``N/A``.
-
-    Sums of 6 and less are grade 1, 7 is 2 or 3 by the first number, 8 is 4, more is 5.
-    """
-    if text.strip() in ("0", "1", "2", "3", "4", "5"):
-        return int(text)
-    match = re.fullmatch(r"([0-5])\+([0-5])", text.strip())
-    if match is None:
-        return None
-    first, second = int(match[1]), int(match[2])
-    high = {7: 3 if first == 4 else 2, 8: 4, 9: 5, 10: 5}
-    return high.get(first + second, 1) if first + second else 0
 
 
 def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[str, str]]:

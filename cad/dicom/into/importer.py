@@ -247,7 +247,9 @@ class _Import:
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
-        scores = self._scores(study, place) or converted.scores
+        rows = self._scores(study, place) or converted.scores
+        declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
+        scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
         tables = tables.with_study(place, converted.rois, scores, self.rules, self._others(place))
         return replace(tables, simulated=tables.simulated or study.simulated)
 
@@ -292,9 +294,7 @@ class _Import:
         rows = read_scores(path, study.patient_id, place.participant_id)
         if not rows:
             self.summary.notes.append(f"{place.study_id}: {path.name} has no row for this patient")
-        known = self.tables.readers["reader_id"]
-        declared = {*self.rules.readers, *self.rules.experts, *known}
-        return [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
+        return rows
 
     def _commit(self, new: dict[str, Path], tables: Tables) -> None:
         """Put new files and folders and the tables into place, all or none."""

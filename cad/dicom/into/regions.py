@@ -11,7 +11,13 @@ import numpy as np
 from pydicom.dataset import Dataset
 from scipy import ndimage
 
-from cad.dicom.into.rules import DetectorRule, ImportRules, OutlinesRule, ZonesRule
+from cad.dicom.into.rules import (
+    FIRST_READER,
+    DetectorRule,
+    ImportRules,
+    OutlinesRule,
+    ZonesRule,
+)
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
@@ -27,15 +33,20 @@ from cad.reading import read_rows, reading
 _TOUCHING = 0.02
 _SMALL_NUMBER = re.compile(r"[1-9][0-9]{0,2}")
 _ZONES = ("PZ", "TZ", "CZ", "AFS")
+_TRUTH = {"true": "malignant", "1": "malignant", "false": "benign", "0": "benign"}
+_NO_SCORE = ("", "n/a", "nan", "NaN", "NA")
+_TEMPLATE = ("zone_id", "samtaken", "zprescancer", "zprimgleason", "zsecondgleason")
+_TENTH = 0.1  # of a lesion, in a zone that counts
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Hold a label map, the rows of its regions, its frame of reference and what to tell."""
+    """Hold a label map, the rows of its regions, its frame of reference and their scores."""
 
     labels: Volume
     rois: list[Roi]
     frame_uid: str = ""
+    scores: tuple[dict[str, str], ...] = ()
 
 
 def find_regions(
@@ -84,7 +95,7 @@ def find_regions(
         found = detected(path, rules.detector, notes)
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
-    elif ours := outlined(study.top, study.patient_id, rules.outlines, notes):
+    elif ours := outlined(study.top, study.patient_id, rules, notes):
         found = ours
     elif reference is not None:
         found = _findings(study, rules, reference.grid, notes)
@@ -162,16 +173,21 @@ def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | Non
     """Return a region with the zone of most of its voxels, where a zone map tells."""
     if rule is None or path is None:
         return roi
+    values = _values_in(path, labels, roi.label)
+    counts = {name: int((values == value).sum()) for value, name in rule.values.items()}
+    zone = max(counts, key=lambda name: counts[name])
+    return replace(roi, zone=zone if counts[zone] else "n/a")
+
+
+def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:
+    """Return the values that a map of whole numbers has at a region's voxels."""
     zones = whole_numbers(path)
-    points = labels.index_to_patient(np.argwhere(labels.array == roi.label)[:, ::-1])
+    points = labels.index_to_patient(np.argwhere(labels.array == label)[:, ::-1])
     index = np.round(zones.patient_to_index(points)).astype(int)
     inside = ((index >= 0) & (index < np.array(zones.shape[::-1]))).all(axis=1)
     x, y, z = index[inside].T
-    counts = {
-        name: int((zones.array[z, y, x] == value).sum()) for value, name in rule.values.items()
-    }
-    zone = max(counts, key=lambda name: counts[name])
-    return replace(roi, zone=zone if counts[zone] else "n/a")
+    values: np.ndarray = zones.array[z, y, x]
+    return values
 
 
 def _findings(
@@ -305,24 +321,54 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     return Labelled(volume.with_array(order[labels]), rois)
 
 
-def outlined(
-    top: Path, patient_id: str, rule: OutlinesRule | None, notes: list[str]
-) -> Labelled | None:
-    """Join a patient's masks with one lesion each, of several readers the half; None without one.
+def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -> Labelled | None:
+    """Return a patient's lesions as masks have them, with what tables say; None without one.
 
     Raises
     ------
     CadError
-        For an empty mask, lesions that cover each other, and a table without the lesion.
+        For masks that are not sound, and tables that are not there or not of these lesions.
     """
+    rule = rules.outlines
+    drawn = _drawn(top, patient_id, rule, notes) if rule else None
+    if rule is None or drawn is None:
+        return None
+    rows = _listed_rows(top, patient_id, [roi.roi_id for roi in drawn.rois], rule, notes)
+    rois, scores = [], []
+    for roi in drawn.rois:
+        of = rows.get(roi.roi_id, [])
+        try:
+            histology, isup = _tissue_of(of, rule)
+        except CadError as error:
+            raise error.at(file=top / str(rule.table), roi=roi.roi_id) from None
+        if rule.template and rule.template_zones:
+            histology, isup = _template_of(top, patient_id, drawn.labels, roi, rule, notes)
+        rois.append(replace(roi, histology=histology, isup=isup))
+        for row in of if rule.score_column else ():
+            reader = row[rule.reader_column] if rule.reader_column else ""
+            scores.append(
+                {"patient_id": patient_id, "roi_id": roi.roi_id, "scale": rules.scale,
+                 "reader_id": reader or next(iter(rules.readers), FIRST_READER),
+                 "score": row[str(rule.score_column)]}
+            )  # fmt: skip
+    given = tuple(row for row in scores if row["score"] not in _NO_SCORE)
+    return replace(drawn, rois=rois, scores=given)
+
+
+def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> Labelled | None:
+    """Join masks with one lesion each, of several readers the half; or take a label map."""
     masks: dict[str, list[Path]] = {}
-    for place in rule.file if rule else ():
+    for place in rule.file:
         drawn = list(_files_of(top, place, patient_id))
         if drawn and "{roi}" not in place:
-            return _labelled(drawn[0][1])
+            path = drawn[0][1]
+            if whole_numbers(path).array.any():
+                return _labelled(path)
+            notes.append(f"{path.name} holds no lesion")
+            return None
         named = {roi: [path for other, path in drawn if other == roi] for roi, _ in drawn}
         masks = named | masks
-    if rule is None or not masks:
+    if not masks:
         return None
     grid = whole_numbers(next(iter(masks.values()))[0])
     labels, rois = np.zeros(grid.shape, np.uint16), []
@@ -337,8 +383,7 @@ def outlined(
                 roi=roi_id,
             )
         labels[free] = label
-        histology, isup = _tissue_of(top, patient_id, roi_id, rule)
-        rois.append(Roi(roi_id, label, "n/a", histology, isup))
+        rois.append(Roi(roi_id, label))
     notes.append(f"{len(rois)} lesions from {sum(map(len, masks.values()))} masks")
     return Labelled(grid.with_array(labels), rois)
 
@@ -347,6 +392,18 @@ def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | Non
     """Return a patient's prostate mask that lies among the outlines; None without one."""
     found = _files_of(top, rule.gland, patient_id) if rule.gland else iter(())
     return next((path for _, path in found), None)
+
+
+def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) -> int | None:
+    """Return the number of the series that a patient's masks were drawn on; None if nobody says."""
+    column = {"t2w": "T2", "adc": "ADC"}.get(modality)
+    path = top / rules.outlines.images if rules.outlines and rules.outlines.images else None
+    if column is None or path is None or not path.is_file():
+        return None
+    # 7a and .nii.gz are the names of files that once lay there.
+    name = re.compile(re.escape(patient_id) + r"_.*_(\d+)[a-z]?(\.nii)?(\.gz)?")
+    cells = (name.fullmatch(row[column]) for row in read_rows(path, ("T2", "ADC")))
+    return next((int(match[1]) for match in cells if match), None)
 
 
 def _files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Path]]:
@@ -360,23 +417,113 @@ def _files_of(top: Path, place: str, patient_id: str) -> Iterator[tuple[str, Pat
             yield match.groupdict().get("roi", ""), path
 
 
-def _tissue_of(
-    top: Path, patient_id: str, roi_id: str, rule: OutlinesRule
+def _listed_rows(
+    top: Path, patient_id: str, roi_ids: list[str], rule: OutlinesRule, notes: list[str]
+) -> dict[str, list[dict[str, str]]]:
+    """Return the rows of the table by lesion: by its key, or the n-th scored one of the man."""
+    if rule.table is None:
+        return {}
+    path = top / rule.table
+    if not path.is_file() and (book := path.with_suffix(".xlsx")).is_file():
+        raise CadError(
+            "an Excel workbook is not read", file=book,
+            hint=f"save its sheet as CSV (UTF-8) beside it: {path.name}",
+        )  # fmt: skip
+    columns = (rule.truth_column, rule.grade_column, rule.score_column, rule.reader_column)
+    table = read_rows(path, (*rule.key, *filter(None, columns)))
+
+    def of(roi_id: str) -> list[dict[str, str]]:
+        key = {
+            column: text.replace("{patient}", patient_id).replace("{roi}", roi_id)
+            for column, text in rule.key.items()
+        }
+        named = [r for r in table if all(_same_id(r[c], text) for c, text in key.items())]
+        if not named:
+            said = ", ".join(f"{column} = {text!r}" for column, text in key.items())
+            raise CadError(f"no row {said}", file=path, roi=roi_id)
+        return named
+
+    if any("{roi}" in text for text in rule.key.values()):
+        return {roi_id: of(roi_id) for roi_id in roi_ids}
+    scored = [row for row in of("") if row.get(str(rule.score_column)) not in _NO_SCORE]
+    numbered = {str(number): [row] for number, row in enumerate(scored, start=1)}
+    if set(numbered) != set(roi_ids):
+        notes.append(
+            f"{path.name} has {len(scored)} scores, the map lesions {', '.join(roi_ids)}: a score "
+            "without a lesion is left out, a lesion without one waits for it"
+        )
+    return numbered
+
+
+def _same_id(first: str, second: str) -> bool:
+    """Tell whether two ids are equal, zeros in front apart: folder 001 is patient 1."""
+    return first.strip().lstrip("0") == second.strip().lstrip("0")
+
+
+def _tissue_of(rows: list[dict[str, str]], rule: OutlinesRule) -> tuple[str, int | None]:
+    """Return histology and grade of a lesion by its rows; a grade 1 is no benign tissue."""
+    found: set[tuple[str, int | None]] = set()
+    for row in rows:
+        grade = row[rule.grade_column] if rule.grade_column else ""
+        word = row[rule.truth_column].lower() if rule.truth_column else ""
+        if grade in ("1", "2", "3", "4", "5"):
+            found.add(("malignant", int(grade)))
+        elif word in _TRUTH:
+            found.add((_TRUTH[word], None))
+    if len(found) > 1:
+        said = ", ".join(f"{word} {grade or ''}".strip() for word, grade in sorted(found, key=str))
+        raise CadError(f"its rows say different tissue: {said}")
+    return next(iter(found), ("n/a", None))
+
+
+def _template_of(
+    top: Path, patient_id: str, labels: Volume, roi: Roi, rule: OutlinesRule, notes: list[str]
 ) -> tuple[str, int | None]:
-    """Return histology and grade of a lesion as the table says; a grade 1 is no benign tissue."""
-    path = top / rule.table if rule.table else None
-    if path is None:
+    """Return what template biopsies found in the zones that hold a tenth of a lesion or more.
+
+    Malignant with the highest grade where one of them had cancer, benign where all were sampled and
+    none had.
+    """
+    places = (str(rule.template), str(rule.template_zones))
+    paths = [next(_files_of(top, place, patient_id), None) for place in places]
+    if None in paths:
+        absent = places[paths.index(None)].replace("{patient}", patient_id)
+        note = f"no tissue by template: {absent} is not there"
+        notes.extend([] if note in notes else [note])
         return "n/a", None
-    columns = [c for c in (rule.key_column, rule.truth_column, rule.grade_column) if c]
-    key = rule.key.replace("{patient}", patient_id).replace("{roi}", roi_id)
-    row = next((r for r in read_rows(path, columns) if r[rule.key_column] == key), None)
-    if row is None:
-        raise CadError(f"no row {rule.key_column} = {key!r}", file=path, roi=roi_id)
-    grade = row[rule.grade_column] if rule.grade_column else ""
-    if grade in ("1", "2", "3", "4", "5"):
-        return "malignant", int(grade)
-    word = row[rule.truth_column].lower() if rule.truth_column else ""
-    return {"true": "malignant", "false": "benign"}.get(word, "n/a"), None
+    (_, report), (_, zones) = (found for found in paths if found)
+    values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
+    held = values[(values > 0) & (counts >= _TENTH * (labels.array == roi.label).sum())]
+    rows = {}
+    for row in read_rows(report, _TEMPLATE):
+        with reading(report, f"zone_id {row['zone_id']!r} is no number"):
+            rows[int(float(row["zone_id"]))] = row
+    of = [rows.get(int(zone), {}) for zone in held]
+    cancer = [row for row in of if _flag(row, "zprescancer")]
+    if cancer:
+        sums = ("+".join(row[c].removesuffix(".0") for c in _TEMPLATE[3:]) for row in cancer)
+        grades = [grade for text in sums if (grade := gleason_grade(text))]
+        return "malignant", max(grades, default=None)
+    return ("benign" if of and all(_flag(row, "samtaken") for row in of) else "n/a"), None
+
+
+def _flag(row: dict[str, str], column: str) -> bool:
+    return row.get(column, "").removesuffix(".0") == "1"
+
+
+def gleason_grade(text: str) -> int | None:
+    """Return the ISUP grade (0 to 5) of ``3+4``, ``0+0`` or a grade; None for a text like ``N/A``.
+
+    Sums of 6 and less are grade 1, 7 is 2 or 3 by the first number, 8 is 4, more is 5.
+    """
+    if text.strip() in ("0", "1", "2", "3", "4", "5"):
+        return int(text)
+    match = re.fullmatch(r"([0-5])\+([0-5])", text.strip())
+    if match is None:
+        return None
+    first, second = int(match[1]), int(match[2])
+    high = {7: 3 if first == 4 else 2, 8: 4, 9: 5, 10: 5}
+    return high.get(first + second, 1) if first + second else 0
 
 
 def grade_lesions(grades: Volume) -> Labelled:

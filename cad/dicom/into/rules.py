@@ -12,6 +12,9 @@ from cad.imaging.frames import Frame
 from cad.imaging.plausibility import RANGES
 from cad.settings import Section
 
+FIRST_READER = "r1"
+"""Whose scores a table holds that names no reader, where the rules name none either."""
+
 
 def _valid_pattern(pattern: str | None) -> str | None:
     if pattern is not None:
@@ -121,7 +124,7 @@ class FindingsRule(Section):
 
 
 class OutlinesRule(Section):
-    """Name masks with one lesion each, and the table of what tissue found in them.
+    """Name masks of lesions, and the tables of who believed and what tissue found in them.
 
     Paths are below the top of the source; ``{patient}``, ``{roi}`` and ``{reader}`` stand for ids,
     ``*`` for the rest of a name.
@@ -132,11 +135,29 @@ class OutlinesRule(Section):
         "voxels that half of them drew; without {roi} a label map"
     )
     gland: str | None = Field(None, description="prostate mask, where none lies beside the series")
-    table: str | None = Field(None, description="CSV with a row a lesion")
-    key_column: str = Field("ID", description="column of the table")
-    key: str = Field("{patient}_{roi}", description="what it holds for a lesion")
-    truth_column: str | None = Field(None, description="True or False: clinically significant")
+    images: str | None = Field(
+        None,
+        description="CSV with columns T2 and ADC: the series that a patient's masks were drawn on, "
+        "as PATIENT_NAME_NUMBER; it goes before prefer",
+    )
+    table: str | None = Field(None, description="CSV with a row a lesion, or a lesion and reader")
+    key: dict[str, str] = Field(
+        {"ID": "{patient}_{roi}"},
+        description="columns of the table and what they hold for a lesion, zeros in front apart; "
+        "where {roi} is in none, a man's n-th row with a score is lesion n",
+    )
+    truth_column: str | None = Field(
+        None, description="clinically significant: True or 1, False or 0; anything else is unknown"
+    )
     grade_column: str | None = Field(None, description="ISUP grade; anything else is none")
+    score_column: str | None = Field(None, description="score, on the scale of the rules")
+    reader_column: str | None = Field(None, description="whose score it is; else the first reader")
+    template: str | None = Field(
+        None,
+        description="CSV of a man's template biopsies, a row a zone: zone_id, samtaken, "
+        "zprescancer, zprimgleason, zsecondgleason",
+    )
+    template_zones: str | None = Field(None, description="map of these zones, by zone_id")
 
 
 class DetectorRule(Section):

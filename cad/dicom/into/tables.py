@@ -12,7 +12,7 @@ import pandas as pd
 
 from cad.cohort import MISSING, is_simulated, write_tables
 from cad.cohort.patients import FIRST_SESSION, Place
-from cad.dicom.into.rules import ImportRules
+from cad.dicom.into.rules import FIRST_READER, ImportRules
 from cad.errors import CadError
 from cad.files import CONTROL
 from cad.imaging.study import Roi
@@ -21,7 +21,6 @@ from cad.reading import read_frame, read_rows, reading
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
-_FIRST_READER = "r1"
 _COLUMNS = {
     "participants": ["participant_id", "site", "status"],
     "readers": ["reader_id", "expert"],
@@ -157,7 +156,7 @@ class Tables:
         Asked are the readers that the rules name, else all that the cohort knows, else ``r1``.
         Made once an import has ended, so that the order of its studies does not decide.
         """
-        readers = list(rules.readers) or list(self.readers["reader_id"]) or [_FIRST_READER]
+        readers = list(rules.readers) or list(self.readers["reader_id"]) or [FIRST_READER]
         asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))
         regions = zip(self.rois["participant_id"], self.rois["roi_id"], strict=True)
         rows = [
