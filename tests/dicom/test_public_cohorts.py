@@ -23,6 +23,7 @@ from cad.cli import app
 from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
 from cad.dicom.into.regions import gleason_grade
+from cad.errors import CadError
 from cad.imaging.nifti import read_volume
 from cad.imaging.volume import Volume
 
@@ -239,7 +240,7 @@ def test_a_lesion_that_its_table_has_wrongly_is_refused(tmp_path: Path, row: str
 
 
 PROMIS_ROWS = ("P-00000001,4", "P-00000001,", "P-00000001,2", "P-00000002,5")
-BIOPSIES = ("1,1,1,3,4", "2,1,1,3.0,3.0", "3,1,0,,", "4,1.0,0,,", "5,0,,,")
+BIOPSIES = ("1,1,1,3,4", "1,1,1,3,3", "2,1,1,3.0,3.0", "3,1,0,,", "4,1.0,0,,", "5,0,,,", ",,,,")
 
 
 def write_promis(source: Path, zones: np.ndarray, rows: tuple[str, ...] = PROMIS_ROWS) -> Path:
@@ -289,6 +290,19 @@ def test_a_zone_counts_from_a_tenth_of_the_lesion(tmp_path: Path, voxels_of_it: 
     rules = Path(__file__).parents[2] / "configs/import/promis.yaml"
     import_source(tmp_path / "in", tmp_path / "out", rules)
     assert table(tmp_path / "out", "rois")["histology"].tolist() == [found, "benign"]
+
+
+@pytest.mark.parametrize(
+    ("less", "said"),
+    [("score_column: les_all", "give score_column"), ('template: "', "belong together")],
+)
+def test_rules_that_say_half_are_refused(tmp_path: Path, less: str, said: str):
+    given = (Path(__file__).parents[2] / "configs/import/promis.yaml").read_text().splitlines()
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("\n".join(line for line in given if less not in line) + "\n")
+    write_promis(tmp_path / "in", np.zeros(regions(1).shape))
+    with pytest.raises(CadError, match=said):
+        import_source(tmp_path / "in", tmp_path / "out", rules)
 
 
 def test_a_workbook_is_to_be_saved_as_csv_and_odd_counts_are_told(tmp_path: Path):

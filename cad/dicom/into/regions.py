@@ -494,21 +494,21 @@ def _template_of(
     (_, report), (_, zones) = (found for found in paths if found)
     values, counts = np.unique(_values_in(zones, labels, roi.label), return_counts=True)
     held = values[(values > 0) & (counts >= _TENTH * (labels.array == roi.label).sum())]
-    rows = {}
-    for row in read_rows(report, _TEMPLATE):
-        with reading(report, f"zone_id {row['zone_id']!r} is no number"):
-            rows[int(float(row["zone_id"]))] = row
-    of = [rows.get(int(zone), {}) for zone in held]
-    cancer = [row for row in of if _flag(row, "zprescancer")]
+    with reading(report, "not a table of template biopsies"):
+        table = read_rows(report, _TEMPLATE)
+        numbers = [float(row["zone_id"] or "nan") for row in table]
+    of = [[r for r, number in zip(table, numbers, strict=True) if number == zone] for zone in held]
+    cancer = [row for rows in of for row in rows if _flag(row["zprescancer"])]
     if cancer:
         sums = ("+".join(row[c].removesuffix(".0") for c in _TEMPLATE[3:]) for row in cancer)
         grades = [grade for text in sums if (grade := gleason_grade(text))]
         return "malignant", max(grades, default=None)
-    return ("benign" if of and all(_flag(row, "samtaken") for row in of) else "n/a"), None
+    sampled = [any(_flag(row["samtaken"]) for row in rows) for rows in of]
+    return ("benign" if sampled and all(sampled) else "n/a"), None
 
 
-def _flag(row: dict[str, str], column: str) -> bool:
-    return row.get(column, "").removesuffix(".0") == "1"
+def _flag(text: str) -> bool:
+    return text in ("1", "1.0")
 
 
 def gleason_grade(text: str) -> int | None:

@@ -159,6 +159,15 @@ class OutlinesRule(Section):
     )
     template_zones: str | None = Field(None, description="map of these zones, by zone_id")
 
+    @model_validator(mode="after")
+    def _whole(self) -> OutlinesRule:
+        counted = not any("{roi}" in text for text in self.key.values())
+        if self.table and counted and not self.score_column:
+            raise ValueError("a key without {roi} counts rows with a score: give score_column")
+        if (self.template is None) != (self.template_zones is None):
+            raise ValueError("template and template_zones belong together")
+        return self
+
 
 class DetectorRule(Section):
     """Name a detector's map of a study: labels, or a value from 0 to 1 in every voxel."""
