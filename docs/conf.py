@@ -42,9 +42,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # numpydoc's parameter lists have the types
 numpydoc_show_class_members = False
 
-# Tutorials call `cad` as a user does: that of this environment. A bar that moves is no text.
+# Tutorials call `cad` as a user does: that of this environment.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-os.environ |= {"NO_COLOR": "1", "TERM": "dumb"}
 # Tutorials are run; a page may take as long as the first compilation of the kernels does.
 nb_execution_mode = "force"
 nb_execution_timeout = 300
