@@ -98,8 +98,8 @@ def headline(
     ]
     return Headline(
         patient.decision,
-        man_words(patient, man),
-        _about(patient, studies),
+        man_words(patient, man, metrics.patient_level.note if metrics.patient_level else ""),
+        _about(patient, studies, man),
         _reliable(results, metrics, patient, models, man),
         lesions,
         _rest([r for r in patient.ranked if r not in patient.head]),
@@ -108,7 +108,11 @@ def headline(
 
 def where_words(view: RegionView) -> str:
     """Say where a region lies, how large it is and on which image."""
-    size = [f"{key} {view.facts[key]}" for key in ("diameter", "volume") if key in view.facts]
+    size = [
+        view.facts[key] + word
+        for key, word in (("diameter", " across"), ("volume", ""))
+        if key in view.facts
+    ]
     parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
     return ", ".join(parts)
 
@@ -123,21 +127,20 @@ def image_text(view: RegionView) -> str:
 
 
 def tool_words(view: RegionView) -> str:
-    """Say the probability, how often such regions were malignant, and what the outline does."""
+    """Say the probability, its range by calibration (Venn-Abers), and what the outline does."""
     region = view.region
     if region.probability is None:
-        return "no probability of malignancy"
-    text = f"{probability_text(region.probability)} probability of malignancy"
+        return f"no probability of {view.cancer}"
+    text = f"{probability_text(region.probability)} probability of {view.cancer}"
     if region.outline is not None:
         text += f", {view.outline}"
     if region.among is None:
         return text
-    low, high = (f"{100 * share:.0f}%" for share in region.among)
-    held = f"{low if low == high else f'{low} to {high}'} by the training's histology"
-    if region.among[0] <= region.probability <= region.among[1]:
-        return f"{text} ({held})"
-    side = "lower" if region.probability > region.among[1] else "higher"
-    return f"{text}, but {held}, which is {side}"
+    low, high = region.among
+    # Calibration looks at how regions of such a probability turned out, and may contradict it.
+    side = "more" if region.probability < low else "less"
+    but = "" if low <= region.probability <= high else f": the training's histology suggests {side}"
+    return f"{text}, plausible range {100 * low:.0f} to {100 * high:.0f}%{but}"
 
 
 def readers_words(region: RegionResult) -> str:
@@ -157,10 +160,11 @@ def action_words(view: RegionView) -> str:
     p = probability_text(region.probability)
     low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
     if region.decision == "malignant":
-        why = f"{p} is above the site's limit of {high}" if limits else ""
+        why = f"{p} is above the site's limit of {high}{_crossed(region, limits)}" if limits else ""
         return f"Suspicious, consider as a biopsy target: {why}".rstrip(": ")
     if region.decision == "benign":
-        return f"Benign: {p} is below the site's limit of {low}" if limits else "Benign"
+        why = f"{p} is below the site's limit of {low}{_crossed(region, limits)}" if limits else ""
+        return f"Benign: {why}".rstrip(": ")
     if region.decision != "refer":
         return "No decision: see what was missing or failed"
     why = "; ".join(region.decision_reason)
@@ -169,33 +173,45 @@ def action_words(view: RegionView) -> str:
     return f"Refer to {_whom(region)}: {why}".rstrip(": ")
 
 
+def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
+    """Say that a decision's limit lies inside the plausible range."""
+    if region.among is None:
+        return ""
+    limit = limits[1 if region.decision == "malignant" else 0]
+    return (
+        ", which lies in its plausible range" if region.among[0] < limit < region.among[1] else ""
+    )
+
+
 def _whom(region: RegionResult) -> str:
     return "a joint reading" if len(region.scores) > 1 else "a second radiologist"
 
 
-def man_words(patient: PatientView, man: Man | None) -> str:
-    """Say what follows from the man's decision, his probability and why."""
-    top = patient.top
+def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
+    """Say what follows from the man's decision, his probability and why, or why he has ``none``."""
+    top, head = patient.top, patient.head
     if top is None:
         return ": no region of this man has a probability, see what was missing or failed."
-    malignant = [r for r in patient.ranked if r.decision == "malignant"] or [top]
-    again = [region for region in patient.ranked if region.decision == "refer"]
+    order = [*head, *(region for region in patient.ranked if region not in head)]
+    malignant = [region for region in order if region.decision == "malignant"] or [top]
+    again = [region for region in order if region.decision == "refer"]
+    others = [region for region in again if region not in malignant]
     whom = {_whom(region) for region in again}
     to = whom.pop() if len(whom) == 1 else "another reading"
-    rest = [region for region in again if region not in malignant]
-    others = f"; {_regions(rest)} to be read again" if rest else ""
     follows = {
-        "malignant": f": consider {_regions(malignant)} for biopsy{others}.",
+        "malignant": f": consider {_regions(malignant)} for biopsy"
+        + (f"; {_regions(others)} to be read again." if others else "."),
         "refer": f" to {to}: {_regions(again)}." if again else ".",
-        "benign": f"; {_regions(again)} to be read again." if again else ": every region is.",
+        "benign": f", with {_regions(again)} to be read again." if again else ": every region is.",
         "": ".",
     }[man.decision if man is not None else patient.decision]
     if man is None or man.probability is None or man.limits is None:
         lacking = " Something is missing or failed, so that benign is not stated."
         text = lacking if patient.decision == "refer" and not again else ""
         return (
-            f"{follows}{text} This run gives no probability of the whole man; his most suspicious "
-            f"{_regions([top])} has {probability_text(top.probability)}."
+            f"{follows}{text} His most suspicious {_regions([top])} has "
+            f"{probability_text(top.probability)}; the man as a whole has no probability"
+            f"{f' ({none})' if none else ''}."
         )
     low, high = map(probability_text, man.limits)
     side = {
@@ -213,18 +229,19 @@ def _regions(regions: Sequence[RegionResult]) -> str:
     return f"region{'s' if len(regions) > 1 else ''} {', '.join(r.roi for r in regions)}"
 
 
-def _about(patient: PatientView, studies: Sequence[StudyView]) -> list[str]:
+def _about(patient: PatientView, studies: Sequence[StudyView], man: Man | None) -> list[str]:
     """Return study date, scanner, field, age, PSA, its density, gland volume, what is missing."""
     known, unknown = [], []
     for study in studies:
         known += study.acquired
     region = patient.regions[0] if patient.regions else None
     age, psa = (region.age, region.psa) if region else (None, None)
+    density = man.psa_density if man else None
     gland = next((study.gland_ml for study in studies if study.gland_ml), None)
     for name, text in (
         ("age", f"{age:g} years" if age is not None else ""),
         ("PSA", f"PSA {measured(psa)} ng/mL" if psa is not None else ""),
-        ("PSA density", f"PSA density {psa / gland:.2f} ng/mL²" if psa and gland else ""),
+        ("PSA density", f"PSA density {density:.2f} ng/mL²" if density is not None else ""),
         ("gland volume", f"gland {gland:.0f} mL" if gland else ""),
     ):
         known += [text] if text else []
@@ -244,17 +261,19 @@ def _reliable(
     man: Man | None,
 ) -> list[tuple[str, bool]]:
     """Say on whom the model was trained, whether these regions are like them, and what failed."""
-    told = metrics.histology is not None and metrics.histology.auc.lower <= 0.5
-    said = [(_trained(metrics, models), _simulated(models) or told)]
+    simulated = bool(results.run.get("cohort_simulated"))
+    said = [_trained(metrics, models, simulated)]
+    if simulated:
+        said.insert(0, ("This patient is simulated.", True))
     unlike = [region for region in patient.ranked if region.unlike]
     compared = [region for region in patient.regions if region.compared]
     failures = len(patient.failures)
     if results.run.get("kind") == "predict":
-        families = dict.fromkeys(
-            part.split(":")[0].strip() for region in unlike for part in region.unlike.split(",")
+        images = dict.fromkeys(
+            part.split()[0].rstrip(":") for region in unlike for part in region.unlike.split(",")
         )
         if unlike:
-            text = f"Unlike the training in {', '.join(list(families)[:4])}: {_regions(unlike)}"
+            text = f"Unlike the training in {' and '.join(images)}: {_regions(unlike)}"
             said.append((f"{text}, less to be trusted.", True))
         elif compared:
             said.append(("These regions are like those of the training.", False))
@@ -262,18 +281,15 @@ def _reliable(
             said.append(("Not compared with the training: the model keeps no limits.", True))
     if man is not None and man.probability is not None:
         lacks = f"; not known: {man.unknown}" if man.unknown else ""
-        said.append((f"The man's probability counts all that is known of him{lacks}.", False))
+        rests = "all his regions together and on readers, age, PSA and its density where known"
+        said.append((f"The man's probability rests on {rests}{lacks}.", False))
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said
 
 
-def _simulated(models: Sequence[JsonObject]) -> bool:
-    return any((model.get("training") or {}).get("simulated") for model in models)
-
-
-def _trained(metrics: Summary, models: Sequence[JsonObject]) -> str:
-    """Say who trained the models, and how well the run does where histology is known."""
+def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) -> tuple[str, bool]:
+    """Say who trained the models and how well the run does; true where either asks for caution."""
     parts = []
     for model in models:
         training = model.get("training") or {}
@@ -285,11 +301,19 @@ def _trained(metrics: Summary, models: Sequence[JsonObject]) -> str:
         if parts
         else ("Trained on the other patients of this run, this one left out.")
     )
-    if metrics.histology is not None and isfinite(metrics.histology.auc.lower):
-        auc = interval_text(metrics.histology.auc, 2)
-        chance = "" if metrics.histology.auc.lower > 0.5 else ", so that chance is not excluded"
-        text += f" In this run AUC {auc} against histology{chance}."
-    return text
+    caution = any((model.get("training") or {}).get("simulated") for model in models)
+    if caution and not simulated:
+        text += " How right it is of real patients is not known."
+    measured = metrics.histology
+    if measured is not None and isfinite(measured.auc.lower):
+        chance = measured.auc.lower <= 0.5
+        text += (
+            f" In this run AUC {interval_text(measured.auc, 2)} (95% interval) against histology, "
+            f"{measured.n} regions of {measured.patients} patients"
+            f"{': chance is not excluded' if chance else ''}."
+        )
+        caution = caution or chance
+    return text, caution
 
 
 def _rest(regions: Iterable[RegionResult]) -> str:
@@ -297,5 +321,5 @@ def _rest(regions: Iterable[RegionResult]) -> str:
     words = [
         {"": "without a decision", "refer": "referred"}.get(r.decision, r.decision) for r in regions
     ]
-    counted = [f"{words.count(word)} more {word}" for word in dict.fromkeys(words)]
-    return f"And {', '.join(counted)}." if counted else ""
+    counted = [f"{words.count(word)} {word}" for word in dict.fromkeys(words)]
+    return f"Not shown here and not on the map: {', '.join(counted)}." if counted else ""

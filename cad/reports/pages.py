@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -194,9 +193,8 @@ def _moment(text: str) -> str:
 
 
 def _odds(value: float) -> str:
-    """Write log odds with their probability."""
-    signed = f"{value:+.2f}".replace("-", "−")
-    return f"{signed} ({probability_text(1 / (1 + math.exp(-value)))})"
+    """Write log odds."""
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _digest(text: str) -> Markup:

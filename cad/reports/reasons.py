@@ -30,11 +30,13 @@ _WORDS = {
     "Brix kel": ("slow", "fast", "loss of contrast (Brix kel)"),
     "edges": ("soft", "sharp"),
     # One of many numbers of a pattern: more of it is neither low nor high.
-    "texture": ("", ""),
-    "distribution": ("", ""),
+    "texture": ("unusual", "unusual"),
+    "distribution": ("unusual", "unusual"),
 }
 """What a family is called below and above the middle half of the training, else low and high; and
 by itself, where its name says too little."""
+_DARK = ("ADC", "T2 signal")
+"""Families whose low values are what radiologists expect of cancer."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +118,24 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     last = reason.group.rpartition(" ")[2]
     low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ("low", "high"))
-    at = reason.percentile
-    word = "" if at is None or _LOW <= at <= _HIGH else low if at < _LOW else high
-    group = reason.group
+    at, group = reason.percentile, reason.group
     name = group[:1].lower() + group[1:] if group[1:2].islower() else group
+    against = ""
+    if at is None:
+        word = ""
+    elif _LOW <= at <= _HIGH:
+        word = "ordinary"
     # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
-    if word and column is not None and column.statistic not in LEVELS:
-        word = "" if column.statistic not in SPREADS else "even" if word == low else "uneven"
+    elif column is None or column.statistic in LEVELS:
+        word = low if at < _LOW else high
+        lowers = (reason.contribution or 0.0) < 0
+        against = "(against the rule)" if group in _DARK and (at < _LOW) == lowers else ""
+    elif column.statistic in SPREADS:
+        word = "even" if at < _LOW else "uneven"
+    else:
+        word = "unusual"
     return ReasonBar(
-        title=" ".join([word, *(named or [name])]).strip(),
+        title=" ".join(filter(None, [word, *(named or [name]), against])),
         words=column.words if column else "",
         feature=column.label if column else reason.feature,
         definition=f"{reason.feature}: {column.definition}" if column else reason.feature,

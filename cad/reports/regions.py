@@ -67,6 +67,7 @@ class RegionView:
     no_curve: str
     reasons: ReasonSum | None
     warnings: list[str]
+    cancer: str = "malignancy"
     outline: str = ""
 
     @property
@@ -108,8 +109,16 @@ def region_view(results: Results, region: RegionResult, images: StudyImages | No
         no_curve=_no_curve(images),
         reasons=reason_sum(results.reasons.get((region.study, region.roi), []), results.columns),
         warnings=[*region.warnings, *_display_warnings(known, images)],
+        cancer=_cancer(results),
         outline=outline_words(region, limits),
     )
+
+
+def _cancer(results: Results) -> str:
+    """Name what counts as malignant in the run."""
+    labels = (results.run.get("settings") or {}).get("labels") or {}
+    grade = labels.get("isup_min", 2)
+    return f"cancer of ISUP {grade} or more" if grade > 1 else "cancer"
 
 
 def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) -> str:

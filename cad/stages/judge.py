@@ -261,7 +261,7 @@ def _apart(gap: float) -> str:
 def _readers_against(model: str, values: list[float], mean: float, gap: float) -> list[str]:
     if not values or model not in ("malignant", "benign"):
         return []
-    who = "the readers do" if len(values) > 1 else "the reader does"
+    who = "the readers on average do" if len(values) > 1 else "the reader does"
     if model == "malignant" and mean < 0.5:
         return [f"the tool suspects cancer, {who} not"]
     if model == "benign" and mean > 0.5:

@@ -108,8 +108,16 @@ def test_no_decision_is_stated_that_something_contradicts() -> None:
     ("case", "words", "apart"),
     [
         # Readers 4 5 4 3 and P .03, on a real patient of PROSTATEx.
-        (row(0.03, (4, 5, 4, 3)), "the tool does not suspect cancer, the readers do", "far apart"),
-        (row(0.93, (1, 1, 1, 1)), "the tool suspects cancer, the readers do not", "far apart"),
+        (
+            row(0.03, (4, 5, 4, 3)),
+            "the tool does not suspect cancer, the readers on average do",
+            "far apart",
+        ),
+        (
+            row(0.93, (1, 1, 1, 1)),
+            "the tool suspects cancer, the readers on average do not",
+            "far apart",
+        ),
         (row(0.05, (1, 1, 1, 4)), "one reader does", "agree"),
         (row(0.9, (4, 4), unlike="ADC"), "unlike the training cohort", "agree"),
         (row(0.9, (4, 4), "benign"), "fits the other class only", "agree"),
@@ -216,7 +224,9 @@ def test_headline_and_index_state_what_the_rule_states(finished_run: Path, tmp_p
             # The word itself, not "malignant above" of the scale or the index's counts.
             assert (f"</i> {words[decision]}" in text) == agreed, text
             assert ("</i> Refer" in text) != agreed
-        assert ("the tool suspects cancer, the readers do not" in glance) == ("r1=1" in scores)
+        assert ("the tool suspects cancer, the readers on average do not" in glance) == (
+            "r1=1" in scores
+        )
 
 
 MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", None, None, None, None)
@@ -227,14 +237,14 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
     [
         # A region that is referred does not refer the man, and is not called benign by him.
         ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
-         "; region 2 to be read again. Probability of cancer of ISUP 2 or more anywhere in "
+         ", with region 2 to be read again. Probability of cancer of ISUP 2 or more anywhere in "
          "this man: 4%, below the site's limit of 10%.", "every region"),
         ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
         # No region is malignant: the tool's first is the one to look at.
         ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 2 for biopsy.", "again"),
-        ([row(0.7, (4, 4)), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 1 for biopsy; region 2 to be read again.", "between"),
+         ": consider region 2 for biopsy.", "region 1"),
+        ([row(0.9), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
+         ": consider region 1 for biopsy; region 2 to be read again.", "missing"),
         ([row(0.05)], {}, "30%, between the site's limits, 10% and 60%.", "missing"),
         ([row(0.05)],
          {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
@@ -243,7 +253,8 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
          "another"),
         ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
          "joint"),
-        ([row(0.5)], {"probability": None}, "his most suspicious region 1 has 50%.", "ISUP"),
+        ([row(0.5)], {"probability": None}, "His most suspicious region 1 has 50%; the man as "
+         "a whole has no probability (too few men).", "ISUP"),
     ],
 )  # fmt: skip
 def test_the_mans_sentence_says_of_his_regions_what_is_so(
@@ -251,7 +262,7 @@ def test_the_mans_sentence_says_of_his_regions_what_is_so(
     finished_run: Path, tmp_path: Path,
 ) -> None:  # fmt: skip
     man = {"decision_model": man.get("decision", "refer")} | man
-    said = man_words(view_of(rows, finished_run, tmp_path), replace(MAN, **man))
+    said = man_words(view_of(rows, finished_run, tmp_path), replace(MAN, **man), "too few men")
     assert words in said
     assert never not in said
 

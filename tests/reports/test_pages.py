@@ -211,7 +211,7 @@ def test_status_says_what_is_lacking_on_index_and_page_alike(finished_run: Path)
         row = index.split(f'href="{name}.html">{name}</a></th>')[1].split("</tr>")[0]
         assert f'<td class="status">{status}</td>' in row
         header = References(_page(finished_run, name).split("</header>")[0]).text
-        assert header.endswith(f" · {status}")
+        assert header.endswith(f" · tool: {status}")
 
 
 def test_a_missing_modality_is_said_once_in_the_list(finished_run: Path) -> None:
@@ -351,8 +351,8 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("adc_intensity_median", "ADC", 5.0, "low ADC"),
         ("adc_intensity_iqr", "ADC", 95.0, "uneven ADC"),
         ("adc_intensity_iqr", "ADC", 5.0, "even ADC"),
-        ("adc_intensity_skewness", "ADC", 95.0, "ADC"),
-        ("adc_intensity_median", "ADC", 50.0, "ADC"),
+        ("adc_intensity_skewness", "ADC", 95.0, "unusual ADC"),
+        ("adc_intensity_median", "ADC", 50.0, "ordinary ADC"),
         ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
         # A slope: -0.3 a minute is a fast wash-out, and lower than most.
         ("dce_semi_wash_out_median", "Wash-out", 5.0, "fast wash-out"),
@@ -360,7 +360,7 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("dce_semi_wash_in_median", "Wash-in", 95.0, "fast wash-in"),
         ("dce_tofts_ve_median", "ve", 95.0, "much space outside cells (ve)"),
         ("dce_tofts_ve_iqr", "ve", 95.0, "uneven space outside cells (ve)"),
-        ("dce_brix_kel_median", "Brix kel", 50.0, "loss of contrast (Brix kel)"),
+        ("dce_brix_kel_median", "Brix kel", 50.0, "ordinary loss of contrast (Brix kel)"),
     ],
 )
 def test_only_a_level_is_low_or_high(
@@ -371,3 +371,23 @@ def test_only_a_level_is_low_or_high(
     assert shown is not None
     assert shown.bars[0].title == title
     assert shown.total == pytest.approx(-0.7)
+
+
+@pytest.mark.parametrize(
+    ("percentile", "contribution", "title"),
+    [
+        (5.0, 0.3, "low ADC"),
+        (5.0, -0.3, "low ADC (against the rule)"),
+        (95.0, -0.3, "high ADC"),
+        (95.0, 0.3, "high ADC (against the rule)"),
+    ],
+)
+def test_low_adc_that_lowers_is_said_to_be_unexpected(
+    percentile: float, contribution: float, title: str
+) -> None:
+    reason = Reason(
+        "adc_intensity_median", 1.0, "1e-6 mm2/s", 0.1, percentile, "ADC", contribution, -1.0
+    )
+    shown = reason_sum([reason], columns_of(FeatureSettings()))
+    assert shown is not None
+    assert shown.bars[0].title == title
