@@ -43,9 +43,8 @@ largest of the one-sided signed-rank tests. [N14] Figs 4 and 5 are the pictures 
 and maps of a grid ([W14] Figs 1 and 4) are shown without a verdict. A table of more than five rows
 is a CSV file beside its figures. [N14] Niaf et al. 2014, [N13] its abstract of 2013, [W14] Wang et
 al. 2014, [A14] Amirou et al. 2014. All cohorts of patients are simulated; the lesions of Mesejo et
-al. 2016, which none of the four papers had, are real. The
-clinical tables were measured before the simulator drew only regions that every image can measure,
-and those of `wang2014-uci` in an earlier run, of which the half with flaws was repeated.
+al. 2016, which none of the four papers had, are real. `wang2014-roi` takes the cohort that
+`niaf2014-clinical` simulates (`--data OUT/cohort`).
 
 ## What was claimed and what came out
 """
