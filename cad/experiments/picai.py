@@ -205,6 +205,14 @@ def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
 
 def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
     """Leave each centre out, then recalibrate on some of its men and judge on the others."""
+    for centre, truth in men.groupby("centre")["truth"]:
+        if truth.nunique() == 1:
+            word = "malignant" if truth.iloc[0] else "benign"
+            raise CadError(
+                f"centre {centre}: all {len(truth)} men are {word} by lesion_GS, so that nothing "
+                "can be judged there",
+                hint="take the centre out of the marksheet",
+            )
     q, y = score_men(men, men["centre"].to_numpy(), MEN)[0], men["truth"].to_numpy(float)
     names, rows = men["man"].to_numpy(), []
     for centre in sorted(men["centre"].unique()):

@@ -46,6 +46,13 @@ def test_picai_readers_has_every_table(tmp_path: Path, monkeypatch: pytest.Monke
     assert "ask not to benchmark" in result.setup
 
 
+def test_a_centre_of_one_class_is_named() -> None:
+    men = pd.DataFrame({"man": [str(i) for i in range(60)], "centre": ["A", "B"] * 30})
+    men["truth"] = np.where((men["centre"] == "A") & (men.index < 30), 1.0, 0.0)
+    with pytest.raises(CadError, match="centre B: all 30 men are benign by lesion_GS"):
+        picai.sites(men, least=10, draws=1)
+
+
 def test_what_is_told_comes_from_training_men_alone(tmp_path: Path) -> None:
     _, lesions = picai.read_marksheet(marksheet(tmp_path))
     train = lesions.iloc[:80]
