@@ -200,7 +200,7 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
     to = whom.pop() if len(whom) == 1 else "another reading"
     follows = {
         "malignant": f": consider {_regions(malignant)} for biopsy"
-        + (f"; {_regions(others)} to be read again." if others else "."),
+        + (f"; {_regions(others)} for {to}." if others else "."),
         "refer": f" to {to}: {_regions(again)}." if again else ".",
         "benign": f", with {_regions(again)} to be read again." if again else ": every region is.",
         "": ".",
@@ -210,8 +210,8 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
         text = lacking if patient.decision == "refer" and not again else ""
         return (
             f"{follows}{text} His most suspicious {_regions([top])} has "
-            f"{probability_text(top.probability)}; the man as a whole has no probability"
-            f"{f' ({none})' if none else ''}."
+            f"{probability_text(top.probability)}; a probability of the man as a whole is not "
+            f"calculated{f' ({none})' if none else ''}."
         )
     low, high = map(probability_text, man.limits)
     side = {
@@ -282,7 +282,9 @@ def _reliable(
     if man is not None and man.probability is not None:
         lacks = f"; not known: {man.unknown}" if man.unknown else ""
         rests = "all his regions together and on readers, age, PSA and its density where known"
-        said.append((f"The man's probability rests on {rests}{lacks}.", False))
+        said.append(
+            (f"The man's probability rests on {rests}{lacks}; it may exceed each region's.", False)
+        )
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said

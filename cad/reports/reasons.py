@@ -29,9 +29,6 @@ _WORDS = {
     "Brix kep": ("slow", "fast", "enhancement (Brix kep)"),
     "Brix kel": ("slow", "fast", "loss of contrast (Brix kel)"),
     "edges": ("soft", "sharp"),
-    # One of many numbers of a pattern: more of it is neither low nor high.
-    "texture": ("unusual", "unusual"),
-    "distribution": ("unusual", "unusual"),
 }
 """What a family is called below and above the middle half of the training, else low and high; and
 by itself, where its name says too little."""
@@ -133,7 +130,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     elif column.statistic in SPREADS:
         word = "even" if at < _LOW else "uneven"
     else:
-        word = "unusual"
+        word, against = "", f"({'low' if at < _LOW else 'high'} {column.label})"
     return ReasonBar(
         title=" ".join(filter(None, [word, *(named or [name]), against])),
         words=column.words if column else "",

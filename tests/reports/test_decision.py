@@ -244,7 +244,7 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
         ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
          ": consider region 2 for biopsy.", "region 1"),
         ([row(0.9), row(0.3, roi="2")], {"probability": 0.7, "decision": "malignant"},
-         ": consider region 1 for biopsy; region 2 to be read again.", "missing"),
+         ": consider region 1 for biopsy; region 2 for a second radiologist.", "missing"),
         ([row(0.05)], {}, "30%, between the site's limits, 10% and 60%.", "missing"),
         ([row(0.05)],
          {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
@@ -253,8 +253,8 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
          "another"),
         ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",
          "joint"),
-        ([row(0.5)], {"probability": None}, "His most suspicious region 1 has 50%; the man as "
-         "a whole has no probability (too few men).", "ISUP"),
+        ([row(0.5)], {"probability": None}, "His most suspicious region 1 has 50%; a proba"
+         "bility of the man as a whole is not calculated (too few men).", "ISUP"),
     ],
 )  # fmt: skip
 def test_the_mans_sentence_says_of_his_regions_what_is_so(

@@ -351,7 +351,7 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("adc_intensity_median", "ADC", 5.0, "low ADC"),
         ("adc_intensity_iqr", "ADC", 95.0, "uneven ADC"),
         ("adc_intensity_iqr", "ADC", 5.0, "even ADC"),
-        ("adc_intensity_skewness", "ADC", 95.0, "unusual ADC"),
+        ("adc_intensity_skewness", "ADC", 95.0, "ADC (high asymmetry)"),
         ("adc_intensity_median", "ADC", 50.0, "ordinary ADC"),
         ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
         # A slope: -0.3 a minute is a fast wash-out, and lower than most.
