@@ -60,6 +60,7 @@ class Patients:
         self.sources: dict[str, str | None] = {}
         for folder in sorted(p for p in root.glob("sub-*") if p.name in known and p.is_dir()):
             self.sources[folder.name] = None
+            # Without sessions the images lie in the patient's folder itself.
             for home in sorted(p for p in folder.glob("ses-*") if p.is_dir()) or [folder]:
                 self._remember(folder.name, home)
 
@@ -112,9 +113,11 @@ class Patients:
         """Return where a patient's next study goes; ``several`` when one import brings more."""
         home = self.root / participant
         taken = [p for p in self.studies.values() if p.participant_id == participant]
+        # A man's only study lies without a session, as BIDS allows.
         if not taken and not several:
             return Place(participant, None, home)
         numbers = [int(p.session_id.removeprefix("ses-")) for p in taken if p.session_id]
+        # A study that lies without a session is the first and becomes ses-01.
         number = max(numbers, default=1 if taken else 0) + 1
         session = f"ses-{number:02d}"
         return Place(participant, session, home / session)
@@ -163,6 +166,7 @@ class Patients:
         """
         path = self.root / KEY_FILE
         if not path.is_file():
+            # A new key would make the same man another patient: one in training, one in test.
             named = sorted(name for name in self.sources if _PSEUDONYM.fullmatch(name))
             if named:
                 raise CadError(

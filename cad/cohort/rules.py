@@ -32,6 +32,7 @@ _Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
+        # A label is the name of a folder: one with a slash or dots would lead out of the cohort.
         if not _PARTICIPANT.fullmatch(patient):
             raise CadError(
                 f"participant_id {patient!r} is not sub- and letters or digits", file=path
@@ -88,6 +89,7 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     zone_of_sector = sector.astype("string").str.split(" ").str[-1].str.slice(0, 3)
     zone_of_sector = zone_of_sector.where(zone_of_sector == "AFS", zone_of_sector.str.slice(0, 2))
     label = rois["label"]
+    # Ids are unique within a man, labels within a study: every session has its own label map.
     same_id = rois.duplicated(["participant_id", "roi_id"])
     same_label = rois.assign(session=session).duplicated(["participant_id", "session", "label"])
     rules: list[_Rule] = [
@@ -125,6 +127,7 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
             lambda row: f"isup must be 0 to 5, found {row['isup']:g}",
         ),
         (
+            # Grade 0 is tissue without cancer; grade 1 is cancer, significant or not.
             (rois["isup"] >= 1) & (rois["histology"] == "benign"),
             lambda row: f"histology benign contradicts isup {row['isup']:g}",
         ),

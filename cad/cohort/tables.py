@@ -183,6 +183,8 @@ def read_cohort(root: Path) -> Cohort:
     """
     if not root.is_dir():
         raise CadError("no such cohort folder", file=root)
+    # An import may put new tables into place meanwhile: what was read counts only if nothing
+    # changed from before to after.
     for _ in range(_TRIES):
         settle(root)
         before = _digest(root)
@@ -291,6 +293,7 @@ def write_tables(
         "scores.tsv": scores,
     }
     for filename, table in tables.items():
+        # A spreadsheet would carry out a cell that begins like a formula.
         own = each_cell(table, harmless)
         text = own.to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE

@@ -58,6 +58,7 @@ class Names:
                 texts = {str(one) for one in (value if isinstance(value, list) else [value])}
                 if key.endswith("PatientID"):
                     ids |= {text for text in texts if len(text) >= _SHORTEST}
+                # The class of an object is the same for everybody's images.
                 elif key.rstrip("s").endswith("UID") and key != _NO_IDENTITY:
                     uids |= texts
         return cls(participant, frozenset(ids), frozenset(uids))
@@ -119,6 +120,7 @@ def _unpacked(content: bytes) -> bytes:
     CadError
         When it would fill the memory.
     """
+    # By the first bytes, not by the name: a nested archive is looked into as well.
     if content[:2] == b"\x1f\x8b":
         inner = zlib.decompressobj(wbits=31).decompress(content, MAX_ARRAYS + 1)
         check_inflation(len(content), len(inner), MAX_ARRAYS)

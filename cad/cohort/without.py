@@ -36,6 +36,7 @@ def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
     def rest(table: pd.DataFrame) -> pd.DataFrame:
         return table[~table["participant_id"].isin(patients)].reset_index(drop=True)
 
+    # Another digest, or a run that is resumed would keep results made with these patients.
     digest = hashlib.sha256("\n".join([cohort.digest, *sorted(patients)]).encode()).hexdigest()
     problems = [problem for problem in cohort.problems if problem.patient not in patients]
     return replace(

@@ -93,6 +93,7 @@ def check_study_of(
     from cad.imaging.study import Roi
     from cad.imaging.study_files import check_study, lost_images, misnamed_images, read_study
 
+    # First, and by name alone: what is lost or misspelt does not show in a study that reads well.
     problems = [*lost_images(ref.folder), *misnamed_images(ref.folder, ref.study_id)]
     problems = [problem.at(patient=ref.participant_id) for problem in problems]
     rois = [Roi(str(r.roi_id), int(r.label), str(r.zone)) for r in ref.rois.itertuples()]
@@ -135,6 +136,7 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
         inside = study.roi_map.array == int(row.label)
         place = place_of(gland, inside) if inside.any() else None
         stated = str(row.sector).split(" ", 1)[0]
+        # A region on the midline has no side that could contradict.
         if place is not None and place.side in SIDES and place.side != stated:
             problems.append(
                 CadError(

@@ -59,6 +59,7 @@ def deliver(
     if cohort is None:
         raise CadError("DICOM results need the cohort's source headers", hint="give --cohort")
     with tempfile.TemporaryDirectory(prefix="cad-report-") as scratch:
+        # A bundle is made from the report, which is then written for it and thrown away.
         folder = run / "dicom" if objects else Path(scratch)
         files, failures = write_sr_and_seg(run, cohort, folder)
         lines = []
@@ -73,6 +74,7 @@ def deliver(
         try:
             remarks = connect(send, aet, limits).store(files, patient_proof(cohort))
         except CadError:
+            # A part may have been stored before the archive refused: the trail names it as well.
             if audit is not None:
                 audit_delivery(audit, run, files, caller(), send, "not all stored")
             raise

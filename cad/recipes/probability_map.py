@@ -92,6 +92,7 @@ def map_study(
             probability[whole] = positive_probability(bundle.estimator, rows[whole])
         volume = found.to_volume(probability)
         write_volume(folder.map_image(ref.study_id), volume)
+        # Half precision is enough for the colours of a page.
         shown = resample_image(volume, display_grid(study)).array.astype(np.float16)
         write_map_display(folder, ref.study_id, shown, bundle.name)
     except CadError as error:

@@ -52,9 +52,11 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     }
     point = None
     if decision.aim_npv is not None or decision.aim_ppv is not None:
+        # Thresholds of the training are probabilities before the map: these lie behind it.
         point = choose_operating_point(truth, moved, patients, decision)
     outcome: JsonObject = {"operating_point": point and point.as_dict(), "man": None}
     if content := bundle.metadata.get("man"):
+        # A man's probability rests on his regions': his map is fitted once theirs is applied.
         men = known_of_men(loaded, results.assign(probability=moved))
         names, known = men.index.to_numpy(str), men["truth"].to_numpy(float)
         model = typed(ManModel, content["model"])

@@ -135,7 +135,10 @@ def _greedy(
         Rows wanted.
     """
     square = (x**2).sum(axis=1)
+    # Rounding may leave a distance of a row to itself below zero.
     distance = np.maximum(square[:, None] + square - 2 * x @ x.T, 0.0)
+    # Squared distances of standardised columns grow with their number; divided by it the kernel has
+    # the same width for ten features and for a thousand.
     covariance = np.exp(-distance / x.shape[1])
     scored = np.flatnonzero(n_readers)
     noise = np.full(len(x), NOISE)

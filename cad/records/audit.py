@@ -96,7 +96,9 @@ def append(path: Path, entry: JsonObject) -> str:
         }
         text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
         digest = hashlib.sha256(text).hexdigest()
+        # Put in by hand: the hash must be the last key, behind all that it covers.
         line = text[:-1] + f',"sha256":"{digest}"}}\n'.encode()
+        # Reading the end of a trail back looks at two of the longest lines, never at all of it.
         if len(line) > _LONGEST:
             raise CadError(f"an entry of {len(line)} bytes, at most {_LONGEST}", file=path)
         os.ftruncate(handle, whole)
@@ -144,6 +146,7 @@ def verify(path: Path, last: str = "") -> Verified:
             number, previous = number + 1, ""
             continue
         digest, n, before = found
+        # A line may be sound in itself and stand in the wrong place.
         if problem := _out_of_place(n, before, number, previous, place):
             problems.append(f"line {at} {problem}")
         place.setdefault(digest, at)
@@ -210,6 +213,7 @@ def _is_torn(tail: bytes) -> bool:
 def _end(handle: int, path: Path) -> tuple[int, str, int, int]:
     """Return number and hash of the last line, where it ends, and how many torn bytes follow."""
     size = os.fstat(handle).st_size
+    # The last whole line and what may be torn after it; a trail of years is not read for a line.
     start = max(0, size - 2 * _LONGEST)
     content = os.pread(handle, size - start, start)
     body, _, tail = content.rpartition(b"\n")

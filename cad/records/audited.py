@@ -53,6 +53,7 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
                 "models": _models(record, rows),
                 "cad_version": record.get("cad_version"),
                 "regions": len(rows),
+                # A hash proves later which numbers were returned without holding any of them.
                 "returned": {"rows_sha256": _hash(rows.to_csv(index=False).encode())},
                 **(more or {}),
             },
@@ -87,6 +88,7 @@ def audit_delivery(
     """
     record, table, last = read_record(RunFolder(run)), read_probabilities(RunFolder(run)), ""
     for study, rows in table.groupby("study_id", sort=True):
+        # The underscore keeps sub-1 from taking the objects of sub-10.
         own = [path for path in files if path.name.startswith(f"{study}_")]
         if own:
             last = append(
@@ -94,6 +96,7 @@ def audit_delivery(
                 {
                     "event": "send",
                     "who": who,
+                    # https://user:password@host: a trail is shown to others.
                     "to": to.rpartition("@")[2],
                     "outcome": outcome,
                     "study": pseudonym(trail, str(study)),

@@ -72,6 +72,7 @@ def remove_patient(root: Path, patient: str) -> Removed:
         places = named_places(root, names)
         kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
         rows = {name: count for name, (_, count) in kept.items() if count}
+        # Only the head is left: the key could prove nothing any more but who once was here.
         if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
             places += [KEY_FILE] if (root / KEY_FILE).is_file() else []
         if rows or places:
@@ -127,6 +128,8 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):
+        # Kept by line of the file, not written anew from cells: the other rows stay to the byte,
+        # also where a quoted cell holds a line break.
         lines = list(io.StringIO(table_text(path, separator), newline="\n"))
         if comma:
             rows = csv.reader(lines)

@@ -131,6 +131,8 @@ def withdraw(
         For what is no cohort, no folder or no model, or a run that is under way; nothing is removed
         then.
     """
+    # Everything that is named is opened before anything goes: a misspelt name must not leave half a
+    # withdrawal.
     bundles = {name: load_bundle(find("models", name)) for name in models}
     absent = next((run for run in runs if not run.is_dir()), None)
     if absent is not None:
@@ -143,6 +145,7 @@ def withdraw(
         for node in nodes:
             held.enter_context(node.held())
         who = names_of(root, patient), patient, patient_proof(root)
+        # Nodes before the cohort: its sidecars and its key say which of their studies are his.
         studies = {node.name: node.sweep(*who) for node in nodes}
         left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
         removed = remove_patient(root, patient)
@@ -202,6 +205,7 @@ def _swept(run: Path, names: Names) -> list[str]:
         gone = named_places(run, names)
         parts = _parts(run, names)
         if gone or parts or traces(run, names):
+            # Measured on a scale that his images helped to fit; and the run is current no more.
             caches = (folder.fold_features("any").parent, folder.complete)
             gone += [path.relative_to(run).as_posix() for path in caches if path.exists()]
             for place, content in parts.items():

@@ -224,6 +224,7 @@ class Results:
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
         """Return P- and P+ of the model that scored a region."""
         with reading(self.folder.record, "thresholds are two numbers"):
+            # Several models may have scored one run, each with thresholds of its own.
             models = (self.run.get("model") or {}).get("models") or {}
             stated = (models.get(region.model) or {}).get("thresholds")
             return (float(stated[0]), float(stated[1])) if stated else self.thresholds
@@ -253,6 +254,7 @@ def read_results(root: Path) -> Results:
     run = read_record(folder)
     metrics = read_metrics(folder)
     rows = _table(folder.probabilities, needed=True)
+    # A table without rows has nothing that a page could state wrongly.
     refuse_earlier(rows[0] if rows else ("decision_model",), folder.probabilities)
     return Results(
         folder=folder,
@@ -318,6 +320,8 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         model=_known(row.get("model")),
         reader_values=_values(row.get("reader_values", "")),
         scales=dict(_scores(row.get("scales", ""))),
+        # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
+        # compared keeps them apart.
         unlike=unlike if unlike != LIKE else "",
         compared=bool(unlike),
         sector=_known(row.get("sector")),

@@ -149,6 +149,8 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
             record = parse_json(str(archive["record"]))
             blocks.append(archive["features"])
             names = tuple(archive["feature_names"].tolist())
+            # One tuple for all studies of the same columns: ten thousand copies would fill the
+            # memory.
             columns.append(known.setdefault(names, names))
             rois = archive["roi_ids"].tolist()
         keys["roi_id"] += rois

@@ -168,6 +168,8 @@ class Aggregated:
 def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     """Join readers' scores and histology to the measured regions and write ``labels.parquet``."""
     cohort, settings = loaded.cohort, loaded.settings.labels
+    # Patients without a measured region have nothing to learn from; their scores would weigh in
+    # what a consensus learns of readers.
     good = set(extracted.features["participant_id"])
     rois = cohort.rois[cohort.rois["participant_id"].isin(good)].reset_index(drop=True)
     scores = cohort.scores[cohort.scores["participant_id"].isin(good)].reset_index(drop=True)
@@ -238,6 +240,7 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
         region = ["participant_id", "roi_id"]
+        # A region twice in training would count twice, and be validated by a model that saw it.
         both = _kept_rows(loaded, bundle)[region].merge(regions[region])
     if len(both):
         raise CadError(
@@ -251,6 +254,7 @@ def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> No
 
 def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
     """Return a model's training rows without the patients who withdrew."""
+    # Who withdrew must not come back through the table of an earlier model.
     withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
     return bundle.training[~withdrew].reset_index(drop=True)
 

@@ -143,6 +143,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     CadError
         When no study could be measured; ``failures.csv`` says why.
     """
+    # Before anything is written: a run that is killed from here on is no finished one.
     loaded.folder.complete.unlink(missing_ok=True)
     if not measured.results:
         failures = [*loaded.failures, *measured.failures]
@@ -175,8 +176,11 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
         write_failures(aside, failures)
         write_record(aside, record)
         write_validation(aside, validation_md(record, summary))
+        # Table, measures and record change together: a page must not show one run's probability
+        # beside another's threshold.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
     write_report(folder.root)
+    # Last: whoever finds the mark finds everything before it whole.
     write_complete(folder, _identity(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
@@ -195,6 +199,7 @@ def _identity(loaded: Loaded, measured: Measured) -> str:
     settings = loaded.settings.model_dump(mode="json")
     parts = [
         json.dumps(settings, sort_keys=True),
+        # Another version of the program or of a library may give other numbers.
         json.dumps([__version__, loaded.kind, loaded.basis, *library_versions().values()]),
         loaded.cohort.digest,
         json.dumps([[o.study_id, o.key, *map(asdict, o.failures)] for o in measured.outcomes]),

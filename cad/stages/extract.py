@@ -97,6 +97,7 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
         loaded.sites(keys["participant_id"]),
         loaded.folder,
     )
+    # New men are measured on the scale of the model's training, never on one of their own.
     complete = source.measured(scale) if loaded.kind == "predict" else source.complete()
     features = pd.concat([keys, complete.reindex(columns=X.columns)], axis=1)
     provenance = read_provenance(measured.results)
@@ -105,5 +106,6 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
 
 
 def _measured_with(loaded: Loaded) -> PipelineSettings:
+    # Redrawn copies only choose features, which a trained model has done.
     predicting = loaded.kind == "predict"
     return without_copies(loaded.settings) if predicting else loaded.settings

@@ -198,6 +198,7 @@ def decided(results: pd.DataFrame, lower: np.ndarray, upper: np.ndarray) -> pd.D
         anyone suspects cancer: the tool's probability or the readers' mean, whichever is higher;
         where the readers contradict the tool, the most suspicious of them.
     """
+    # A missing probability compares false with both thresholds; the mask below empties its word.
     codes = decide(results["probability"], lower, upper)
     words = np.array([DECISIONS[code] for code in codes.tolist()], dtype="<U9")
     model = np.where(results["probability"].notna(), words, "")
@@ -221,6 +222,7 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         against += _set_against(model, plausible)
         if model == "benign" and not values and unseen(row.get("confidence")):
             against.append(UNSEEN)
+        # A biopsy may miss a lesion and a tool may miss cancer: a person has to look at both.
         if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
             histology = [f"histology found it {'malignant' if row['truth'] else 'benign'}"]
     return {
@@ -232,6 +234,7 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         "readers_agree": _agreement(values),
         "gap": gap,
         "apart": "" if np.isnan(gap) else _apart(gap),
+        # The page sorts by it: a region that one reader suspects must not sink under a low mean.
         "suspicion": np.fmax(row["probability"], max(values) if readers else mean),
     }
 
@@ -262,6 +265,8 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
     if not values or model not in ("malignant", "benign"):
         return []
     who = "the readers on average do" if len(values) > 1 else "the reader does"
+    # Opposite sides of one half come first: the sentence names who suspects cancer, which the
+    # distance alone would not.
     if model == "malignant" and mean < 0.5:
         return [f"the tool suspects cancer, {who} not"]
     if model == "benign" and mean > 0.5:

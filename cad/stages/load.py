@@ -89,6 +89,7 @@ def load(
         bundle cannot hold, a cohort that cannot be read, or one to learn from that has one man
         under two ids.
     """
+    # Asked for before hours are spent: unusable costs have no thresholds.
     _ = settings.decision.thresholds
     check_filters(settings.features)
     if kind != "predict":
@@ -97,6 +98,7 @@ def load(
             require_storable(estimator, settings.learner)
     withdrawn = tuple(labels_of(without))
     cohort = leave_out(read_cohort(root), withdrawn)
+    # A prediction learns nothing, so that one man under two ids spoils no number.
     same = twins(cohort.studies()) if kind != "predict" else []
     if same:
         raise same[0]

@@ -60,6 +60,7 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
     patients = results["participant_id"].to_numpy(str)
     table = region_columns(results["probability"].to_numpy(float), patients)
     table["truth"] = truth_of_men(malignant(results, SIGNIFICANT), patients)
+    # A man is as suspicious as his most suspicious region.
     readers = results.groupby("participant_id")["readers_mean"].max().clip(SURE, 1 - SURE)
     table["category"] = logit(readers.reindex(table.index))
     people = loaded.cohort.participants.drop_duplicates("participant_id")
@@ -69,7 +70,10 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
         for name in ("age", "psa", "psa_density", "prostate_volume")
     }
     raw = pd.DataFrame(given, index=table.index).astype(float)
+    # ng/mL over mL; a density that the table states goes first.
     raw["psa_density"] = raw["psa_density"].fillna(raw["psa"] / raw["prostate_volume"])
+    # PSA and density are skewed: risk grows with their logarithm. Age in decades keeps the weights
+    # of one size.
     with np.errstate(divide="ignore"):
         columns = {
             "age": raw["age"] / 10,
@@ -249,6 +253,7 @@ def _lately(men: pd.DataFrame, word: pd.Series) -> JsonObject:
     decided = word.reindex(last.index).isin(["benign", "malignant"])
     known = last.dropna(subset=["truth", "probability"])
     y, p = known["truth"].to_numpy(float), known["probability"].to_numpy(float)
+    # Standard error of the intercept: the inverse root of the information p (1 - p).
     error = 1 / np.sqrt(np.sum(p * (1 - p))) if len(p) else np.nan
     at_large = calibration_intercept(y, p) if len(p) else np.nan
     content: JsonObject = json_safe(

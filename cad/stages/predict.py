@@ -75,6 +75,8 @@ def shared_settings(
     parsed = [_settings_of(bundle) for bundle in bundles]
     first = parsed[0]
     for bundle, other in zip(bundles[1:], parsed[1:], strict=True):
+        # Which images a model needs may differ; how one of them is measured may not, for the
+        # features of a study are measured once for all models.
         same = other.features.model_copy(update={"modalities": first.features.modalities})
         if other.images != first.images or same != first.features:
             raise CadError(
@@ -185,6 +187,8 @@ def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoi
     own = _settings_of(bundle).decision
     with using(bundle):
         stored = bundle.metadata.get("operating_point")
+        # The stored thresholds were chosen for the aims and costs of the training; others are
+        # chosen anew, on the same out-of-fold probabilities.
         if own == decision and stored is not None:
             return typed(OperatingChoice, stored)
         names = ("truth", "out_of_fold", "participant_id")
@@ -302,6 +306,7 @@ def score_rows(
     for row, here in reasons(gaps_of, features[KEYS], images, failures).items():
         wanted = (f"model {m} needs {' and '.join(i)} features" for m, i in lacks[row].items())
         scores.refused[row] = f"{'; '.join(wanted)} and {here}"
+    # Nothing at all was scored: an error, not a run whose every row is empty.
     if len(unscored) == n:
         met = [f"{f.study_id}: {f.reason}" for f in failures]
         said = [f"{features['study_id'].iloc[row]}: {t}" for row, t in scores.refused.items()]
@@ -327,6 +332,7 @@ def _score_open(
     for row in np.flatnonzero(list(map(bool, missing))).tolist():
         lacks.setdefault(row, {})[bundle.name] = missing[row]
     takes = np.array([not images for images in missing], dtype=bool)
+    # Models are in order of preference: the first that can take a region scores it.
     open_rows = np.flatnonzero(takes & (table["model"] == "").to_numpy())
     if len(open_rows):
         adjusted = preparation.adjust(X, source.sites)
@@ -347,6 +353,7 @@ def _fitted(
         yield rows, bundle.estimator
         return
     patients = extracted.features["participant_id"].to_numpy(str)[rows]
+    # One fit a man, so that no probability depends on who else is in the cohort.
     for patient in np.unique(patients):
         mine = rows[patients == patient]
         yield mine, fit_with(bundle, training_rows(bundle), adjusted[mine])

@@ -44,6 +44,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
         if kept == key:
             failures = study_failures(task.result)
             return _outcome(ref, "kept", "unchanged", failures, start, key)
+        # The same input failed before: trying again would cost the same time for the same reason.
         if task.failed is not None and task.failed_key == key:
             return _outcome(ref, "failed", FAILED_BEFORE, [task.failed], start, key)
         why = "new" if not task.result.exists() else "input, settings or version changed"

@@ -49,9 +49,12 @@ def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> 
     searched, estimator = estimator, getattr(estimator, "best_estimator_", estimator)
     carried = carried_rows(estimator, loaded.settings.learner)
     out_of_fold = judged.folds.probability if judged.folds else np.nan
+    # Thresholds and conformal sets of new cases rest on probabilities by models that had not seen
+    # the region: those of the fit itself would be too sure.
     labels = table.labels.assign(out_of_fold=out_of_fold).loc[use].reset_index(drop=True)
     kept = X[use].reset_index(drop=True)
     training = pd.concat([labels, kept if carried else unlinked(kept)], axis=1)
+    # The rows that a bundle is verified with are no patient's where it may carry none.
     reference = rows[use] if carried else unlinked(pd.DataFrame(rows[use])).to_numpy()
     columns = columns_of(loaded.settings.features)
     meta = metadata(

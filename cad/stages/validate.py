@@ -83,6 +83,8 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         keep_estimators=True,
     )
     lacks = _lacking(loaded, aggregated)
+    # Imputed medians gave these rows a probability, which a prediction would refuse: a validation
+    # that counted them would promise more than the model does.
     nowhere = np.isin(np.arange(len(table.y)), list(lacks))
     folds = replace(
         folds,
@@ -146,6 +148,7 @@ def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
     table = aggregated.table
     chosen = loaded.settings.validate_
     if chosen.scheme == "patient-folds":
+        # Whole patients: two regions of one man are alike, and one would teach about the other.
         return deal_patients(table.groups, chosen.folds, chosen.seed)
     if chosen.scheme != "leave-one-site-out":
         return table.groups
@@ -261,6 +264,7 @@ def _explain(aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
         rows = fold.rows[says[fold.rows]]
         if not len(rows):
             continue
+        # Explained against the rows that the fold learned from: all rows would tell of the tested.
         training = np.setdiff1d(np.flatnonzero(table.labelled), fold.rows)
         X = source(training)
         names, keys = list(table.X.columns), table.keys.iloc[rows]

@@ -119,6 +119,7 @@ class _Job:
         target = image_path(self.build, self.study_id, "rois")
         if self._there(target):
             return
+        # A label map that is there is never made anew: its rows may have been scored already.
         drawn_on = self._matching("t2w")[0] or self._matching("adc")[0]
         found = find_regions(
             self.study, self.rules, drawn_on[0] if drawn_on else None, self.done.notes
@@ -148,6 +149,8 @@ class _Job:
         drawn_on = drawn_series(self.study.top, self.study.patient_id, self.rules, modality.name)
         stack = self._preferred(stacks, f"the rule for {modality.name}", drawn_on)
         head = stack.first
+        # At a lower b tissue with a long T2 stays bright, cancer or not (PI-RADS v2.1 asks for b of
+        # at least 1400 s/mm2).
         if modality.name == "hbv" and head.b_value is not None and head.b_value < HIGH_B:
             raise CadError(
                 f"{stack} is no high-b image: b = {head.b_value:g}, at least {HIGH_B:g} s/mm2",
@@ -170,6 +173,7 @@ class _Job:
 
     def _preferred(self, stacks: list[Stack], what: str, drawn_on: int | None = None) -> Stack:
         """Return the one image of several that masks were drawn on, or that the rules prefer."""
+        # A mask fits the image that it was drawn on: that goes before what the site prefers.
         listed = [stack for stack in stacks if stack.first.series_number == drawn_on]
         if drawn_on is not None and len(stacks) > 1 and len(listed) == 1:
             self.done.notes.append(
@@ -252,6 +256,8 @@ class _Job:
             if len(found) > 1 and key == "b_value":
                 image, stack = self._trace(found, value)
             else:
+                # Fits compare these images with each other, so that each is read as the scanner's
+                # signal: what people are shown may be scaled series by series.
                 stack = self._preferred(found, f"{what} {value:g}")
                 image = read_stack(stack, precise=True)
             entries = self._origin(stack)
@@ -264,9 +270,11 @@ class _Job:
 
     def _trace(self, stacks: list[Stack], b_value: float) -> tuple[Volume, Stack]:
         """Return the trace image of one b-value: the scanner's, or the mean over directions."""
+        # The trace that the scanner made goes before a mean over the directions it stored.
         scanners = [s for s in stacks if "TRACEW" in s.first.image_type]
         if len(scanners) == 1:
             return read_stack(scanners[0], precise=True), scanners[0]
+        # Images of several series are acquisitions, not directions of one: no mean joins them.
         if len({s.first.series_uid for s in stacks}) > 1:
             chosen = self._preferred(stacks, f"b-value {b_value:g}")
             return read_stack(chosen, precise=True), chosen
@@ -290,9 +298,12 @@ class _Job:
         self._whole(stack)
         head = stack.first
         uids = [item.sop_uid for item in stack.slices]
+        # Frames of an enhanced object share its UID; numbers from 1 tell them apart (PS3.3 10.3,
+        # Referenced Frame Number).
         frames = [item.index + 1 for item in stack.slices] if len(set(uids)) < len(uids) else None
         entries = {
             "RepetitionTime": head.repetition_time,
+            # DICOM states it in ms (PS3.3 C.8.3.1), BIDS in s.
             "EchoTime": None if head.echo_time is None else round(head.echo_time / 1000, 9),
             "FlipAngle": head.flip_angle,
             "MagneticFieldStrength": head.field_strength,

@@ -184,6 +184,7 @@ def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules)
         if not misses:
             seen.taken_by.append(name)
             return
+        # A match of one condition that is not met says nothing of the series: no near miss.
         asked = len(match.model_fields_set - {"scale"})
         if len(misses) == 1 and asked > 1:
             near.append(f"{name}, entry {index}: {misses[0]}")

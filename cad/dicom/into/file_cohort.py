@@ -83,6 +83,7 @@ def find_file_studies(
     for path in paths:
         text = "/" + path.relative_to(source).as_posix()
         match = _pattern(rules.study).search(text)
+        # A study is there by the one file that every study has; only then can a file be its own.
         if match:
             key = _key(match)
             found[key] = found.get(key) or FileStudy(*key, source)
@@ -94,6 +95,8 @@ def find_file_studies(
                 if match is None or (study := _of(match, found)) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
+                # The first entry of the rule goes first, in whatever order the folder lists the
+                # files.
                 if rank < best.get(place, len(choices)):
                     best[place] = rank
                     study.files[kind] = path
@@ -135,6 +138,7 @@ def convert_files(
         mask = whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
     path, target = study.files.get("lesion"), image_path(build, study_id, "rois")
+    # A mask of readers goes before a detector's, which nobody has looked at.
     by_program = study.files.get("detector")
     if by_program and rules.detector and path is None and not _there(target, build, have):
         found = detected(by_program, rules.detector, done.notes)
@@ -170,6 +174,7 @@ def _lesions(
     # What says only that a lesion is malignant has no grade of its own.
     plain = {"mask": (1,), "picai": (1,), "isup": ()}[kind]
     rois = [replace(roi, isup=None) if roi.isup in plain else roi for roi in found.rois]
+    # The table lists every lesion, the mask those of grade 2 and more.
     known = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(known) == 1 and rois[0].isup is None:
         rois = [replace(rois[0], isup=known[0])]
@@ -187,6 +192,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         if part not in ("{patient}", "{study}"):
             out.append(re.escape(part).replace(r"\*", "[^/]*"))
         elif name in seen:
+            # An id that stands in the folder's name and in the file's must be the same in both.
             out.append(f"(?P={name})")
         else:
             seen.add(name)

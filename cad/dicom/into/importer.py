@@ -172,6 +172,7 @@ class _Import:
         try:
             # Damaged input may break anything; it costs one study only.
             with reading(study.top, "could not be converted"):
+                # First of all: images of two men in one study must not get one man's label.
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
                 self._one(study, participant)
@@ -207,6 +208,7 @@ class _Import:
 
     def _add(self, study: SourceStudy | FileStudy, participant: str) -> None:
         place = self.patients.place(participant, self.count[study.patient_id] > 1)
+        # Such a folder may hold another man's images: writing into it would mix two men.
         if place.folder.exists():
             raise CadError(
                 f"{place.folder.name} is there, and no study that the tables know",
@@ -221,6 +223,8 @@ class _Import:
             self.summary.notes.append(f"{place.study_id}: simulated, as its DICOM files say")
         self._check(place, build, tables, study)
         new = {str(place.folder.relative_to(self.out)): build}
+        # A man's second study turns his first into a session: folder, names and rows change in one
+        # commit, or a kill in between would leave rows that lead to no image.
         home = self._build()
         if place.session_id and self.patients.first_session(participant, home):
             os.rename(build, home / place.session_id)
@@ -238,6 +242,8 @@ class _Import:
             self._done(place, converted, self.summary.unchanged)
             return
         if new:
+            # New images are checked together with those that are there: a mask may fit neither
+            # grid.
             shutil.copytree(place.folder, build, copy_function=_unless_new, dirs_exist_ok=True)
             self._check(place, build, tables, study)
         home = place.folder.relative_to(self.out)
@@ -247,6 +253,7 @@ class _Import:
     def _with_study(
         self, tables: Tables, study: SourceStudy | FileStudy, place: Place, converted: Converted
     ) -> Tables:
+        # A score file beside the study goes before the scores of the tables that came with masks.
         rows = self._scores(study, place) or converted.scores
         declared = {*self.rules.readers, *self.rules.experts, *self.tables.readers["reader_id"]}
         scores = [{**r, "reader_id": self.patients.reader(r["reader_id"], declared)} for r in rows]
@@ -287,6 +294,8 @@ class _Import:
         """Read the score file beside the study, else the one at the top of the source."""
         path = study.beside(self.rules.scores)
         top = study.top / self.rules.scores
+        # A table at the top names patients, not studies: of two studies of one man it would score
+        # the regions of both.
         if path is None and top.is_file() and self.count[study.patient_id] == 1:
             path = top
         if path is None:

@@ -215,8 +215,10 @@ def _findings(
             raise CadError(
                 f"finding {row['fid']} at {row['pos']} mm lies outside the T2 image", file=path
             )
+        # Balls of two near findings may overlap: a voxel belongs to one region.
         labels[inside & (labels == 0)] = label
         histology = {"TRUE": "malignant", "FALSE": "benign"}.get(row.get("ClinSig", "").upper())
+        # PROSTATEx writes AS for the anterior stroma, AFS in PI-RADS v2.1.
         zone = {"AS": "AFS"}.get(row.get("zone", ""), row.get("zone", ""))
         rois.append(
             Roi(ids[label - 1], label, zone if zone in _ZONES else "n/a", histology or "n/a")
@@ -234,6 +236,7 @@ def _label_map(named: list[tuple[str, DrawnRegion]], grid: Volume) -> tuple[Volu
             raise CadError(
                 "two segments or contours carry this ROI's name", file=region.file, roi=roi_id
             )
+        # Shares are sums of float32: a voxel that is filled by exactly one half counts.
         inside = region.share >= OCCUPANCY - 1e-6
         both = inside & (labels > 0)
         overlap = both & (region.share + best > 1 + _TOUCHING)
@@ -271,6 +274,7 @@ def whole_numbers(path: Path) -> Volume:
     """
     volume = read_image(path)
     whole = np.round(volume.array)
+    # Tools that store a label map with a slope give back integers that are a hair off.
     if not (np.isfinite(whole).all() and np.abs(volume.array - whole).max() < 1e-3):
         raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
     if whole.min() < 0:
@@ -367,6 +371,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
             notes.append(f"{path.name} holds no lesion")
             return None
         named = {roi: [path for other, path in drawn if other == roi] for roi, _ in drawn}
+        # An entry that comes earlier in the rule has named the lesion already.
         masks = named | masks
     if not masks:
         return None
@@ -376,6 +381,7 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
         votes = [resample_mask(whole_numbers(path), grid).array for path in paths]
         inside = np.mean(votes, axis=0) >= 0.5
         free = inside & (labels == 0)
+        # What is left of it is less than half: its grade would be that of a lesion nobody sees.
         if 2 * free.sum() <= inside.sum():
             raise CadError(
                 "the mask is empty" if not inside.any() else "another lesion covers half of it",
@@ -500,6 +506,7 @@ def _template_of(
     of = [[r for r, number in zip(table, numbers, strict=True) if number == zone] for zone in held]
     cancer = [row for rows in of for row in rows if _flag(row["zprescancer"])]
     if cancer:
+        # A column with empty cells comes with its whole numbers as 4.0.
         sums = ("+".join(row[c].removesuffix(".0") for c in _TEMPLATE[3:]) for row in cancer)
         grades = [grade for text in sums if (grade := gleason_grade(text))]
         return "malignant", max(grades, default=None)
@@ -521,6 +528,7 @@ def gleason_grade(text: str) -> int | None:
     match = re.fullmatch(r"([0-5])\+([0-5])", text.strip())
     if match is None:
         return None
+    # ISUP 2014: 3+4 is grade 2 and 4+3 grade 3, although both sums are 7.
     first, second = int(match[1]), int(match[2])
     high = {7: 3 if first == 4 else 2, 8: 4, 9: 5, 10: 5}
     return high.get(first + second, 1) if first + second else 0

@@ -135,6 +135,7 @@ def find_studies(
     for root, paths in _roots(source, scratch, failures, notes, call):
         listing = _listed(paths, call)
         failures += listing.unreadable
+        # Where other series of the study can be read, the study itself tells of these.
         failures += [
             error
             for uid, series in listing.unusable.items()
@@ -142,6 +143,7 @@ def find_studies(
             if not listing.studies.get(uid)
         ]
         found += _studies(root, listing)
+    # Sessions are numbered in this order: a man's earlier study gets the smaller number.
     return sorted(found, key=lambda s: (s.patient_id, s.slices[0].study_date, s.uid))
 
 
@@ -181,6 +183,8 @@ def _listed(paths: list[Path], call: Call) -> Listing:
     """Read every header; a file that no process survives is unreadable, and costs no other."""
     listing = Listing()
     check = partial(call, check_copy)
+    # By the hundred: a file that ends the process which opens it is then looked for among these
+    # alone.
     for start in range(0, len(paths), _FILES_A_CALL):
         part = paths[start : start + _FILES_A_CALL]
         try:
@@ -208,6 +212,7 @@ def _studies(root: Path, listing: Listing) -> Iterator[SourceStudy]:
             continue
         folders = []
         folder = Path(os.path.commonpath([s.path.parent for s in slices]))
+        # Higher up lie other studies, too: a mask or a table there might be any of theirs.
         while folder.is_relative_to(root) and owners[folder] == {uid}:
             folders.append(folder)
             folder = folder.parent

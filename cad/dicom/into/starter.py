@@ -105,6 +105,8 @@ def _is_high_b(kind: str, series: list[list[Frame]]) -> bool:
 
 def _is_flip_angle(kind: str, series: list[list[Frame]]) -> bool:
     angles = {frames[0].flip_angle for frames in series}
+    # T1 is measured with spoiled gradient echoes, whose repetition time is far below 0.1 s; that of
+    # T2 and diffusion images is seconds.
     short = all((frames[0].repetition_time or 1.0) < 0.1 for frames in series)
     return short and 1 < len(series) < _MANY * 3 and len(angles) == len(series)
 
@@ -116,6 +118,8 @@ def _is_dynamic(kind: str, series: list[list[Frame]]) -> bool:
     return many or _stacks(series[0]) >= _MANY or bool(_DYNAMIC.search(kind) and len(series) > 1)
 
 
+# The first test that a series passes takes it: five flip angles would pass as the phases of a
+# dynamic series.
 _TESTS: dict[str, Callable[[str, list[list[Frame]]], bool]] = {
     "t2w": _is_t2,
     "adc": _is_adc,

@@ -204,6 +204,7 @@ class Tables:
         if "status" not in participants:
             participants["status"] = MISSING
         own = participants["participant_id"] == place.participant_id
+        # The status is the man's: one study of his without regions keeps him waiting.
         complete = all(self.regions(study) for study in (place, *others))
         participants.loc[own, "status"] = COMPLETE if complete else AWAITING
         return replace(self, participants=participants)
@@ -219,6 +220,7 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     """
     table = read_rows(path, _SCORE_COLUMNS)
     rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in table]
+    # Line 1 names the columns.
     for number, row in enumerate(rows, start=2):
         for column, cell in row.items():
             if CONTROL.search(cell):
@@ -230,6 +232,8 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
 def _read(path: Path, columns: list[str]) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
+    # Written without quoting, so that a quotation mark in a cell is part of its text. Everything
+    # stays text: a label 007 read as a number would be another's.
     table = read_frame(path, "\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     absent = [c for c in columns if c not in table.columns and c not in ("site", "status")]
     if absent:
@@ -247,6 +251,8 @@ def _score(
     place: Place, row: dict[str, str], new_ids: dict[str, str], known: set[str]
 ) -> dict[str, str]:
     roi = new_ids.get(row["roi_id"], row["roi_id"])
+    # A source that is imported again names the region as it did at first; the cohort calls it by
+    # its session where another session had the id already.
     session_roi = f"{place.session_id}.{row['roi_id']}"
     roi = session_roi if session_roi in known else roi
     if roi not in known:

@@ -62,6 +62,7 @@ def _check(members: list[zipfile.ZipInfo], archive: Path) -> None:
             hint="unpack it yourself if you trust it, and import the folder",
         )
     for member in members:
+        # Archives made on Windows may separate folders by backslashes, and C: names a drive.
         path = PurePosixPath(member.filename.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in member.filename:
             raise CadError(
