@@ -117,6 +117,7 @@ def train_model(
         loaded = load(settings, root, validation, options, "train", without=without)
         bundle = load_bundle(find("models", extends)) if extends is not None else None
         if bundle is not None:
+            # Before hours of measuring: what cannot be joined is known from the tables.
             check_extension(loaded, bundle, loaded.cohort.rois)
         measured = measure(loaded)
         begin(loaded, measured)
@@ -197,6 +198,7 @@ def predict_cohort(
     bundles = [load_bundle(find("models", model)) for model in models]
     settings = shared_settings(bundles, _costs(decision))
     with _alone(out, "predict", options):
+        # What a finished run is known by: asked otherwise, it is not the same result.
         rests_on = f"{basis(bundles)} map {probability_map} {list(readings)}"
         rests_on += f" outlines {outlines}" if outlines else ""
         rests_on += " transductive" if transductive else ""
@@ -215,6 +217,7 @@ def predict_cohort(
             measured.failures,
             transductive,
         )
+        # Also where no map is asked for: those of an earlier model would stay on the page.
         drop_maps(loaded.folder)
         if probability_map:
             predicted = map_probability(loaded, predicted, bundles)
@@ -276,6 +279,7 @@ def compare_pipelines(
     with claimed(out, COMPARISON):
         runs: dict[str, Judged] = {}
         for part in settings:
+            # Pipelines that differ in the learner alone measure the same: it is done once.
             like = [s.name for s in settings if settings_key(s) == settings_key(part)]
             runs[part.name] = _validated(part, root, out / part.name, options, out / like[0])
         return compare_validated(runs, RunFolder(out))

@@ -280,6 +280,7 @@ _Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def _columns(frame: pd.DataFrame) -> _Columns:
     score = frame["probability"].to_numpy(dtype=float)
+    # Discrimination can be measured on any score; what needs a probability is left out.
     if np.isnan(score).all() and "decision_value" in frame:
         score = frame["decision_value"].to_numpy(dtype=float)
     truth, consensus = (frame[name].to_numpy(dtype=float) for name in ("truth", "p"))
@@ -337,6 +338,7 @@ def _conformal(
     if not ((known == 1).any() and (known == 0).any()):
         return None, (np.full(len(score), np.nan), np.full(len(score), np.nan))
     if given is None:
+        # A validation calibrates on its other patients; a prediction brings its training's.
         p_values = leave_patient_out_p_values(truth, score, patients)
     else:
         p_values = given.p_benign, given.p_malignant

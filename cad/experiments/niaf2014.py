@@ -19,6 +19,7 @@ from cad.experiments.results import COLOURS, Result
 
 N_TRAIN, N_TEST = 100, 1000
 SEEDS = 100  # the repetitions of [N14] Fig. 6
+# The paper's text says variance, its figures fit a standard deviation.
 TABLE1_READINGS = {"standard deviation .3": 0.3, "variance .3": float(np.sqrt(0.3))}
 TABLE1_ETA = 0.01
 TABLE2_MEANS = {
@@ -77,6 +78,7 @@ def compare_methods(
         rng = np.random.default_rng(seed)
         X, X_test = data.draw(n, rng), data.draw(N_TEST, rng)
         p = noisy(data.posterior(X), amplitude, rng)
+        # Without noise: a method is to find the true probabilities, not those that it was told.
         test = X_test, data.posterior(X_test)
         rows += [
             {"method": method, "seed": seed, **try_method(method, X, p, eta, test)}
@@ -304,6 +306,7 @@ def _figure5() -> Figure:
     data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
     rng = np.random.default_rng(0)
     X = data.draw(N_TRAIN, rng)
+    # Drawn and left, so that the noise below is that of seed 0 in Table II.
     data.draw(N_TEST, rng)
     p = noisy(data.posterior(X), TABLE2_NOISE, rng)
     side = np.linspace(-3, 3, 81)

@@ -158,6 +158,7 @@ def _block(
         paper = _of_pipeline(settings, "niaf2014")
         chosen = {"P-SVM": paper}
         for method in ("SVM", "F-SVM", "Platt on soft targets", "logistic on soft labels"):
+            # Only what these machines have: tubes and boundary rule are the P-SVM's.
             params = {k: v for k, v in paper.learner.params.items() if k in ("C", "gamma")}
             learner = paper.learner.model_copy(update={"name": METHODS[method], "params": params})
             chosen[method] = paper.model_copy(update={"learner": learner})

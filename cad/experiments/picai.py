@@ -101,6 +101,7 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(paths[0], COLUMNS)
     text = pd.DataFrame(rows)
     raw = {name: pd.to_numeric(text[name], errors="coerce") for name in COLUMNS[2:6]}
+    # ng/mL over mL, where the sheet leaves it out.
     density = raw["psad"].fillna(raw["psa"] / raw["prostate_volume"])
     logs = {"psa": raw["psa"], "volume": raw["prostate_volume"], "density": density}
     men = pd.DataFrame(
@@ -147,6 +148,7 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
     p = train["category"].map(shares(train["category"], train["truth"])).to_numpy(float)
     eta = train["category"].map(spread).to_numpy(float)
     men, rng = train["man"].unique(), np.random.default_rng(seed)
+    # Whole men: tissue of one lesion tells of the other lesions of the same man.
     few = rng.choice(men, max(2, round(TISSUE_SHARE * len(men))), replace=False)
     truth, none = train["truth"].to_numpy(float), np.zeros(len(train))
     seen = train["man"].isin(few).to_numpy() & np.isfinite(truth)
@@ -181,6 +183,7 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
     out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
     for part in np.unique(parts):
         test = parts == part
+        # From the other parts only: his own outcome must not enter the odds of his category.
         share = shares(men.loc[~test, "top"], men.loc[~test, "truth"])
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))

@@ -161,6 +161,7 @@ def _best_inside(
     result: Measured = {method: {"auc": [], "chosen": []} for method in methods}
     for train, test in folds:
         y = data.y[train]
+        # Every inner fold needs a row of each class to have an AUC.
         n_splits = max(2, min(INNER_FOLDS, int(min(y.sum(), (1 - y).sum()))))
         splits = StratifiedKFold(n_splits, shuffle=True, random_state=0).split(y, y)
         inner = [_grid_aucs(data, (train[a], train[b]), flawed, methods) for a, b in splits]
@@ -182,6 +183,7 @@ def _grid_aucs(
     """Return the test AUC of every grid point of every method, or of one chosen point each."""
     train, test = fold
     rows = np.concatenate([train, test])
+    # Scaling that has seen the test rows is one of the flaws.
     fitted_on = rows if flawed else train
     X = encode(data.X, fitted_on)
     width = np.percentile(pdist(X[fitted_on]), WIDTH_PERCENTILE)
@@ -191,6 +193,7 @@ def _grid_aucs(
         grid, scores = METHODS[name]
         points = grid if only is None else [grid[only[name]]]
         values = aucs(data.y[test], scores(split, points))
+        # As the authors' code does: a ranker that ranks backwards is given the better number.
         found[name] = np.maximum(values, 1.0 - values) if flawed else values
     return found
 

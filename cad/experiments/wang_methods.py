@@ -110,6 +110,7 @@ def _sslroc(norm: int) -> Scores:
         rows = []
         for point in points:
             problem = _pairs(split, factor, point["M"], norm)
+            # A pair costs C / 2 in [W14] (3).
             half = point["C"] / 2.0
             rows.append(solve_pairwise(problem.with_costs(half, half)).f[len(split.X) :])
         return np.array(rows)
@@ -134,6 +135,7 @@ def _pairs(split: Split, factor: Rows, margin: float, norm: int) -> PairwiseProb
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
     model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
+    # One fit of the most rounds holds the scores after every smaller number of them.
     stages = list(model.staged_decision_function(split.X_test))
     return np.array([stages[int(point["rounds"]) - 1] for point in points])
 

@@ -190,6 +190,7 @@ def _time_of(stack: Stack, clock: str, pattern: str) -> float:
         except (IndexError, ValueError):
             value = None
     else:
+        # A phase begins with its earliest slice.
         times = [getattr(item, f"{clock}_time") for item in stack.slices]
         value = None if None in times else min(times)
     if value is None:
@@ -203,6 +204,7 @@ def _time_of(stack: Stack, clock: str, pattern: str) -> float:
 
 def _unwrap_midnight(timed: list[tuple[float, Stack]]) -> list[tuple[float, Stack]]:
     times = [time for time, _ in timed]
+    # These clocks hold the time of day (VR TM, PS3.5 6.2), which begins again at midnight.
     if max(times) - min(times) < _DAY / 2:
         return timed
     return [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]

@@ -186,6 +186,7 @@ def write_study(folder: Path, study: Study) -> None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
         write_sidecar(path, entries)
     if study.b1 is not None:
+        # 0 for no value: no angle is 0, so that reading makes it NaN again.
         write_volume(b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array)))
         write_sidecar(b1_path(folder, name), {"Units": "fraction"})
     for b_value, volume in study.diffusion:

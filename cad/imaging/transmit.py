@@ -44,6 +44,8 @@ def read_b1(path: Path) -> Volume | None:
     values = volume.array.astype(np.float32)
     positive = values[np.isfinite(values) & (values > 0)]
     level = float(np.median(positive)) if positive.size else 0.0
+    # Scanners write the field as a fraction or in percent, often without saying which: the level
+    # tells, for no field is a hundredth or a hundred times the stated one.
     factor = next((f for f in (1.0, 0.01) if LEAST <= level * f <= MOST), None)
     if factor is None:
         raise CadError(

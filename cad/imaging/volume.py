@@ -54,6 +54,7 @@ class Volume:
             raise CadError(f"voxel spacing must be positive, found {self.spacing} mm")
         direction = np.asarray(self.direction, float)
         error = float(np.abs(direction.T @ direction - np.eye(3)).max())
+        # Turned round so that NaN is refused as well.
         if not error <= ORTHONORMAL_TOLERANCE:
             raise CadError(
                 f"direction cosines are not orthonormal (largest error {error:.2g}, "

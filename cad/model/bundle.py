@@ -156,6 +156,7 @@ def save_bundle(
     """
     structure, arrays = dump_state(estimator)
     probability = estimator.predict_proba(reference_X)[:, 1]
+    # Keys sorted and no time of writing: equal models are equal files, and a hash names a model.
     text = json.dumps(
         {**metadata, "schema_version": SCHEMA_VERSION, "structure": structure},
         indent=1,

@@ -38,6 +38,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
         is of another kind.
     """
     learner = _learner(settings.learner, settings.labels)
+    # The steps before a semi-supervised learner are fitted to labelled rows alone, or who joined
+    # without a label would move everybody's features.
     kind = SemiSupervisedPipeline if getattr(learner, "semi_supervised", False) else Pipeline
     pipeline = kind([*front_steps(settings).steps, ("learner", learner)])
     part = settings.learner
@@ -49,6 +51,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
 def front_steps(settings: PipelineSettings) -> Pipeline:
     """Return the unfitted steps before a learner: imputation, scaling, selection."""
     steps: list[tuple[str, Any]] = [
+        # In this order: a column that is empty in a fold is kept, becomes constant and goes;
+        # scaling would divide it by zero.
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("constant", VarianceThreshold()),
     ]
@@ -88,6 +92,7 @@ def _learner(settings: LearnerSettings, labels: LabelSettings) -> Any:
         eta0, kappa = labels.precision
         _require_kind("labels.eta0", known["eta0"], eta0)
         _require_kind("labels.kappa", known["kappa"], kappa)
+        # What the learner is given by name goes before the settings of labels.
         params = {"eta0": eta0, "kappa": kappa, **params}
     return learner.set_params(**params)
 
@@ -102,6 +107,7 @@ def _require_kind(where: str, default: Any, value: Any) -> None:
         )
     word = any(isinstance(part, str) for part in (default if several else [default]))
     for one in value if isinstance(value, list | tuple) else [value]:
+        # Python counts True as 1: "C: yes" in YAML would be a cost of 1.
         number = isinstance(one, Real) and (default is None or not isinstance(one, bool))
         if not (number or (word and isinstance(one, str)) or (one is None and default is None)):
             raise CadError(

@@ -50,6 +50,8 @@ def explanation_rows(
             if entry["delta"] * part[group] > 0:
                 speaks.setdefault(group, entry["feature"])
         for entry in entries:
+            # A family may move a region against all of its features; one of them stands for it
+            # still.
             speaks.setdefault(group_of[entry["feature"]], entry["feature"])
         for entry in entries:
             group = group_of[entry["feature"]]
@@ -105,6 +107,7 @@ def contributions(
     states = np.array(
         [[np.argsort(order) >= k for k in range(len(titles) + 1)] for order in orders]
     )
+    # Many orders pass through the same states: the learner is asked once for each.
     kept, place = np.unique(states.reshape(-1, len(titles)), axis=0, return_inverse=True)
     said = _Sayings.of(estimator, rows, _medians(training))
     parts, average = np.zeros((len(rows), len(titles))), 0.0

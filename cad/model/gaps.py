@@ -58,6 +58,7 @@ def reasons(
     for study in keys["study_id"].iloc[list(lacks)].unique():
         gaps = gaps_of(study)
         counts = Counter(image for row in by_study[study] for image in lacks.get(row, ()))
+        # Another region of the study is measured there: then this region is the cause.
         elsewhere = {image for image, n in counts.items() if n < len(by_study[study])}
         for row in by_study[study]:
             if row not in lacks:

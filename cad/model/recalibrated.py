@@ -93,6 +93,7 @@ def save_recalibrated(
     steps[-1] = (name, Recalibrated(learner, regions.intercept, regions.slope))
     training = bundle.training
     if "out_of_fold" in training:
+        # New probabilities are ranked among these for conformal sets: both lie behind the same map.
         moved = regions.probability(training["out_of_fold"].to_numpy(float))
         training = training.assign(out_of_fold=moved)
     readers = bundle.metadata.get("combinations")
@@ -108,6 +109,8 @@ def _for_moved(weights: Combinations, moved: Recalibration) -> Combinations:
     """Return weights that say of moved probabilities what these say of the model's own."""
 
     def one(part: Any) -> Any:
+        # A weight w of the old log-odds x is w / slope of the new ones, intercept + slope x, less
+        # what their intercept would add.
         tool = part.tool / moved.slope
         return replace(part, tool=tool, intercept=part.intercept - tool * moved.intercept)
 

@@ -68,8 +68,10 @@ def _dump(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if isinstance(value, float):
+        # To the last bit, and also for NaN and infinity, which JSON does not have.
         return {"float": value.hex()}
     if isinstance(value, np.ndarray):
+        # Stored as an array it would need pickle, which carries out what it reads.
         if value.dtype == object:
             return {"strings": [str(v) for v in value]}
         arrays[path] = value
@@ -111,6 +113,7 @@ def _load(node: Any, arrays: dict[str, np.ndarray]) -> Any:
         if module is None:
             raise CadError(f"the bundle names a class that is not allowed: {node['class']!r}")
         cls = getattr(import_module(module), node["class"])
+        # Without the constructor: a bundle that somebody changed must not get anything to run.
         instance = cls.__new__(cls)
         instance.__dict__.update({k: _load(v, arrays) for k, v in node["state"].items()})
         return instance

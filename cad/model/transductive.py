@@ -49,6 +49,7 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
     eta = np.concatenate([table["eta"].to_numpy(float), np.zeros(len(new))])
+    # One group: the new regions are of one man, whom inner folds must not split.
     patients = np.concatenate([table["participant_id"].to_numpy(str), np.full(len(new), "new")])
     estimator = clone(bundle.estimator)
     return estimator.fit(np.vstack([training, new]), y, **fit_keywords(estimator, eta, patients))

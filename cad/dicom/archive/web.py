@@ -54,6 +54,7 @@ class WebArchive:
         session = _limited_session(f"DICOMweb archive {url}", limits)
         self.url, self.limits = url, limits
         self._client = DICOMwebClient(url=url, session=session)
+        # A retry by the client would wait beyond the limits and send an object twice.
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
 
@@ -64,6 +65,7 @@ class WebArchive:
             studies = self._client.search_for_studies(search_filters={"PatientID": patient_id})
             for study in self._datasets(studies):
                 owner = str(study.get("PatientID", ""))
+                # A query reads * and ? of an id as wild cards (PS3.4 C.2.2.2.4): others may match.
                 if owner.strip() == patient_id.strip():
                     found += self._series(owner, str(study.StudyInstanceUID))
             return found
@@ -97,6 +99,7 @@ class WebArchive:
             modality = str(series.get("Modality", ""))
             if modality in MODALITIES:
                 uid = str(series.SeriesInstanceUID)
+                # Not every archive counts them in its answer: instances are then asked for.
                 count = series.get("NumberOfSeriesRelatedInstances")
                 if count is None:
                     count = len(self._client.search_for_instances(study_uid, uid))
@@ -242,12 +245,14 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
                 kwargs["verify"] = str(limits.tls.authority)
                 kwargs["cert"] = (str(limits.tls.certificate), str(limits.tls.key))
             answer = super().send(*args, **kwargs)
+            # Followed, a redirect would carry patients' data to a server that nobody named.
             if 300 <= answer.status_code < 400:
                 raise CadError(
                     f"{name}: HTTP {answer.status_code}, it has moved",
                     hint="give its new address; nothing was sent there",
                 )
             announced = answer.headers.get("Content-Length", "0")
+            # Too much by its own word: refused before a byte of it is taken.
             if announced.isdigit() and float(announced) > left:
                 spend(float(announced))
             stream = answer.raw.stream
@@ -278,6 +283,7 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
         {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(name, [])}
         for name in ("ReferencedSOPSequence", "FailedSOPSequence")
     )
+    # Named in both sequences it is not safely stored.
     if uid in stored - failed:
         return
     reasons = [

@@ -117,6 +117,7 @@ def _report(dataset: Dataset) -> Report:
     (container,) = _children(dataset, MEASUREMENTS)
     groups = list(_children(container, GROUP))
     _rule(bool(groups), "TID 1500 without any measurement group")
+    # TID 1411 describes a volume of the image, TID 1501 needs none: a man has no outline.
     of_man = [g for g in groups if g.ContentTemplateSequence[0].TemplateIdentifier == "1501"]
     groups = [group for group in groups if group not in of_man]
     rois = [_roi(group) for group in groups if not _only_drawn(group)]
@@ -144,7 +145,10 @@ def _measured(item: Dataset) -> tuple[float, str]:
     _rule(item.RelationshipType == "CONTAINS", "a measurement is not contained in its group")
     measured = item.MeasuredValueSequence[0]
     unit = measured.MeasurementUnitsCodeSequence[0]
+    # PS3.16 takes units of measurement from UCUM alone.
     _rule(unit.CodingSchemeDesignator == "UCUM", "a unit is not UCUM")
+    # NumericValue is a decimal string of at most 16 signs (VR DS, PS3.5 6.2); the floating point
+    # value beside it is exact.
     return float(measured.get("FloatingPointValue", measured.NumericValue)), str(unit.CodeValue)
 
 
@@ -163,6 +167,7 @@ def _outline(item: Dataset) -> DrawnOutline:
         "the outline of an image region is not closed",
     )
     image = _one(item, SOURCE, "source image").ReferencedSOPSequence[0]
+    # Absent where the image has one frame only (PS3.3 10.3).
     frame = int(image.get("ReferencedFrameNumber", 1))
     return DrawnOutline(str(image.ReferencedSOPInstanceUID), frame, points)
 

@@ -151,6 +151,7 @@ def _predictive_value(
     own = words == word
     if not own.any():
         return None
+    # Of all known regions and not of this decision's: a few of them would estimate it badly.
     effect = share_design_effect(truth, patients)
     return clustered_share(truth[own] == label, patients[own], design_effect=effect)
 

@@ -92,6 +92,7 @@ def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.nda
     """
     order = np.argsort(-s, kind="stable")
     y, s, weight = y[order], s[order], weight[:, order]
+    # Regions of equal score are called together: no threshold parts them.
     last = np.append(np.flatnonzero(np.diff(s)), len(s) - 1) if len(s) else np.array([], int)
     none = np.zeros((len(weight), 1))
     true = np.hstack([none, np.cumsum(weight * y, axis=1)[:, last]])
@@ -111,6 +112,7 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
     """Return the sum of precision times the step in recall; NaN without positives."""
     true, false = cumulative(y, s, weight)
     called = true + false
+    # Precision is 1 by convention where nothing is called yet.
     precision = np.divide(true, called, out=np.ones_like(true), where=called > 0)
     recall = _share(true, true[:, -1:])
     steps: np.ndarray = np.sum(np.diff(recall) * precision[:, 1:], axis=1)
@@ -183,6 +185,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
 @_measure(_binary)
 def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the share of ROIs on their own side of .5."""
+    # .5 itself is called benign, as a consensus of .5 is.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
 
@@ -196,6 +199,7 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
 @_measure(_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the two-sided binary Kullback-Leibler distance, a sum in nats; both clipped."""
+    # A sum, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
 
 
@@ -256,7 +260,9 @@ def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np
     by the probability, which has no finite slope.
     """
     x = logit(clipped(q))
+    # Round-off alone tells closer probabilities apart, and a slope on it would be noise.
     usable = (_spread(t, weight) > 0) & (_spread(x, weight) >= 1e-9)
+    # Only hard classes can be separated; one soft target keeps the slope finite.
     hard = ~((weight > 0) & (t > 0) & (t < 1)).any(axis=1)
     lowest, highest = _ends(x, weight * (t == 1))
     below, above = _ends(x, weight * (t == 0))
@@ -291,6 +297,7 @@ def calibration_curve(
     curve: dict[str, list[float]] = {name: [] for name in columns}
     if len(y) == 0:
         return curve
+    # Edges are probabilities that occur, so that equal ones stay in one group.
     edges = np.unique(np.quantile(q, np.linspace(0, 1, bins + 1)[1:-1], method="lower"))
     group = np.searchsorted(edges, q, side="left")
     for g in np.unique(group):

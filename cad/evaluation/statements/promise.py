@@ -53,6 +53,7 @@ def broken_promises(
         )
     seen = np.asarray(truth, dtype=float)
     if not np.isfinite(seen).any():
+        # Nobody has tissue: how rare cancer is can only be judged by the readers.
         seen = np.where(np.isnan(p), np.nan, np.asarray(p, dtype=float) >= 0.5)
     prevalence = float(np.nanmean(seen)) if np.isfinite(seen).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:

@@ -40,10 +40,12 @@ class RunFacts:
         self.validate: Json = self.settings.get("validate") or {}
         self.n = metrics.n
         self.features: int | None = (run.get("counts") or {}).get("features")
+        # Tissue wherever it is known; the readers' consensus is what the model learned from.
         self.block = metrics.histology or metrics.consensus
         self.fitted: Json = run.get("estimator") or {}
         models: Json = (run.get("model") or {}).get("models") or {}
         self.predicted = run.get("kind") == "predict"
+        # A man of the training makes a prediction no external test.
         self.shared = sum(model.get("patients_of_training", 0) for model in models.values())
 
     def performance(self) -> str:
@@ -254,6 +256,7 @@ class RunFacts:
         weights = self.fitted.get("weights")
         tried = {k: v for k, v in (weights or {}).items() if len(v) > 1}
         parts = []
+        # A bundle keeps the best point of a search; what was searched stands in its settings.
         grid = self.fitted.get("grid") or (self.learner.get("grid") if self.predicted else None)
         if grid:
             folds = self.fitted.get("inner_folds") or self.learner.get("inner_folds")
@@ -333,6 +336,7 @@ class RunFacts:
         failed = [f"{fold.name} ({fold.error})" for fold in self.metrics.folds if fold.error]
         block, wrong = self.metrics.histology, ""
         if block and block.operating_points:
+            # The points are P-, .5 and P+, in this order.
             middle = block.operating_points[1]
             wrong = f" At .5: {middle['fp']} false positives, {middle['fn']} false negatives."
         return (
@@ -513,6 +517,7 @@ class RunFacts:
         lower, upper = (t.lower, t.upper) if t else (None, None)
         d: Json = self.settings.get("decision") or {}
         known = {k.replace("_", " "): v for k, v in d.items() if v is not None}
+        # Aims are no costs: the sentence of the chosen thresholds says what came of them.
         costs = ", ".join(f"{k} {v:g}" for k, v in known.items() if not k.startswith("aim"))
         promised = next(iter(self.metrics.at_training.values()), None)
         chosen = self.metrics.operating_point or promised
