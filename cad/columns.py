@@ -130,9 +130,17 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
 
 
 def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
-    """Return the columns of settings as a run or a model keeps them.
+    """Return the feature columns that a run or a model of these settings has.
 
-    None where they are of a version that had other keys: a name then has no words.
+    Parameters
+    ----------
+    settings : mapping
+        The content of a pipeline; its ``features`` count.
+
+    Returns
+    -------
+    dict of str to Column
+        By name; empty where an earlier version wrote settings that this one does not know.
     """
     with suppress(ValidationError):
         return columns_of(FeatureSettings.model_validate(settings.get("features") or {}))
@@ -146,7 +154,20 @@ def columns_digest(features: FeatureSettings) -> str:
 
 
 def units_of(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, str]:
-    """Return the unit of each name; empty for one that no column has."""
+    """Return the unit of each feature.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of columns.
+    columns : mapping of str to Column
+        What is known of columns.
+
+    Returns
+    -------
+    dict of str to str
+        "1" for a pure number, empty for a name that no column has.
+    """
     return {name: columns[name].unit if name in columns else "" for name in names}
 
 

@@ -64,14 +64,25 @@ class CadError(Exception):
 
 
 class MachineError(CadError):
-    """Say that the machine is short of something: nothing is wrong with the input."""
+    """Say that the machine is short of something, such as disk or memory; the input is sound."""
 
 
 _SHORT = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def refused(error: OSError) -> CadError:
-    """Return what the system refused, as an error that names the file."""
+    """Return what the operating system refused, as an error that names the file.
+
+    Parameters
+    ----------
+    error : OSError
+        As caught.
+
+    Returns
+    -------
+    CadError
+        A :class:`MachineError` where disk or memory ran short.
+    """
     kind = MachineError if error.errno in _SHORT else CadError
     return kind(str(error.strerror or error), file=error.filename or "")
 

@@ -74,7 +74,15 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it; their names outlast a power cut."""
+    """Make a folder and those above it; their names outlast a power cut.
+
+    Parameters
+    ----------
+    folder : Path
+        May exist.
+    mode : int
+        Permissions, before the user's mask.
+    """
     new = []
     while not folder.is_dir():
         new.append(folder)
@@ -85,7 +93,13 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def flush_names(folder: Path) -> None:
-    """Bring a folder's names to the disk, where its file system can: power may fail."""
+    """Bring the names of a folder's entries to the disk, where the file system can.
+
+    Parameters
+    ----------
+    folder : Path
+        Its new or renamed files would else be lost in a power cut.
+    """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -153,7 +167,15 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON without NaN: what is not a number is null."""
+    """Write a value as JSON, whole or not at all; NaN and infinity become null.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    content : object
+        As :func:`json_safe` takes it.
+    """
     text = json.dumps(json_safe(content), indent=1, sort_keys=True, allow_nan=False)
     write_atomic(path, text.encode() + b"\n")
 
@@ -166,9 +188,14 @@ def parquet_bytes(table: pd.DataFrame) -> bytes:
 
 
 def harmless(cell: Any) -> Any:
-    """Return a table's cell as no spreadsheet executes it: with an apostrophe before a formula.
+    """Return a table's cell as no spreadsheet carries it out: with an apostrophe before a formula.
 
     ``=``, ``+``, ``-`` and ``@`` begin one, also behind blanks or a tab; a number is left as it is.
+
+    Parameters
+    ----------
+    cell : object
+        Only text is changed; :func:`as_given` undoes it.
     """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
@@ -176,12 +203,20 @@ def harmless(cell: Any) -> Any:
 
 
 def as_given(cell: Any) -> Any:
-    """Return what :func:`harmless` was given."""
+    """Return a cell as it was before :func:`harmless` put an apostrophe before it."""
     return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
-    """Return a table with its cells changed; columns in which no cell changes stay as they are."""
+    """Return a table with a function applied to every cell that is no number.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Stays as it is.
+    change : callable
+        Takes a cell; columns in which it changes nothing stay the same objects.
+    """
     import pandas as pd
 
     changed = {}
@@ -195,7 +230,13 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def plain(text: str) -> str:
-    """Return text fit for a terminal: lines stay, every other control character is spelt out."""
+    """Return text that is safe on a terminal: control characters but tab and line are spelt out.
+
+    Parameters
+    ----------
+    text : str
+        Of a user, a file or an archive.
+    """
     return CONTROL.sub(
         lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text
     )
@@ -206,10 +247,19 @@ def _plain_cell(cell: Any) -> Any:
 
 
 def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Write a table as CSV with exactly these columns; floats read back to the same bits.
+    """Write a table as CSV, whole or not at all, with exactly these columns.
 
-    Cells of text are :func:`plain` and :func:`harmless`; the readers of :mod:`cad.reading` undo
-        the latter.
+    Floats read back to the same bits. Cells of text are made :func:`plain` and :func:`harmless`;
+    the readers of :mod:`cad.reading` undo the latter.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    table : DataFrame
+        A column that it lacks is written empty.
+    columns : sequence of str
+        In the order to write.
     """
     own = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
     write_atomic(path, own.to_csv(index=False, lineterminator="\n").encode())

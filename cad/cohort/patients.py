@@ -24,10 +24,21 @@ _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
-    """Return what tells whether an object's PatientID and an archive's are one patient's.
+    """Return a test whether two PatientIDs, an object's and an archive's, are one patient's.
 
     Only a cohort that has its key can prove it for pseudonyms; without one None is returned, and
     :func:`cad.dicom.archive.interface.file_under` compares what the objects themselves still say.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+
+    Returns
+    -------
+    callable or None
+        Takes the participant (``sub-XXX``) and the archive's PatientID; True where they are the
+        same man.
     """
     if not (root / KEY_FILE).is_file():
         return None

@@ -30,6 +30,23 @@ _Rule = tuple[pd.Series, Callable[[pd.Series], str]]
 
 
 def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> None:
+    """Collect what is wrong with the rows of ``participants.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, in which every patient has a folder of images.
+    table : DataFrame
+        The table as text; ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in ng/mL2 and
+        ``prostate_volume`` in mL are optional.
+    problems : list of CadError
+        Receives one for each row that breaks a rule.
+
+    Raises
+    ------
+    CadError
+        For a ``participant_id`` that is no BIDS label: nobody can be blamed for it.
+    """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
         # A label is the name of a folder: one with a slash or dots would lead out of the cohort.
@@ -59,7 +76,22 @@ DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
 
 
 def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return the table with measured columns as numbers; densities that contradict are problems."""
+    """Return ``participants.tsv`` with its measured columns as numbers.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    table : DataFrame
+        The table as text.
+    problems : list of CadError
+        Receives a patient whose PSA density contradicts PSA and prostate volume.
+
+    Returns
+    -------
+    DataFrame
+        Values that are impossible are NaN.
+    """
     path, out = root / "participants.tsv", table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
         values = pd.to_numeric(table[name], errors="coerce").astype(float)
@@ -82,6 +114,20 @@ def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
 
 
 def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[CadError]) -> None:
+    """Collect what is wrong with the rows of ``rois.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    rois : DataFrame
+        ``participant_id, roi_id``; ``label`` and ``isup`` as numbers; ``zone, histology``;
+        ``session_id`` and ``sector`` are optional.
+    known : set of str
+        The patients of ``participants.tsv``.
+    problems : list of CadError
+        Receives one for each row that breaks a rule.
+    """
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
     sector = rois["sector"] if "sector" in rois else pd.Series(None, index=rois.index, dtype=object)
@@ -147,6 +193,21 @@ def check_scores(
     readers: set[str],
     problems: list[CadError],
 ) -> None:
+    """Collect what is wrong with the rows of ``scores.tsv``.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder, for messages.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale``; ``score`` as a number, NaN where missing.
+    rois : DataFrame
+        The regions that may be scored.
+    known, readers : set of str
+        The patients of ``participants.tsv`` and the readers of ``readers.tsv``.
+    problems : list of CadError
+        Receives one for each row that breaks a rule.
+    """
     distinct = scores[["scale", "score"]].drop_duplicates()
     wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]
     scores = scores.merge(distinct.assign(wrong=wrong), how="left")

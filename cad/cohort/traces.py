@@ -77,7 +77,20 @@ class Names:
 
 
 def named_places(folder: Path, names: Names) -> list[str]:
-    """Return the files and folders that are the patient's by name, none within another."""
+    """Return the files and folders whose name says that they are the patient's.
+
+    Parameters
+    ----------
+    folder : Path
+        Looked through with everything below it; links are not followed.
+    names : Names
+        What the patient is called.
+
+    Returns
+    -------
+    list of str
+        Paths relative to the folder, sorted; what lies within one of them is not listed.
+    """
     found: list[str] = []
     open_ends = [folder]
     while open_ends:

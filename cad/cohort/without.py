@@ -12,12 +12,36 @@ from cad.cohort.tables import Cohort
 
 
 def labels_of(patients: Collection[str]) -> list[str]:
-    """Return patients as the tables call them, sorted, each once: ``sub-XXX``, also of ``XXX``."""
+    """Return patients as the tables call them: sorted, each once.
+
+    Parameters
+    ----------
+    patients : collection of str
+        ``sub-XXX`` or ``XXX``.
+
+    Returns
+    -------
+    list of str
+        ``sub-XXX``.
+    """
     return sorted({f"sub-{patient.removeprefix('sub-')}" for patient in patients})
 
 
 def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
-    """Return those of the patients who are not in the cohort: a mistyped id would stay unseen."""
+    """Return those of the patients who are not in the cohort, so that a mistyped id is noticed.
+
+    Parameters
+    ----------
+    cohort : Cohort
+        As read.
+    patients : collection of str
+        ``sub-XXX`` or ``XXX``.
+
+    Returns
+    -------
+    list of str
+        ``sub-XXX``, sorted.
+    """
     known = set(cohort.participants["participant_id"])
     return [patient for patient in labels_of(patients) if patient not in known]
 

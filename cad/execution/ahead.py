@@ -48,7 +48,20 @@ def workers_ahead(function: ByName, options: ExecutionOptions) -> Iterator[None]
 
 
 def take_waiting(function: Callable[[Any], Any], options: ExecutionOptions) -> list[Worker]:
-    """Return the workers that were started for this work; from now on they are the caller's."""
+    """Return the worker processes that :func:`workers_ahead` started for this work.
+
+    Parameters
+    ----------
+    function : callable
+        What they are to do.
+    options : ExecutionOptions
+        How the job is run; workers of other options stay waiting.
+
+    Returns
+    -------
+    list of Worker
+        From now on the caller has to end them.
+    """
     own = [w for w in _waiting.get() if w.function == ByName.of(function) and w.options == options]
     _waiting.set(tuple(worker for worker in _waiting.get() if worker not in own))
     return own

@@ -68,6 +68,27 @@ def _on_dask_worker(
 def on_cluster(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
+    """Do tasks on a Dask cluster and yield each as it is done, in no order.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a task and returns its result.
+    tasks : iterable
+        Whatever can be pickled.
+    options : ExecutionOptions
+        ``scheduler`` names the cluster; the limits of time and memory hold on its workers, too.
+
+    Yields
+    ------
+    Done
+        The task with its result, or with what stopped it.
+
+    Raises
+    ------
+    CadError
+        Without the extra ``cluster``, or a scheduler that answers.
+    """
     with client_of(str(options.scheduler)) as client:
         from distributed import KilledWorker, as_completed
 

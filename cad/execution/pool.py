@@ -104,10 +104,15 @@ def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
 
 @contextmanager
 def workplace(options: ExecutionOptions) -> Iterator[None]:
-    """Use one numerical thread here, and the cluster, if there is one, for joblib's loops.
+    """Keep this process to one numerical thread; give joblib's loops the cluster, if any.
 
-    One thread everywhere is what makes N jobs use N cores, and the last bits of a sum the same
-    for any N.
+    One thread everywhere is what makes N jobs use N cores, and the last bits of a sum the same for
+    any N.
+
+    Parameters
+    ----------
+    options : ExecutionOptions
+        ``scheduler`` names the cluster.
     """
     from joblib import parallel_config
     from threadpoolctl import threadpool_limits

@@ -17,7 +17,20 @@ _PLAIN_SECONDS = 10.0
 
 @contextmanager
 def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tell]:
-    """Show a bar on a terminal, a line now and then elsewhere, nothing when not asked for."""
+    """Show on standard error how far a job is: a bar on a terminal, else a line now and then.
+
+    Parameters
+    ----------
+    pending, kept : int
+        Studies to do, and studies that need not be done again.
+    options : ExecutionOptions
+        ``progress`` says whether anything is shown.
+
+    Yields
+    ------
+    callable
+        Takes the outcome of each study as it is done.
+    """
     if not options.progress:
         yield lambda outcome: None
         return

@@ -83,9 +83,16 @@ def measure_studies(
 
 
 def borrow(earlier: RunFolder, folder: RunFolder) -> None:
-    """Give a run the measured studies of another that measures the same; its own stay.
+    """Give a new run the measured studies of another run that measures the same.
 
-    What of them is current decides :func:`measure_studies`, as for a run's own.
+    Which of them are current is decided by :func:`measure_studies`, as for the run's own.
+
+    Parameters
+    ----------
+    earlier : RunFolder
+        The run that has measured.
+    folder : RunFolder
+        Gets links to its study files; one that has begun is left as it is.
     """
     if folder.memory.exists() or not earlier.memory.exists():
         return

@@ -87,9 +87,19 @@ class StudyOutcome:
 
 
 def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
-    """Return files of a study by their path in its folder, sorted; other sessions are left out.
+    """Return the files of a study by their path in its folder, sorted; other sessions are left out.
 
     Pipes, sockets and devices are no files: opening one may never end.
+
+    Parameters
+    ----------
+    folder : Path
+        The study's folder.
+
+    Returns
+    -------
+    list of (str, stat_result)
+        Path relative to the folder; sizes and times.
 
     Raises
     ------
@@ -112,7 +122,13 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 
 
 def settings_key(settings: PipelineSettings) -> str:
-    """Return everything but the input that decides a study's numbers, as text."""
+    """Return everything but a study's own files that decides its numbers, as text.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Images and features count, as do the versions of program and result.
+    """
     content = settings.model_dump(mode="json", include={"images", "features"})
     made = columns_digest(settings.features)  # a feature that was added since is measured
     return json.dumps([RESULT_VERSION, __version__, made, content], sort_keys=True)

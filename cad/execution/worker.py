@@ -41,9 +41,14 @@ _UNKNOWN_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Fault:
-    """Say why a task gave no result: it was stopped, or its process ended under it.
+    """Say why a task gave no result: it was stopped at a limit, or its process ended under it.
 
-    ``lasting`` says that the same task would most likely end so again.
+    Parameters
+    ----------
+    reason, hint : str
+        For ``failures.csv``.
+    lasting : bool
+        Whether the same task would most likely end so again: it is then not tried again.
     """
 
     reason: str
@@ -257,7 +262,26 @@ def serve() -> None:
 def attempt(
     function: Callable[[Any], Any], task: Any, memory_limit: float
 ) -> tuple[Any, Fault | None, float, float]:
-    """Return the function's result or a fault, seconds, and the peak of memory in megabytes."""
+    """Do a task in this process and measure what it takes.
+
+    Parameters
+    ----------
+    function : callable
+        Takes the task.
+    task : object
+        What to do.
+    memory_limit : float
+        Gigabytes, for the message when memory runs short.
+
+    Returns
+    -------
+    result : object
+        None where it failed.
+    fault : Fault or None
+        Why it failed.
+    seconds, megabytes : float
+        Time, and the peak of memory.
+    """
     _forget_peak()
     start = time.perf_counter()
     result, fault = None, None

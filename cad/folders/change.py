@@ -33,13 +33,24 @@ _PATIENCE = 10.0  # seconds for another process to carry out what it has decided
 
 
 def is_ours(name: str) -> bool:
-    """Tell whether an entry of a folder is the program's own tool and no content."""
+    """Tell whether a name in a folder is a lock, journal or temporary file of this program.
+
+    Parameters
+    ----------
+    name : str
+        Of an entry, without its folder.
+    """
     return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
 
 
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, once what a killed one left there is put right.
+    """Lock a folder against other processes, and finish what a killed one left there.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent.
 
     Raises
     ------
@@ -54,7 +65,18 @@ def owned(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder to build in, for the owner of ``folder``; it goes at the end."""
+    """Make a hidden folder to build in, on the same disk; it is removed at the end.
+
+    Parameters
+    ----------
+    folder : Path
+        Owned by this process (:func:`owned`).
+
+    Yields
+    ------
+    Path
+        Empty.
+    """
     with tempfile.TemporaryDirectory(dir=folder, prefix=_STAGE) as name:
         yield Path(name)
 
@@ -90,7 +112,12 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
 
 
 def settle(folder: Path) -> None:
-    """Do what was decided and not done, so that a reader sees the folder whole.
+    """Carry out a change that a killed process had decided, so that a reader sees the folder whole.
+
+    Parameters
+    ----------
+    folder : Path
+        Nothing happens where no change is pending.
 
     Raises
     ------
@@ -120,7 +147,13 @@ def pending(folder: Path) -> bool:
 
 
 def keep(source: str | Path, target: str | Path) -> None:
-    """Give a file a second name, or a copy where the file system has no links."""
+    """Give a file a second name, or a copy where the file system has no links.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        The file, and its new name.
+    """
     try:
         os.link(source, target)
     except OSError:

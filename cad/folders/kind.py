@@ -38,7 +38,14 @@ class Kind:
 
 
 def require_kind(folder: Path, *kinds: Kind) -> None:
-    """Refuse a folder that is neither absent, empty nor of one of these kinds.
+    """Refuse a folder that holds something else than these kinds; absent or empty is fine.
+
+    Parameters
+    ----------
+    folder : Path
+        Where a command is to write.
+    *kinds : Kind
+        What may be there.
 
     Raises
     ------
@@ -72,7 +79,14 @@ def _mark(folder: Path) -> str:
 
 @contextmanager
 def claimed(folder: Path, kind: Kind) -> Iterator[None]:
-    """Own a folder as :func:`cad.folders.owned` does, once it is sure to be of this kind.
+    """Lock a folder as :func:`cad.folders.owned` does, and make sure that it is of this kind.
+
+    Parameters
+    ----------
+    folder : Path
+        Made and marked when absent.
+    kind : Kind
+        What it is to hold.
 
     Raises
     ------

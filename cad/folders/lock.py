@@ -24,7 +24,12 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; the system frees it when this one ends in any way.
+    """Lock a folder against other processes; the system frees it however this one ends.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent.
 
     Raises
     ------

@@ -43,7 +43,13 @@ def start_child(
 
 
 def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]) -> None:
-    """End a process, whatever it does, and close what leads to it."""
+    """Kill a child process and close the pipes that lead to it.
+
+    Parameters
+    ----------
+    process, connection : Popen, Connection
+        As :func:`start_child` returned them.
+    """
     process.kill()
     process.wait()
     connection.close()
@@ -52,7 +58,7 @@ def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]
 
 
 def as_child() -> Connection[Any, Any]:
-    """Return this process's end of the pipe; from now on it ends with the one that started it."""
+    """Return a child's end of the pipe; from now on it ends with the process that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
@@ -61,7 +67,13 @@ def as_child() -> Connection[Any, Any]:
 
 
 def limit_memory(gigabytes: float) -> None:
-    """Let this process ask for so much memory, or for less where the system allows less."""
+    """Limit the memory that this process may ask for.
+
+    Parameters
+    ----------
+    gigabytes : float
+        Of data (RLIMIT_DATA); a lower limit of the system stays.
+    """
     import resource  # absent on Windows, where no study is measured
 
     ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]

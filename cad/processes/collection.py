@@ -10,10 +10,14 @@ _THRESHOLDS = (50_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """Look for unused cycles after fifty thousand new objects; for a process's start."""
+    """Let Python's garbage collector run less often: call it when a process starts.
+
+    Loading the libraries makes so many objects that its default would look through all of them many
+    times.
+    """
     gc.set_threshold(*_THRESHOLDS)
 
 
 def leave_at_once() -> None:
-    """Leave what is loaded to the system; for a process's end, which else frees every object."""
+    """Let Python end without freeing every loaded object: call it when a process ends."""
     gc.freeze()

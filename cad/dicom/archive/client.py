@@ -43,12 +43,19 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Arch
 
 
 def check_address(address: str, aet: str) -> None:
-    """Refuse what is no address of an archive.
+    """Refuse an address or an application entity title that no archive can have.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT`` for DICOM networking, or an ``http(s)://`` URL for DICOMweb.
+    aet : str
+        The archive's application entity title; DICOMweb needs none.
 
     Raises
     ------
     CadError
-        Naming the address or the application entity title.
+        Naming the address or the title.
     """
     if "://" in address:
         parts = urlsplit(address)

@@ -114,7 +114,7 @@ class Conversation:
 
 
 def serve() -> None:
-    """Do the one thing that is asked for: the main function of the process."""
+    """Ask an archive one thing and send back its answer: the main function of a child process."""
     connection = as_child()
     address, aet, limits, what, given = connection.recv()
     limit_memory(limits.memory_gigabytes)
@@ -147,7 +147,17 @@ def _attempt(
 
 
 def protocol(address: str, aet: str, limits: ArchiveLimits) -> Protocolled:
-    """Return what speaks the protocol of an address that was checked."""
+    """Return the client for an address: DICOMweb for a URL, else DICOM networking.
+
+    Parameters
+    ----------
+    address : str
+        As :func:`cad.dicom.archive.client.check_address` accepts it.
+    aet : str
+        The archive's application entity title.
+    limits : ArchiveLimits
+        What the archive may cost.
+    """
     if "://" in address:
         from cad.dicom.archive.web import WebArchive
 

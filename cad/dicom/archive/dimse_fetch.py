@@ -80,10 +80,26 @@ class Kept:
 
 @contextmanager
 def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iterator[Received]:
-    """Be, for one C-MOVE, the destination that an archive knows by title, host and port.
+    """Listen, for one C-MOVE, as the destination that the archive knows by title, host and port.
 
     Only the archive may call, by its own title, and only what was asked for is kept; encrypted
     where the limits name certificates.
+
+    Parameters
+    ----------
+    move : Move
+        Own title, host and port, as the archive has them in its list of destinations.
+    aet : str
+        The archive's application entity title.
+    limits : ArchiveLimits
+        What the archive may cost.
+    kept : Kept
+        Stores what arrives.
+
+    Yields
+    ------
+    Received
+        Counts the bytes that came.
 
     Raises
     ------

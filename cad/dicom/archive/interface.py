@@ -106,6 +106,15 @@ def fetch_whole(
 ) -> None:
     """Fetch series one after another, each into a folder of its own.
 
+    Parameters
+    ----------
+    get : callable
+        Fetches one series into a folder and returns how many instances came.
+    series : iterable of FoundSeries
+        What to fetch.
+    into : Path
+        Gets the folders ``0001``, ``0002`` and so on.
+
     Raises
     ------
     CadError
@@ -124,7 +133,16 @@ def fetch_whole(
 
 
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
-    """Write a received instance; one that came before must come the same.
+    """Write a received instance as ``<uid>.dcm``; one that came before must be the same.
+
+    Parameters
+    ----------
+    content : bytes
+        The file.
+    uid : str
+        Its SOPInstanceUID.
+    into : Path
+        Folder of its series.
 
     Raises
     ------
@@ -140,7 +158,14 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
 
 
 def check_received(dataset: Dataset, series: FoundSeries) -> None:
-    """Refuse an instance not of the patient, study and series asked for, or with pixels cut off.
+    """Refuse an instance that was not asked for, or whose pixels are cut off.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The instance that came.
+    series : FoundSeries
+        Its patient, study and series were asked for.
 
     Raises
     ------
@@ -220,10 +245,21 @@ def file_under(
 def prove_stored(listed: Callable[[], set[str]], uid: str, name: str, seconds: float) -> None:
     """Ask an archive for an object that it says it has stored, until it lists it.
 
+    Parameters
+    ----------
+    listed : callable
+        Asks once; returns the SOPInstanceUIDs that the archive lists.
+    uid : str
+        SOPInstanceUID of the object.
+    name : str
+        The archive, for the message.
+    seconds : float
+        How long to ask.
+
     Raises
     ------
     CadError
-        When it does not within the time.
+        When the archive does not list it within the time.
     """
     end = time.monotonic() + seconds
     while uid not in listed():
@@ -236,7 +272,17 @@ def prove_stored(listed: Callable[[], set[str]], uid: str, name: str, seconds: f
 
 
 def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> CadError:
-    """Return an error that also says of every object what became of it."""
+    """Return an error that also lists which objects were stored, only sent, or not sent.
+
+    Parameters
+    ----------
+    error : CadError
+        What ended the sending.
+    paths : list of Path
+        All objects that were to be sent.
+    steps : list of Step
+        How far each of them came.
+    """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored
     groups = (
@@ -255,9 +301,17 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
 
 
 def matches(study: Dataset, match: dict[str, str]) -> bool:
-    """Tell whether a study's header is as wanted (``*`` and ``?``, in either case).
+    """Tell whether a study's header has the wanted values.
 
-    Archives differ in what they can be asked for, and some ignore what they do not know.
+    Archives differ in what they can be asked for, and some ignore what they do not know: the answer
+    is checked here.
+
+    Parameters
+    ----------
+    study : Dataset
+        One answer to a query.
+    match : dict of str to str
+        Patterns by DICOM keyword; ``*`` and ``?`` are wild cards, case does not count.
     """
     return all(
         fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
@@ -267,7 +321,12 @@ def matches(study: Dataset, match: dict[str, str]) -> bool:
 
 @contextmanager
 def understood(name: str) -> Iterator[None]:
-    """Turn whatever an archive's answer makes a library raise into one error that names it.
+    """Turn any exception of a library that reads an archive's answer into one error.
+
+    Parameters
+    ----------
+    name : str
+        The archive, for the message.
 
     Raises
     ------

@@ -16,7 +16,17 @@ _ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not wan
 
 
 def answering(tls: Tls) -> ssl.SSLContext:
-    """Return what encrypts the connections of those who call us.
+    """Return the server side of encrypted connections: callers must show an accepted certificate.
+
+    Parameters
+    ----------
+    tls : Tls
+        The files of certificate, key and authority.
+
+    Returns
+    -------
+    SSLContext
+        For those who call us.
 
     Raises
     ------
@@ -29,7 +39,17 @@ def answering(tls: Tls) -> ssl.SSLContext:
 
 
 def calling(tls: ArchiveTls) -> ssl.SSLContext:
-    """Return what encrypts our calls; names in certificates are checked.
+    """Return the client side of encrypted connections: the archive's certificate must name it.
+
+    Parameters
+    ----------
+    tls : ArchiveTls
+        The files of certificate, key and authority.
+
+    Returns
+    -------
+    SSLContext
+        For our calls.
 
     Raises
     ------
@@ -79,7 +99,19 @@ def reason(error: BaseException) -> str:
 
 
 def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
-    """Open TLS over a new connection and read the other side's verdict on our certificate.
+    """Try an encrypted connection, and learn whether both certificates are accepted.
+
+    TLS 1.3 lets a client finish before the server has judged its certificate: the verdict is read
+    here.
+
+    Parameters
+    ----------
+    connection : socket
+        Connected, not encrypted yet.
+    tls : ArchiveTls
+        The files, and whom the archive's certificate must name.
+    host : str
+        Whom it must name where ``tls`` says nothing.
 
     Raises
     ------

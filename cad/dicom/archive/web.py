@@ -274,6 +274,15 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     """Refuse an answer to STOW-RS in which the instance is not listed as stored.
 
+    Parameters
+    ----------
+    answer : Dataset
+        The archive's answer (PS3.18 10.5).
+    uid : str
+        SOPInstanceUID of the object that was sent.
+    url, path : str, Path
+        Archive and file, for the message.
+
     Raises
     ------
     CadError

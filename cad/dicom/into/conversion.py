@@ -36,7 +36,7 @@ from cad.terms.modality import MODALITIES, Modality
 
 @dataclass
 class Converted:
-    """Hold the regions that were written, if they are new, their scores, and what to tell."""
+    """Hold what a conversion wrote of a study: regions that are new, their scores, and notes."""
 
     rois: list[Roi] = field(default_factory=list)
     scores: list[dict[str, str]] = field(default_factory=list)
@@ -331,7 +331,18 @@ def _day(stated: str) -> str | None:
 
 
 def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
-    """Return the stacks of frames of any series, by series number."""
+    """Group frames of any series into stacks: images of one place, time and kind each.
+
+    Parameters
+    ----------
+    frames : iterable of Frame
+        Headers.
+
+    Returns
+    -------
+    list of Stack
+        By series number.
+    """
     series: dict[str, list[Frame]] = defaultdict(list)
     for item in frames:
         series[item.series_uid].append(item)

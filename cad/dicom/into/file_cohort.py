@@ -68,7 +68,23 @@ class FileStudy:
 def find_file_studies(
     source: Path, rules: FilesRule, notes: list[str], detector: DetectorRule | None = None
 ) -> list[FileStudy]:
-    """Find every study of a cohort of files, by patient and study; notes name what is no file.
+    """Find every study of a cohort that comes as image files.
+
+    Parameters
+    ----------
+    source : Path
+        Top of the cohort.
+    rules : FilesRule
+        Which file is what.
+    notes : list of str
+        Receives what is no file: pipes, sockets, devices.
+    detector : DetectorRule, optional
+        Where a detector's maps lie.
+
+    Returns
+    -------
+    list of FileStudy
+        By patient and study.
 
     Raises
     ------
@@ -246,7 +262,19 @@ def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[
 
 
 def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
-    """Return the lesions of one study as two cells of a table list them, entry by entry.
+    """Return the lesions of one study that two cells of a table list, separated by commas.
+
+    Parameters
+    ----------
+    grades : str
+        ISUP grades or Gleason sums, such as ``3+4,0+0``; may be empty.
+    categories : str
+        PI-RADS categories of the same lesions in the same order; may be empty.
+
+    Returns
+    -------
+    tuple of (int or None, int or None)
+        Grade and category of each; None where a cell does not say.
 
     Raises
     ------

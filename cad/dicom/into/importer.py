@@ -41,7 +41,18 @@ Watch = Callable[[int], AbstractContextManager[Tell]]
 
 @contextmanager
 def unwatched(count: int) -> Iterator[Tell]:
-    """Tell nobody."""
+    """Follow an import without showing anything: the ``watch`` where nobody waits at a terminal.
+
+    Parameters
+    ----------
+    count : int
+        Number of studies.
+
+    Yields
+    ------
+    callable
+        Takes a participant and why the study failed; does nothing.
+    """
     yield lambda participant, problem: None
 
 
@@ -116,7 +127,10 @@ def import_source(
 def import_owned(
     source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
 ) -> ImportSummary:
-    """Import as :func:`import_source` does, into a cohort that this process owns already."""
+    """Import into a cohort folder that this process has locked already.
+
+    Parameters, result and errors as :func:`import_source`.
+    """
     settings = read_settings(ImportRules, rules)
     if not source.exists():
         raise CadError("no such folder or archive", file=source)

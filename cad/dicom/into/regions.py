@@ -41,7 +41,7 @@ _TENTH = 0.1  # of a lesion, in a zone that counts
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Hold a label map, the rows of its regions, its frame of reference and their scores."""
+    """Hold a label map, the rows of its regions, its FrameOfReferenceUID and their scores."""
 
     labels: Volume
     rois: list[Roi]
@@ -170,7 +170,24 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
 
 
 def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | None) -> Roi:
-    """Return a region with the zone of most of its voxels, where a zone map tells."""
+    """Return a region with the zone of the prostate that holds most of its voxels.
+
+    Parameters
+    ----------
+    roi : Roi
+        The region.
+    labels : Volume
+        Label map that it is drawn in.
+    path : Path or None
+        Zone map; without one the region stays as it is.
+    rule : ZonesRule or None
+        Which value of the map is which zone.
+
+    Returns
+    -------
+    Roi
+        Its zone is ``n/a`` where none of its voxels lies in a named zone.
+    """
     if rule is None or path is None:
         return roi
     values = _values_in(path, labels, roi.label)
@@ -265,7 +282,17 @@ def _roi_id(region: DrawnRegion, rules: ImportRules) -> str | None:
 
 
 def whole_numbers(path: Path) -> Volume:
-    """Read a label map of whole, not negative numbers.
+    """Read a label map, whose values are whole numbers from 0 on.
+
+    Parameters
+    ----------
+    path : Path
+        An image file.
+
+    Returns
+    -------
+    Volume
+        uint16.
 
     Raises
     ------
@@ -294,10 +321,24 @@ def _labelled(path: Path) -> Labelled:
 
 
 def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | None:
-    """Make a region of every connected candidate of a detector's map; None without one.
+    """Make a region of every connected candidate in a detector's map.
 
-    Candidates are voxels of at least the threshold that share a face, edge or corner. Confidence is
-    the largest value in it, 1 where the map holds labels.
+    Candidates are voxels of at least the threshold that share a face, edge or corner. A region's
+    confidence is the largest value in it, 1 where the map holds labels.
+
+    Parameters
+    ----------
+    path : Path
+        The map: labels, or a value from 0 to 1 in every voxel.
+    rule : DetectorRule
+        Threshold, and the smallest candidate in mm3.
+    notes : list of str
+        Receives how many were kept and left out.
+
+    Returns
+    -------
+    Labelled or None
+        None where no candidate is large enough.
 
     Raises
     ------
@@ -326,7 +367,23 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
 
 
 def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -> Labelled | None:
-    """Return a patient's lesions as masks have them, with what tables say; None without one.
+    """Return a patient's lesions from mask files, with histology and scores from their tables.
+
+    Parameters
+    ----------
+    top : Path
+        Top of the source.
+    patient_id : str
+        As the source calls the patient.
+    rules : ImportRules
+        ``outlines`` says where masks and tables lie.
+    notes : list of str
+        Receives what to tell.
+
+    Returns
+    -------
+    Labelled or None
+        None where no mask is drawn.
 
     Raises
     ------
@@ -395,13 +452,40 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
 
 
 def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | None:
-    """Return a patient's prostate mask that lies among the outlines; None without one."""
+    """Return the path of a patient's prostate mask; None where the rules name none that is there.
+
+    Parameters
+    ----------
+    top : Path
+        Top of the source.
+    patient_id : str
+        As the source calls the patient.
+    rule : OutlinesRule
+        ``gland`` says where masks lie.
+    """
     found = _files_of(top, rule.gland, patient_id) if rule.gland else iter(())
     return next((path for _, path in found), None)
 
 
 def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) -> int | None:
-    """Return the number of the series that a patient's masks were drawn on; None if nobody says."""
+    """Return the number of the DICOM series that a patient's masks were drawn on.
+
+    Parameters
+    ----------
+    top : Path
+        Top of the source.
+    patient_id : str
+        As the source calls the patient.
+    rules : ImportRules
+        ``outlines.images`` names the table that says it.
+    modality : str
+        ``t2w`` or ``adc``.
+
+    Returns
+    -------
+    int or None
+        None where no table says it.
+    """
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
     path = top / rules.outlines.images if rules.outlines and rules.outlines.images else None
     if column is None or path is None or not path.is_file():
@@ -519,9 +603,14 @@ def _flag(text: str) -> bool:
 
 
 def gleason_grade(text: str) -> int | None:
-    """Return the ISUP grade (0 to 5) of ``3+4``, ``0+0`` or a grade; None for a text like ``N/A``.
+    """Return the ISUP grade of a Gleason sum; None for a text like ``N/A``.
 
-    Sums of 6 and less are grade 1, 7 is 2 or 3 by the first number, 8 is 4, more is 5.
+    Sums of 6 and less are grade 1, 3+4 is 2, 4+3 is 3, 8 is 4, more is 5; 0+0, no cancer, is 0.
+
+    Parameters
+    ----------
+    text : str
+        ``3+4``, or a grade from 0 to 5.
     """
     if text.strip() in ("0", "1", "2", "3", "4", "5"):
         return int(text)
@@ -535,7 +624,23 @@ def gleason_grade(text: str) -> int | None:
 
 
 def grade_lesions(grades: Volume) -> Labelled:
-    """Make every connected lesion one ROI; its voxels' value is its ISUP grade."""
+    """Make every connected lesion of a map one region.
+
+    Parameters
+    ----------
+    grades : Volume
+        A voxel's value is the ISUP grade of its lesion, 0 outside.
+
+    Returns
+    -------
+    Labelled
+        Lesions numbered from 1, all malignant.
+
+    Raises
+    ------
+    CadError
+        For a lesion of several grades, or of a grade above 5.
+    """
     labels, count = ndimage.label(grades.array, structure=np.ones((3, 3, 3)))
     rows = []
     for label in range(1, count + 1):

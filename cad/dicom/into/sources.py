@@ -27,7 +27,7 @@ _FILES_A_CALL = 500
 
 
 def here(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in this process."""
+    """Call a function in this process: the ``call`` where no process of limits is wanted."""
     return function(*arguments)
 
 
@@ -167,7 +167,15 @@ def _roots(
 
 
 def plain_files(root: Path, notes: list[str]) -> list[Path]:
-    """Return the files under a folder; what is a pipe, a socket or a device is named in notes."""
+    """Return all files under a folder.
+
+    Parameters
+    ----------
+    root : Path
+        Looked through with everything below it.
+    notes : list of str
+        Receives what is no file and was left out: a pipe, a socket, a device.
+    """
     paths = []
     for folder, _, names in os.walk(root):
         for path in (Path(folder) / name for name in sorted(names)):

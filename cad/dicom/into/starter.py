@@ -26,10 +26,19 @@ _SECONDS = re.compile(r"TT=([0-9.]+)s")
 
 
 def starter_rules(studies: Iterable[SourceStudy]) -> str:
-    """Return YAML of :class:`cad.dicom.into.rules.ImportRules` that fits the source's series.
+    """Return a proposal for an import rules file, guessed from the series of a source.
 
-    It is a proposal: every guess is to be looked at. Descriptions that differ in numbers only are
-    taken together.
+    Every guess is to be looked at. Descriptions that differ in numbers only are taken together.
+
+    Parameters
+    ----------
+    studies : iterable of SourceStudy
+        As found.
+
+    Returns
+    -------
+    str
+        YAML of :class:`cad.dicom.into.rules.ImportRules`.
     """
     kinds: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:

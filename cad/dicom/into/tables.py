@@ -32,7 +32,7 @@ _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold the four tables as text (missing values ``n/a``) and the mark of simulated patients."""
+    """Hold a cohort's tables as text (missing values ``n/a``), and whether it is simulated."""
 
     participants: pd.DataFrame
     readers: pd.DataFrame
@@ -211,12 +211,19 @@ class Tables:
 
 
 def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str, str]]:
-    """Return the rows of a score file that name this patient, by source id or by BIDS label.
+    """Return the rows of a score file that are of this patient.
+
+    Parameters
+    ----------
+    path : Path
+        CSV with ``patient_id, roi_id, reader_id, scale, score``.
+    patient_id, participant : str
+        The source's id and the BIDS label: the file may use either.
 
     Raises
     ------
     CadError
-        When a column is missing or the file is not a table.
+        When a column is missing, a cell has a control character, or the file is no table.
     """
     table = read_rows(path, _SCORE_COLUMNS)
     rows = [{k: row[k].strip() for k in _SCORE_COLUMNS} for row in table]

@@ -101,18 +101,23 @@ def checked(content: JsonObject, path: Path) -> bytes:
 
 
 def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) -> JsonObject:
-    """Return the bundle of one study's report.
+    """Return the FHIR bundle of one study's report.
 
     Parameters
     ----------
     report : Report
-        What the SR says.
+        What the structured report says.
     sr_uid : str
         Its SOPInstanceUID.
     rows : DataFrame
-        The study's rows of ``probabilities.csv``, by ROI id: what the readers said.
+        The study's rows of ``probabilities.csv``, indexed by ROI id: the readers' scores.
     record : dict
         Content of ``run.json``.
+
+    Returns
+    -------
+    dict
+        A Bundle with a DiagnosticReport, an Observation for each region and one for the man.
     """
     device = _device(report.rois[0], record)
     subject = {"identifier": {"value": report.patient_id}}

@@ -53,19 +53,47 @@ class StudyResults:
 
 
 def uid(identity: str, *parts: object) -> str:
-    """Return the UID of a part of something; the same parts have the same UID."""
+    """Return the UID of an object or a part of it: equal arguments give equal UIDs, in every run.
+
+    Parameters
+    ----------
+    identity : str
+        What it is derived from: a hash of the content, a study's id, a word.
+    *parts : object
+        What tells this part from others.
+    """
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
 
 
 def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
-    """Return the run's record with the one of its models that scored this study."""
+    """Return ``run.json`` as if the model that scored this study had been the only one.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``, of one model or several.
+    scored : DataFrame
+        The study's rows of ``probabilities.csv``.
+    """
     models = (run.get("model") or {}).get("models") or {}
     own = models.get(scored["model"].iloc[0]) if "model" in scored else None
     return {**run, "model": own} if own else run
 
 
 def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
-    """Return name, version and the statements that qualify its numbers."""
+    """Return the name and version of the algorithm, and statements that qualify its numbers.
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+
+    Returns
+    -------
+    name, version : str
+    statements : list of str
+        Training population and thresholds.
+    """
     model = run.get("model") or {}
     training = model.get("training") or {}
     simulated = bool(training.get("simulated", run.get("simulated")))
@@ -86,10 +114,16 @@ def algorithm(run: JsonObject) -> tuple[str, str, list[str]]:
 
 
 def long_string(text: str) -> str:
-    """Return text as DICOM's LO holds it: at most 64 bytes, no backslash or control character.
+    """Return text as the DICOM value representation LO holds it: at most 64 bytes, in one line.
 
-    The standard counts characters, some readers bytes. Text that is too long is cut between two
-    whole signs and keeps six digits of its hash, so that two that begin alike stay apart.
+    The standard counts characters, some readers bytes. A backslash, which separates values, becomes
+    a slash. Text that is too long is cut between two whole signs and keeps six digits of its hash,
+    so that two that begin alike stay apart.
+
+    Parameters
+    ----------
+    text : str
+        Any.
     """
     clean = plain(text).replace("\\", "/").replace("\n", " ").replace("\t", " ")
     if len(clean.encode()) <= _LONG:
@@ -101,14 +135,24 @@ def long_string(text: str) -> str:
 
 
 def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None:
-    """Mark an object that carries the cohort's pseudonym in place of a name."""
+    """Mark an object as de-identified where it carries the cohort's pseudonym in place of a name.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The object; changed.
+    source : SourceImages
+        Whose headers it was made from.
+    participant_id : str
+        ``sub-XXX``.
+    """
     if source.patient_id == participant_id:
         dataset.PatientIdentityRemoved = "YES"
         dataset.DeidentificationMethod = "pseudonym by cad import; UIDs kept"
 
 
 def content(dataset: Dataset) -> bytes:
-    """Return an object as the content of its file."""
+    """Return the bytes of an object as a DICOM file."""
     stream = BytesIO()
     dataset.save_as(stream, enforce_file_format=True)
     return stream.getvalue()

@@ -43,7 +43,15 @@ Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
 
 
 def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) -> Dataset:
-    """Return the report of a study whose regions are the segments of ``seg``, in their order."""
+    """Return the structured report (TID 1500) of one study.
+
+    Parameters
+    ----------
+    results : StudyResults
+        The study's regions, scored.
+    seg : Segmentation
+        Its segments are these regions, in the same order.
+    """
     name, version, _ = algorithm(results.run)
     device = highdicom.sr.ObserverContext(
         codes.DCM.Device,

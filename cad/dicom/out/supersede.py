@@ -48,12 +48,17 @@ def earlier_results(
 
 
 def is_report(dataset: Dataset) -> bool:
-    """Tell whether an object is a report of ours: the one that names what came before."""
+    """Tell whether an object is a structured report of this program."""
     return dataset.get("SOPClassUID") == SERIES["SR"][2] and _is_ours(dataset)
 
 
 def sent_together(paths: Iterable[Path]) -> set[str]:
     """Return the SOPInstanceUIDs of files that are sent together: none of them supersedes another.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        DICOM files.
 
     Raises
     ------
@@ -103,7 +108,13 @@ def supersede(
 
 
 def named_predecessors(uids: list[str]) -> str:
-    """Return the remark on a stored report that supersedes others; empty where it does not."""
+    """Return the remark on a stored report that it supersedes others; empty where it does not.
+
+    Parameters
+    ----------
+    uids : list of str
+        SOPInstanceUIDs of the reports that it supersedes.
+    """
     return f"supersedes {', '.join(uids)}" if uids else ""
 
 

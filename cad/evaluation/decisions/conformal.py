@@ -89,7 +89,22 @@ def _own(
 def leave_patient_out_p_values(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return p-values of benign and malignant for every ROI, calibrated on the other patients."""
+    """Return conformal p-values of every region, calibrated on the other patients.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 or 0 by histology, NaN where unknown.
+    score : array, shape (n,)
+        Larger is more malignant; NaN where missing.
+    groups : array, shape (n,)
+        The patient of every region.
+
+    Returns
+    -------
+    benign, malignant : ndarray, shape (n,)
+        NaN where there is nothing to calibrate on.
+    """
     benign, malignant = (
         conformal_p_values(truth, score, groups, score, label, groups) for label in (0, 1)
     )
@@ -130,9 +145,21 @@ def conformal_summary(
     p_malignant: np.ndarray,
     levels: tuple[float, ...] = (0.05, 0.1, 0.2),
 ) -> dict[str, list[ConformalLevel]]:
-    """Measure coverage and size of the conformal sets that p-values make of a run's regions.
+    """Measure how often conformal sets hold the truth, and how large they are.
 
-    One entry, ``levels``: one row per error level.
+    Parameters
+    ----------
+    truth, score, groups : array, shape (n,)
+        As for :func:`leave_patient_out_p_values`.
+    p_benign, p_malignant : ndarray, shape (n,)
+        A class is in a region's set where its p-value exceeds the error level.
+    levels : tuple of float
+        Error levels.
+
+    Returns
+    -------
+    dict
+        ``levels``: one :class:`ConformalLevel` for each.
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     known = np.isfinite(s)

@@ -18,7 +18,7 @@ DECISIONS = {0: "benign", -1: "refer", 1: "malignant"}
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Hold P- and P+: benign below the first, malignant above the second."""
+    """Hold P- and P+: a probability below the first is benign, above the second malignant."""
 
     lower: float
     upper: float
@@ -163,7 +163,22 @@ def reject_summary(
     patients: np.ndarray,
     costs: DecisionSettings,
 ) -> Reject | None:
-    """Measure referring against histology, or against readers where that has too few regions."""
+    """Measure referring against histology, or against readers where too few have histology.
+
+    Parameters
+    ----------
+    truth, consensus, score : ndarray, shape (n,)
+        Histology (1 or 0), the readers' mean and the probability; NaN where unknown.
+    patients : ndarray, shape (n,)
+        The patient of every region.
+    costs : DecisionSettings
+        Of errors and of referring.
+
+    Returns
+    -------
+    Reject or None
+        None where neither truth has enough patients, or scores are no probabilities.
+    """
     majority = metrics.consensus_truth(consensus)[0]
     for against, y in (("histology", truth), ("readers", majority)):
         usable = np.isfinite(y) & np.isfinite(score)

@@ -164,10 +164,19 @@ def choose_operating_point(
 def choose_thresholds(
     truth: np.ndarray, q: np.ndarray, settings: DecisionSettings
 ) -> tuple[float, float]:
-    """Return the lower and the upper threshold for known truths and probabilities.
+    """Return the lower and the upper threshold that reach the settings' aims on known truths.
 
     A side without an aim takes the costs' threshold, one whose aim cannot be met 0 or 1, where
     nothing is decided. Where both aims hold on overlapping sides, the benign side keeps its own.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0.
+    q : ndarray, shape (n,)
+        Probabilities.
+    settings : DecisionSettings
+        ``aim_npv``, ``aim_ppv`` and costs.
     """
     by_cost = settings.thresholds
     lower, upper = by_cost

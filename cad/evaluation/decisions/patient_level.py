@@ -152,7 +152,15 @@ class PatientLevel:
 
 
 def column(table: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a column as floats, NaN where the table has none."""
+    """Return a column of a table as floats, shape (n,); all NaN where the table has none.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of men.
+    name : str
+        Of the column.
+    """
     if name not in table:
         return np.full(len(table), np.nan)
     values: np.ndarray = table[name].to_numpy(float)
@@ -186,7 +194,21 @@ def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
 
 
 def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Return 1 for a man with a region of truth 1, 0 where all are 0, else NaN; by sorted name."""
+    """Return each man's truth from that of his regions.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0 by histology of a region, NaN where unknown.
+    patients : ndarray, shape (n,)
+        The man of every region.
+
+    Returns
+    -------
+    ndarray, shape (n_men,)
+        1 where a region is malignant, 0 where all are known to be benign, else NaN; men in the
+        order of ``numpy.unique(patients)``.
+    """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     positive = np.bincount(code, weights=truth == 1, minlength=len(names)) > 0
     unknown = np.bincount(code, weights=np.isnan(truth), minlength=len(names)) > 0
@@ -280,10 +302,18 @@ def out_of_fold_men(
 
 
 def ranked(odds: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the share of the others, by the same model, whom it puts below; NaN stays NaN.
+    """Return the share of other men whom the same model puts below each man; ties count half.
 
-    Pooled probabilities of several models order men against the truth: leaving out a man with
-    cancer lowers his category's share, and with it every probability of his fold.
+    Ranks and not probabilities are pooled over folds. Leaving out a man with cancer lowers his
+    category's share of cancer, and with it every probability of his fold: pooled probabilities
+    would order men against the truth.
+
+    Parameters
+    ----------
+    odds : ndarray, shape (n,)
+        Log odds of men; NaN stays NaN.
+    others : ndarray, shape (m,)
+        Log odds of the others, by the same model.
     """
     line = np.sort(others[np.isfinite(others)])
     # Ties count half, as in the AUC.

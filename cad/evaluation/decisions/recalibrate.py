@@ -78,7 +78,16 @@ def recalibration(
 
 
 def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
-    """Return calibration before, and after by maps that were fitted without the man.
+    """Return calibration as it is, and by maps that were fitted without the man.
+
+    Parameters
+    ----------
+    truth : ndarray, shape (n,)
+        1 or 0 by histology, NaN where unknown.
+    q : ndarray, shape (n,)
+        Probabilities.
+    men : ndarray, shape (n,)
+        The man of every row: he is left out when his map is fitted.
 
     Returns
     -------

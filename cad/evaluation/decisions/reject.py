@@ -41,17 +41,34 @@ class RejectPoint:
 
 
 def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
-    """Return 1 above ``upper``, 0 below ``lower``, -1 (refer) between, bounds included.
+    """Return a decision for every score: 1 malignant, 0 benign, -1 refer.
 
     Works alike on probabilities with P- and P+ and on the decision values of a classifier with a
     reject option with its delta- and delta+.
+
+    Parameters
+    ----------
+    score : array, shape (n,)
+        Probabilities or decision values; NaN is referred.
+    lower, upper : float or array, shape (n,)
+        Benign below the first, malignant above the second; the thresholds themselves are
+        referred.
     """
     s = np.asarray(score, dtype=float)
     return np.where(s > upper, 1, np.where(s < lower, 0, -1))
 
 
 def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings) -> RejectPoint:
-    """Measure decisions 1, 0 and -1 (refer) against the truth 1 and 0.
+    """Count errors and cost of decisions whose truth is known.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 or 0.
+    decision : array, shape (n,)
+        1, 0, or -1 (refer).
+    costs : DecisionSettings
+        Of errors and of referring.
 
     Raises
     ------

@@ -65,7 +65,22 @@ def venn_abers(
 def leave_patient_out_venn_abers(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends for every region, shape (n,), calibrated on the other patients."""
+    """Return the lower and upper Venn-Abers probability of every region, from the other patients.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 or 0 by histology, NaN where unknown.
+    score : array, shape (n,)
+        Larger is more malignant; NaN where missing.
+    groups : array, shape (n,)
+        The patient of every region.
+
+    Returns
+    -------
+    lower, upper : ndarray, shape (n,)
+        NaN where the others have one class only.
+    """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)
     for patient in np.unique(g):

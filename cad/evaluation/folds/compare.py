@@ -105,7 +105,13 @@ def _on_common_rows(
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Return Holm's step-down adjusted p-values; NaN stays NaN and is not counted."""
+    """Return p-values adjusted for their number by Holm's step-down rule.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        NaN stays NaN and is not counted.
+    """
     return _stepwise(np.asarray(p, dtype=float), down=True)
 
 

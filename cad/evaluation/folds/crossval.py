@@ -182,7 +182,27 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
 
 
 def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the group of every row and the names of what is left out in turn."""
+    """Return what every row is left out with, and the names of all that is left out in turn.
+
+    Parameters
+    ----------
+    groups : array, shape (n,)
+        Patient, site or fold of every row.
+    n : int
+        Rows that there should be.
+
+    Returns
+    -------
+    group : ndarray of str, shape (n,)
+        As given.
+    names : ndarray of str
+        Sorted, each once.
+
+    Raises
+    ------
+    CadError
+        For another number of rows, and for one group only.
+    """
     group = np.asarray(groups).astype(str)
     # Sorted: results do not depend on the order of the rows in the cohort.
     names = np.unique(group)
@@ -197,7 +217,14 @@ def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def put_together(folds: list[Fold], n: int) -> OutOfFold:
-    """Return the predictions of all rows, shape (n,), from those of the folds.
+    """Return the out-of-fold predictions of all rows from those of the folds.
+
+    Parameters
+    ----------
+    folds : list of Fold
+        Each predicts the rows that it left out.
+    n : int
+        Rows in all.
 
     Raises
     ------
@@ -287,7 +314,30 @@ def fit_fold(
     name: str,
     keep: bool = False,
 ) -> Fold:
-    """Fit a clone without the rows of the group ``name``, and predict these."""
+    """Fit a clone of an estimator without one group, and predict that group.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Unfitted; stays so.
+    X : ndarray or callable
+        Rows, shape (n, d), or what makes them of the training rows' numbers.
+    y, spread : ndarray, shape (n,)
+        Labels (NaN where there is none) and their uncertainty, or None.
+    relabel : callable or None
+        Makes labels and spread of the training rows' numbers.
+    group, patient : ndarray, shape (n,)
+        What is left out together, and the patient of every row.
+    name : str
+        The group that is left out.
+    keep : bool
+        Whether the fold keeps its estimator.
+
+    Returns
+    -------
+    Fold
+        With the error instead of predictions where the fit failed.
+    """
     rows = np.flatnonzero(group == name)
     others, read = group != name, ~np.isnan(y)
     labelled = np.flatnonzero(others & read)
@@ -341,7 +391,7 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
 
 @cache
 def blas_threads() -> ThreadpoolController:
-    """Return what limits the threads of the linear algebra."""
+    """Return what limits the threads of the linear algebra (threadpoolctl's controller)."""
     return ThreadpoolController()
 
 

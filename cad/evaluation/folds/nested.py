@@ -182,7 +182,15 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def with_params(estimator: Any, params: dict[str, Any]) -> Any:
-    """Clone with parameters set; bare names go to a pipeline's last step."""
+    """Return a clone of an estimator with parameters set.
+
+    Parameters
+    ----------
+    estimator : estimator or pipeline
+        Stays as it is.
+    params : dict of str to object
+        For a pipeline names without ``__`` are those of its last step.
+    """
     new = clone(estimator)
     if isinstance(new, Pipeline):
         last = new.steps[-1][0]

@@ -36,7 +36,7 @@ _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
 class RivalRow(TypedDict):
-    """A row of the table of :class:`Rivals`, as ``metrics.json`` holds it."""
+    """Hold one row of that table: a learner's measure, and its difference from the reference."""
 
     against: str
     measure: str
@@ -51,7 +51,7 @@ class RivalRow(TypedDict):
 
 
 class RivalTable(TypedDict):
-    """The comparison of :class:`Rivals` without its rows by region."""
+    """Hold the comparison of a learner with rivals as ``metrics.json`` has it."""
 
     reference: str
     sentence: str

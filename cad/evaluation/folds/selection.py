@@ -74,7 +74,7 @@ class _Selector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class TTestSelector(_Selector):
-    """Keep the columns of largest absolute Welch t between the classes."""
+    """Keep the columns whose means differ most between the classes, by Welch's t."""
 
     def _scores(self, X: np.ndarray, positive: np.ndarray) -> np.ndarray:
         return welch_t(X, positive)
@@ -172,7 +172,20 @@ SELECTORS: dict[str, type[_Selector]] = {
 
 
 def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Return the absolute Welch t of every column, shape (d,); 0 where it cannot be had."""
+    """Return the absolute Welch t of every column, shape (d,).
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Without NaN.
+    positive : ndarray of bool, shape (n,)
+        The class.
+
+    Returns
+    -------
+    ndarray, shape (d,)
+        0 for a constant column, and with fewer than two rows of a class.
+    """
     a, b = X[positive], X[~positive]
     if min(len(a), len(b)) < 2:
         return np.zeros(X.shape[1])
@@ -187,7 +200,20 @@ def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
 
 
 def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
-    """Return the group of every value by its column's quantiles, in [0, bins), shape (n, d)."""
+    """Return the number of the quantile group that each value lies in.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Values.
+    bins : int
+        Groups for each column, about equally filled.
+
+    Returns
+    -------
+    ndarray of int, shape (n, d)
+        0 to ``bins - 1``.
+    """
     edges = np.quantile(X, np.linspace(0, 1, bins + 1)[1:-1], axis=0)
     codes: np.ndarray = (X[None, :, :] > edges[:, None, :]).sum(axis=0)
     return codes

@@ -26,7 +26,7 @@ CLASS_PATIENTS = 2  # patients that must have regions of each class before a cur
 
 
 class OperatingPoint(TypedDict):
-    """The counts of regions at a threshold, and each rate."""
+    """Hold the counts of regions at one threshold, and each rate with its interval."""
 
     threshold: float
     tp: int

@@ -157,7 +157,18 @@ def auc_without_each_patient(
 
 
 def delong_auc(truth: ArrayLike, score: ArrayLike, level: float = 0.95) -> Interval:
-    """Return the AUC with DeLong's interval on the logit scale, which takes ROIs as independent."""
+    """Return the AUC with DeLong's interval on the logit scale.
+
+    It takes regions as independent and is too narrow where patients have several: it stands beside
+    :func:`clustered_auc` because papers print it.
+
+    Parameters
+    ----------
+    truth, score : array, shape (n,)
+        0 or 1; larger is more malignant.
+    level : float
+        Confidence level.
+    """
     aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
     theta, variance, method = float(aucs[0]), cov[0, 0], "ROI-level (DeLong)"
     # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
@@ -292,7 +303,22 @@ def bootstrap(
 def bootstrap_intervals(
     statistic: Callable[[np.ndarray], np.ndarray], groups: ArrayLike, n: int, seed: int
 ) -> list[Interval]:
-    """Return several statistics with percentile intervals; parameters as :func:`bootstrap`."""
+    """Return several statistics, each with its percentile interval over resampled patients.
+
+    Parameters
+    ----------
+    statistic : callable
+        Takes weights, shape (draws, n), and returns values, shape (draws, k).
+    groups : array, shape (n,)
+        The patient of every row.
+    n, seed : int
+        Resamples, and their seed.
+
+    Returns
+    -------
+    list of Interval
+        One for each of the k statistics.
+    """
     values = statistic(np.ones((1, len(np.asarray(groups)))))[0]
     return [
         Interval(float(value), float(low), float(high), f"{n} patient resamples")

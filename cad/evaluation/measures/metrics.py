@@ -26,7 +26,7 @@ CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
 
 class Measured(Protocol):
-    """Call a measure of ROIs that count once each, or as often as ``weight`` says."""
+    """Describe how a measure is called: with two arrays, or with ``weight`` beside them."""
 
     @overload
     def __call__(self, truth: ArrayLike, score: ArrayLike, *others: Any) -> float: ...

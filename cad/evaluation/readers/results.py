@@ -127,7 +127,18 @@ def _one_reader(
 
 
 def mean_of_known(table: np.ndarray) -> np.ndarray:
-    """Return the mean of each row's known values, shape (n,); NaN for a row without any."""
+    """Return the mean of the known values of each row.
+
+    Parameters
+    ----------
+    table : ndarray, shape (n, readers)
+        NaN where a reader did not read.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        NaN for a row without any.
+    """
     counted = np.isfinite(table).sum(axis=1)
     total = np.nansum(table, axis=1)
     mean: np.ndarray = np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)

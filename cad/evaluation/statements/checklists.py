@@ -39,7 +39,20 @@ def items(name: str) -> dict[str, dict[str, Any]]:
 
 
 def answers(name: str, facts: RunFacts) -> dict[str, str]:
-    """Return what a run answers of a checklist, by item."""
+    """Return the sentence that a run answers each item of a checklist with.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`items`.
+    facts : RunFacts
+        Of the run.
+
+    Returns
+    -------
+    dict of str to str
+        By the item's number; items that only a person can answer are absent.
+    """
     return {
         number: _filled(item["answer"], facts)
         for number, item in items(name).items()
@@ -48,7 +61,19 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
 
 
 def metrics_states(facts: RunFacts) -> dict[str, State]:
-    """Return the state of every METRICS item; a person's duty is never counted as fulfilled."""
+    """Return whether a run fulfils each item of METRICS (Kocak et al. 2024).
+
+    Parameters
+    ----------
+    facts : RunFacts
+        Of the run.
+
+    Returns
+    -------
+    dict of str to str
+        ``yes``, ``no``, ``person`` (only a person can tell: never counted as fulfilled) or
+        ``not applicable``, by the item's number.
+    """
     words: dict[bool | None, State] = {True: "yes", False: "no", None: "person"}
     found: dict[str, State] = {}
     for number, item in items("metrics").items():

@@ -535,7 +535,7 @@ class RunFacts:
 
 
 def section_text(section: Any) -> str:
-    """Return a section of settings in one line."""
+    """Return a section of settings in one line, such as ``bins 32, distance 1``."""
     return ", ".join(f"{k} {v}" for k, v in (section or {}).items()) or "not recorded"
 
 
