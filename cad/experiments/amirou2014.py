@@ -175,7 +175,13 @@ def _study(
 
 
 def choose_cost(problem: DataSet) -> float:
-    """Return the C of lowest cost with rejection, by folds of seed 0's training rows."""
+    """Return the C of lowest cost with rejection, by five folds of seed 0's training rows.
+
+    Parameters
+    ----------
+    problem : DataSet
+        Rows, labels and how many rows train.
+    """
     train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
     X, y = problem.X[train], problem.y[train]
     costs = DecisionSettings(
@@ -331,7 +337,17 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
-    """Return the loss of decision values f for a positive (y = 1) or negative ([A14] (7))."""
+    """Return the loss of decision values under a rejection rule ([A14] (7)).
+
+    Parameters
+    ----------
+    f : ndarray, shape (n,)
+        Decision values.
+    y : int
+        1 positive, 0 negative.
+    costs : tuple of 4 floats
+        Of a false positive, a false negative, and of rejecting a negative and a positive.
+    """
     rule = asymmetric_rule(costs)
     side, sign = (0, 1.0) if y else (1, -1.0)
     loss = np.zeros(len(f))

@@ -43,5 +43,11 @@ def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarr
 
 
 def five_levels(p: np.ndarray) -> np.ndarray:
-    """Return the the nearest of the levels 0, .25, .5, .75, 1 that readers use."""
+    """Return the nearest of the levels 0, .25, .5, .75, 1 that readers use.
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Probabilities.
+    """
     return np.round(4 * p) / 4

@@ -68,7 +68,22 @@ class _Ridge(KernelRidge):  # type: ignore[misc]
 
 
 def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
-    """Measure against [P > .5] and against P ([N14] App. C, docs/methods.md 6)."""
+    """Measure a fitted model against known probabilities ([N14] App. C, docs/methods.md 6).
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : ndarray, shape (n, d)
+        Test points.
+    p : ndarray, shape (n,)
+        Their true probabilities; the true class is ``p > .5``.
+
+    Returns
+    -------
+    dict of str to float
+        By the paper's names: AUC, Acc, KL, KL one-sided, Err.
+    """
     q = positive_probability(model, X)
     truth = (p > 0.5).astype(float)
     return {
@@ -87,10 +102,28 @@ def try_method(
     eta: float,
     test: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, float]:
-    """Measure a fit on test points and their probabilities; a refusal is counted instead.
+    """Fit a method and measure it on test points; a refusal is counted instead of raised.
 
     A scale that collapses or is unbounded is refused, and so is, here, a fit on the way there that
     did not converge. What draws with certain labels of one class warn of is not repeated.
+
+    Parameters
+    ----------
+    method : str
+        As for :func:`fit`.
+    X : ndarray, shape (n, d)
+        Training points.
+    p : ndarray, shape (n,)
+        Their labels as probabilities.
+    eta : float
+        Half-width of the P-SVM's tubes.
+    test : (ndarray, ndarray)
+        Test points and their true probabilities.
+
+    Returns
+    -------
+    dict of str to float
+        ``refused`` (0 or 1) and, where fitted, :func:`measures`.
     """
     try:
         with warnings.catch_warnings():

@@ -132,16 +132,39 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
-    """Return each category's share of truth 1, half a case added to either side."""
+    """Return the share of cancer in each category, half a case added to either side.
+
+    Parameters
+    ----------
+    category : Series
+        PI-RADS category of every lesion or man.
+    truth : Series
+        1 or 0; NaN is left out.
+
+    Returns
+    -------
+    Series
+        By category.
+    """
     known = truth[truth.notna()].groupby(category[truth.notna()])
     return (known.sum() + 0.5) / (known.count() + 1)
 
 
 def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return p and eta of training lesions by what a learner is told; NaN p is left out.
+    """Return what training lesions are labelled with, by what a learner is told.
 
-    p of a category is its share of cancer among these lesions; eta its spread between centres,
-    .02 to .2.
+    Parameters
+    ----------
+    train : DataFrame
+        Lesions: ``category, truth, centre, man``.
+    seed : int
+        Draws the men of whom tissue is known.
+
+    Returns
+    -------
+    dict of str to (p, eta)
+        ndarrays, shape (n,). Told belief, p is the category's share of cancer among these
+        lesions and eta its spread between centres, .02 to .2; a lesion with NaN p is left out.
     """
     by_centre = [shares(part["category"], part["truth"]) for _, part in train.groupby("centre")]
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
@@ -163,7 +186,22 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
 def score_lesions(
     lesions: pd.DataFrame, parts: np.ndarray, seed: int
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return out-of-fold probabilities by (learner, told); ``parts`` says what is left out."""
+    """Return out-of-fold probabilities of lesions by learner and by what it is told.
+
+    Parameters
+    ----------
+    lesions : DataFrame
+        From :func:`read_marksheet`.
+    parts : ndarray, shape (n,)
+        What is left out together.
+    seed : int
+        As for :func:`told`.
+
+    Returns
+    -------
+    dict of (str, str) to ndarray, shape (n,)
+        By (learner, told).
+    """
     out: dict[tuple[str, str], np.ndarray] = {}
     for part in np.unique(parts):
         test = parts == part
@@ -179,7 +217,22 @@ def score_lesions(
 
 
 def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return every man's probability and rank by models of the other parts, shape (2, n)."""
+    """Return every man's probability, and his rank among others, by models of the other parts.
+
+    Parameters
+    ----------
+    men : DataFrame
+        From :func:`read_marksheet`.
+    parts : ndarray, shape (n,)
+        What is left out together.
+    names : tuple of str
+        Columns that the model uses.
+
+    Returns
+    -------
+    ndarray, shape (2, n)
+        Probability; rank from 0 to 1 (:func:`ranked`).
+    """
     out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
     for part in np.unique(parts):
         test = parts == part
@@ -193,7 +246,20 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
 
 
 def deal(men: pd.Series, seed: int) -> np.ndarray:
-    """Deal men into parts, shape (n,)."""
+    """Deal men into :data:`FOLDS` parts of about equal size.
+
+    Parameters
+    ----------
+    men : Series
+        The man of every row.
+    seed : int
+        Of the draw.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        The part of every row.
+    """
     names = men.unique()
     order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
     return np.asarray(men.map(dict(zip(names, order, strict=True))))

@@ -65,7 +65,15 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
 
 
 def draw_rows(data: DataSet, seed: int) -> DataSet:
-    """Draw at most 100 rows with both classes; all rows of a smaller set ([W14] 4.2.1)."""
+    """Draw at most 100 rows with both classes, as [W14] 4.2.1; a smaller set stays whole.
+
+    Parameters
+    ----------
+    data : DataSet
+        All its rows.
+    seed : int
+        Of the draw.
+    """
     n = len(data.y)
     if n <= MAX_ROWS:
         return data

@@ -27,7 +27,20 @@ FILE = "viper_observations.csv.gz"
 
 
 def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return truth (n,) and scores (2, readers, n) of some readings, NaN where there is none."""
+    """Return the truth of cases and the readers' scores of them.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        VIPER's table of readings: a row a case, reader and modality.
+
+    Returns
+    -------
+    truth : ndarray, shape (n,)
+        1 or 0.
+    scores : ndarray, shape (2, readers, n)
+        By modality; NaN where a reader did not read.
+    """
     truth = rows.groupby("caseID")["cancerStatus455"].first()
     wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
     own = [wide.loc[modality].reindex(columns=truth.index) for modality in MODALITIES]
@@ -35,9 +48,14 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_blocks(rows: pd.DataFrame) -> str:
-    """Return Obuchowski and Rockette's difference and error, a mean over blocks of readers.
+    """Return Obuchowski and Rockette's difference and its error as text, a mean over blocks.
 
     A block is the readers of the same groups of cases, on the cases that all of them read.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of one sub-study.
     """
     block = rows.groupby("readerID")["caseGroup"].transform(
         lambda part: " ".join(sorted(set(part)))

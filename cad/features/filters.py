@@ -35,7 +35,13 @@ _WHOLE_IMAGE = 1 << 20
 
 
 def filter_words(chosen: FilterSettings) -> str:
-    """Return name and all parameters of a filter, for the provenance of a row."""
+    """Return a filter's name and parameters in words, such as ``log3mm (2D, mirror cut at 4 SD)``.
+
+    Parameters
+    ----------
+    chosen : FilterSettings
+        One filter.
+    """
     cut = f" cut at {chosen.truncate:g} SD" if chosen.kind == "log" else ""
     return f"{filter_name(chosen)} ({chosen.dimension}, {chosen.boundary}{cut})"
 
@@ -93,7 +99,19 @@ def _wavelet_problem(name: str) -> str:
 def filter_reach(
     filters: Sequence[FilterSettings], spacing: tuple[float, float, float]
 ) -> tuple[int, int, int]:
-    """Return how many voxels along z, y, x filters see to each side of the one asked for.
+    """Return how far filters look: the voxels on each side that decide one filtered voxel.
+
+    Parameters
+    ----------
+    filters : sequence of FilterSettings
+        Of one image.
+    spacing : tuple of 3 floats
+        Voxel size in mm along x, y, z.
+
+    Returns
+    -------
+    tuple of 3 ints
+        Voxels along z, y, x.
 
     Raises
     ------

@@ -54,7 +54,20 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that are wanted and present, and those that are wanted and absent."""
+    """List the modalities that settings want: those that a study has, and those that it lacks.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+    settings : PipelineSettings
+        ``features.modalities``.
+
+    Returns
+    -------
+    present, absent : list of str
+        Names of modalities.
+    """
     wanted: list[str] = list(settings.features.modalities)
     present = [name for name in wanted if study.image(name) is not None]
     return present, [name for name in wanted if name not in present]
@@ -66,7 +79,20 @@ def absence_notes(names: list[str]) -> list[str]:
 
 
 def grid_of(study: Study, name: str) -> Volume:
-    """Return the whole grid of a modality that the study has."""
+    """Return the voxel grid of a modality that the study has; of a dynamic series one frame's.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+    name : str
+        Of the modality.
+
+    Raises
+    ------
+    CadError
+        When the study lacks it.
+    """
     image = study.grid(name)
     if image is None:
         raise CadError(f"the study has no {modality(name).title}", patient=study.participant_id)
@@ -74,7 +100,13 @@ def grid_of(study: Study, name: str) -> Volume:
 
 
 def compact(study: Study) -> Study:
-    """Return the same study with its label map cut to the regions; masks are then made fast."""
+    """Return a study with its label map cut to the box around its regions, so that masks are small.
+
+    Parameters
+    ----------
+    study : Study
+        Stays as it is; places in the patient do not change.
+    """
     box = None if study.roi_map is None else bounding_box(study.roi_map.array != 0, 1)
     if study.roi_map is None or box is None:
         return study
@@ -122,21 +154,46 @@ def prepare(
 
 
 def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ...]:
-    """Return the filters that a modality's image is given to; none for a dynamic series."""
+    """Return the filters that are applied to a modality's image; none for a dynamic series.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        ``filters``, by modality.
+    name : str
+        Of the modality.
+    """
     return next((chosen for image, chosen in settings.filters.items() if image == name), ())
 
 
 def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = ()) -> Volume:
-    """Return the part of an image that is seen when the mask ``needed`` is measured.
+    """Return the part of an image that is enough to measure a mask.
 
-    What a filter makes of the part is, in the mask, what it makes of the whole image.
+    Filters of the part give, in the mask, what filters of the whole image give.
+
+    Parameters
+    ----------
+    whole : Volume
+        The image.
+    needed : Volume
+        Boolean mask on any grid.
+    filters : sequence of FilterSettings
+        What will be applied to the part.
     """
     margin = np.maximum(filter_reach(filters, whole.spacing), _MARGIN)
     return crop(whole, _box_in(needed, whole, margin))
 
 
 def crop(volume: Volume, box: Box) -> Volume:
-    """Return a part of a volume, at its place in the patient; values are a view."""
+    """Return a part of a volume that keeps its place in the patient; values are a view.
+
+    Parameters
+    ----------
+    volume : Volume
+        Image or mask.
+    box : tuple of 3 slices
+        Along z, y, x.
+    """
     return volume.beginning_at(volume.array[box], limits(box[::-1])[0])
 
 
@@ -161,9 +218,21 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
 
 
 def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
-    """Return the part of a grid around points, shape (n, 3) in LPS mm; None beside the grid.
+    """Return the part of a grid around points of the patient.
 
-    ``margin_mm`` and one voxel are added to each side.
+    Parameters
+    ----------
+    points : ndarray, shape (n, 3)
+        LPS, mm.
+    grid : Volume
+        The grid.
+    margin_mm : float
+        Added to each side, as is one voxel.
+
+    Returns
+    -------
+    tuple of 3 slices or None
+        Along z, y, x; None where the points lie beside the grid.
     """
     index = grid.patient_to_index(points)[:, ::-1]
     reach = margin_mm / np.array(grid.spacing[::-1]) + 1
@@ -174,12 +243,33 @@ def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | N
 
 
 def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
-    """Return a part of a dynamic series; frames are a view."""
+    """Return a part of a dynamic series that keeps its place; frames are a view.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        The series.
+    box : tuple of 3 slices
+        Along z, y, x.
+    """
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
 
 def place(mask: Volume, grid: Volume) -> np.ndarray:
-    """Return a boolean mask given on one part of a grid, on another part of the same grid."""
+    """Move a mask from one part of a grid to another part of the same grid.
+
+    Parameters
+    ----------
+    mask : Volume
+        Boolean, on a part of the grid.
+    grid : Volume
+        The other part.
+
+    Returns
+    -------
+    ndarray of bool, shape of the grid
+        What lies beside it is left out.
+    """
     offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
     out = np.zeros(grid.shape, bool)
     at = np.argwhere(mask.array) + offset
@@ -248,6 +338,12 @@ def _box_in(mask: Volume, grid: Volume, margin: np.ndarray | int) -> Box:
 
 
 def enclosing(boxes: Sequence[Box]) -> Box:
-    """Return the smallest box that holds all of the boxes; at least one."""
+    """Return the smallest box that holds all of the boxes.
+
+    Parameters
+    ----------
+    boxes : sequence of (slice, slice, slice)
+        Along z, y, x; at least one.
+    """
     first, last = np.array([limits(box) for box in boxes]).transpose(1, 0, 2)
     return box_between(first.min(axis=0), last.max(axis=0), last.max(axis=0))

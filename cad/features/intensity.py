@@ -63,7 +63,15 @@ def statistics(
 
 @njit(cache=True)
 def percentile(ordered: np.ndarray, share: float) -> float:
-    """Return a percentile (share 0..1) of ascending values, linear between order statistics."""
+    """Return a percentile, linear between order statistics.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Ascending; at least one value.
+    share : float
+        0 to 1.
+    """
     at = share * (len(ordered) - 1)
     low = int(at)
     high = min(low + 1, len(ordered) - 1)
@@ -73,7 +81,15 @@ def percentile(ordered: np.ndarray, share: float) -> float:
 
 @njit(cache=True)
 def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
-    """Write the statistics of ascending values into ``out``, a ``RECORD``."""
+    """Write the first-order statistics of values into a record.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Ascending; at least one value.
+    out : record of ``RECORD``
+        Filled.
+    """
     n = len(ordered)
     total = 0.0
     squares = 0.0
@@ -159,7 +175,17 @@ def _statistics(values: np.ndarray, start: np.ndarray, out: np.ndarray) -> None:
 
 @njit(cache=True)
 def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) -> float:
-    """Return a percentile of ascending values that lie at ``place`` (0 to 1), linear between."""
+    """Return a percentile of weighted values, linear between them.
+
+    Parameters
+    ----------
+    ordered : ndarray, shape (n,)
+        Ascending values.
+    place : ndarray, shape (n,)
+        Where each lies between 0 and 1 by the weights before it.
+    share : float
+        0 to 1.
+    """
     # Bisection for the first place at or beyond the share; both neighbours then enclose it.
     first, high = 0, len(place) - 1
     while first < high:

@@ -39,17 +39,41 @@ MIN_FITTED = 0.5
 
 
 def aggregation_of(texture: TextureSettings) -> str:
-    """Return IBSI's name of the settings' aggregation."""
+    """Return IBSI's name of how co-occurrence is averaged over directions and slices.
+
+    Parameters
+    ----------
+    texture : TextureSettings
+        ``dimension`` and ``aggregation``.
+    """
     return _AGGREGATION[texture.dimension, texture.aggregation]
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
-    """Return the texture settings of a modality."""
+    """Return the texture settings that hold for a modality: ADC has its own.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        ``texture`` and ``texture_adc``.
+    modality : str
+        Its name.
+    """
     return settings.texture_adc if modality == "adc" else settings.texture
 
 
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
-    """Replace values outside the re-segmentation range, and a region's outliers, by NaN."""
+    """Replace what re-segmentation leaves out (IBSI 2.5) by NaN: values off the range, outliers.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Of regions, one after the other.
+    start : ndarray of int, shape (n_regions + 1,)
+        Where each region begins in ``values``.
+    texture : TextureSettings
+        ``range`` and ``outliers`` (beyond three standard deviations).
+    """
     kept = np.isfinite(values)
     if texture.range is not None:
         kept &= (values >= texture.range[0]) & (values <= texture.range[1])
@@ -96,7 +120,22 @@ def pick(
     image: str,
     settings: FeatureSettings,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of an image that settings ask for, from its parts' statistics by name."""
+    """Return the columns of an image that settings ask for.
+
+    Parameters
+    ----------
+    parts : mapping
+        Statistics by part (``intensity``, ``sobel``) and name, each of shape (n_regions,).
+    image : str
+        Name of the modality.
+    settings : FeatureSettings
+        What is measured.
+
+    Returns
+    -------
+    dict of str to ndarray
+        By the column's name.
+    """
     return {
         name: parts[column.part][column.statistic]
         for name, column in columns_of(settings).items()

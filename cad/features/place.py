@@ -51,7 +51,18 @@ class Place(NamedTuple):
 
 
 def gland_on(study: Study) -> Volume | None:
-    """Return the gland on the grid of the label map; None without either, or where it is empty."""
+    """Return the gland as a mask on the grid of the label map.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+
+    Returns
+    -------
+    Volume or None
+        Boolean; None without label map or gland mask, or where the gland lies elsewhere.
+    """
     if study.roi_map is None or study.gland is None:
         return None
     inside = fill(study.gland, study.roi_map).share >= 0.5

@@ -147,16 +147,23 @@ class RegionVoxels:
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Leave out values that are not numbers.
+    """Leave out values that are no finite numbers.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Of regions, one after the other.
+    start : ndarray of int, shape (n_regions + 1,)
+        Where each region begins in ``values``.
 
     Returns
     -------
     values : ndarray
-        Finite values.
-    start : ndarray of int64
-        Their regions' limits.
-    kept : ndarray of bool
-        Which of the given values were kept.
+        The finite ones.
+    start : ndarray of int
+        Where each region begins in them.
+    kept : ndarray of bool, shape (n,)
+        Which were kept.
     """
     kept = np.isfinite(values)
     if kept.all():

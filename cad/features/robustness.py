@@ -160,7 +160,21 @@ def perturbed_features(
 
 
 def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume]:
-    """Return a region as drawn and its redrawn copies, the same ones whatever else is drawn.
+    """Return the masks of a region: as drawn, then its redrawn copies.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+    roi : Roi
+        The region; its copies do not depend on which others are redrawn.
+    perturbation : Perturbation
+        How many copies, how far they move, and the seed.
+
+    Returns
+    -------
+    list of Volume
+        Boolean.
 
     Raises
     ------

@@ -110,7 +110,13 @@ def _mesh(inside: np.ndarray, spacing: np.ndarray) -> tuple[float, float, float]
 
 
 def largest_distance(points: np.ndarray) -> float:
-    """Return the largest distance of two points, shape (n, k), at least two of them."""
+    """Return the largest distance between two points.
+
+    Parameters
+    ----------
+    points : ndarray, shape (n, k)
+        At least two; any unit.
+    """
     largest = 0.0
     for first in range(0, len(points), _POINTS):
         squares = sum(

@@ -148,10 +148,18 @@ def _gain(shared: np.ndarray) -> float:
 
 
 def zone_order(study: Study) -> float | None:
-    """Return how much farther back in the gland peripheral regions lie than transition ones.
+    """Return how much farther back peripheral regions lie in the gland than transition ones do.
 
-    As a share of the gland's depth, of the mean of each zone's regions; None without a gland mask
-    or two regions of each zone: one alone may lie anywhere in its own.
+    Parameters
+    ----------
+    study : Study
+        Regions with zones.
+
+    Returns
+    -------
+    float or None
+        Difference of the zones' mean places as a share of the gland's depth; None without a
+        gland mask or two regions of each zone: one alone may lie anywhere in its own.
     """
     labels, depths = study.roi_map, defaultdict(list)
     if labels is None or study.gland is None:
@@ -168,9 +176,17 @@ def zone_order(study: Study) -> float | None:
 
 
 def like_t2(study: Study) -> float | None:
-    """Return the rank correlation of ADC and T2 in the gland: water is bright in both.
+    """Return the rank correlation of ADC and T2 in the gland, where water is bright in both.
 
-    None without a gland mask or one of the images, or with fewer than 100 voxels of it in them.
+    Parameters
+    ----------
+    study : Study
+        As read.
+
+    Returns
+    -------
+    float or None
+        None without a gland mask or one of the images, or with fewer than 100 voxels.
     """
     if study.gland is None or study.t2w is None or study.adc is None:
         return None

@@ -132,7 +132,19 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
 
 
 def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
-    """Return shares on one part of a grid, on another part of it that contains all its voxels."""
+    """Move shares of voxels from one part of a grid to another part that contains it.
+
+    Parameters
+    ----------
+    share : ndarray, shape of ``grid``
+        How much of each voxel a region fills, 0 to 1.
+    grid, other : Volume
+        Parts of one grid.
+
+    Returns
+    -------
+    ndarray, shape of ``other``
+    """
     offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
     out = np.zeros(other.shape)
     filled = np.nonzero(share)

@@ -61,7 +61,22 @@ def occupancy(share: Volume, grid: Volume) -> Volume:
 
 
 def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
-    """Interpolate on ``grid`` (``linear`` or ``cubic`` splines), float32, NaN outside the image."""
+    """Interpolate an image on another grid.
+
+    Parameters
+    ----------
+    image : Volume
+        What is interpolated.
+    grid : Volume
+        Where values are wanted.
+    kind : {"linear", "cubic"}
+        Kind of splines.
+
+    Returns
+    -------
+    Volume
+        float32; NaN outside the image.
+    """
     source = image.with_array(image.array.astype(np.float32)).to_sitk()
     reference = sitk.Image([int(n) for n in grid.shape[::-1]], sitk.sitkUInt8)
     reference.SetSpacing([float(v) for v in grid.spacing])
@@ -91,12 +106,31 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
 
 
 def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first index of a box and the one past its last (z, y, x), each shape (3,)."""
+    """Return where a box begins and ends.
+
+    Parameters
+    ----------
+    box : tuple of 3 slices
+        Along z, y, x.
+
+    Returns
+    -------
+    first, last : ndarray of int, shape (3,)
+        First index, and one past the last.
+    """
     return np.array([side.start for side in box]), np.array([side.stop for side in box])
 
 
 def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Box:
-    """Return the box from ``low`` to before ``high`` (z, y, x), cut at an array's borders."""
+    """Return the box between two indices, cut at the borders of an array.
+
+    Parameters
+    ----------
+    low, high : ndarray of int, shape (3,)
+        First index (z, y, x), and one past the last.
+    shape : tuple of 3 ints
+        Of the array.
+    """
     first, last = np.maximum(low, 0), np.minimum(high, shape)
     z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
     return z, y, x
@@ -132,7 +166,16 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
 
 
 def overlaps(a: Volume, b: Volume) -> bool:
-    """Tell whether the boxes of two grids meet (separating planes along the axes of both)."""
+    """Tell whether two grids may have a place in common.
+
+    Only the axes of both are tried as separating planes: grids that are turned against each other
+    and pass at an edge count as overlapping.
+
+    Parameters
+    ----------
+    a, b : Volume
+        Grids in one frame of reference.
+    """
     for one, other in ((a, b), (b, a)):
         index = one.patient_to_index(other.outer_corners())
         size = np.array(one.shape[::-1])

@@ -64,9 +64,23 @@ def interpolate(
     kind: str = "linear",
     whole: bool = False,
 ) -> Volume:
-    """Return the image on the aligned grid, float32; as it is without a spacing or with its own.
+    """Return an image on a grid of another voxel size that is aligned with its own centre.
 
-    ``kind`` is ``linear`` or ``cubic`` (splines); with ``whole`` values are rounded.
+    Parameters
+    ----------
+    image : Volume
+        As acquired.
+    spacing : tuple of 3 floats, or None
+        mm along x, y, z, 0 keeping an axis; None keeps all.
+    kind : {"linear", "cubic"}
+        Kind of splines.
+    whole : bool
+        Whether values are rounded to whole numbers.
+
+    Returns
+    -------
+    Volume
+        float32; the image itself where nothing changes.
     """
     if spacing is None:
         return image
@@ -79,7 +93,15 @@ def interpolate(
 
 
 def at_spacing(study: Study, settings: ImageSettings) -> Study:
-    """Return the study with T2 and ADC on the spacings of the settings; masks stay as drawn."""
+    """Return a study with T2 and ADC on the voxel sizes that settings ask for; masks stay.
+
+    Parameters
+    ----------
+    study : Study
+        Stays as it is.
+    settings : ImageSettings
+        ``spacing_t2w``, ``spacing_adc`` and the kind of interpolation.
+    """
     out, how = replace(study), (settings.interpolation, settings.whole_numbers)
     if study.t2w is not None:
         out.t2w = interpolate(study.t2w, settings.spacing_t2w, *how)

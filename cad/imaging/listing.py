@@ -139,10 +139,17 @@ def _place(listing: Listing, path: Path) -> None:
 def check_copy(path: Path, first: Path, uid: str) -> None:
     """Refuse a second file of one SOPInstanceUID unless it says and shows the same.
 
+    Parameters
+    ----------
+    path, first : Path
+        The second file, and the first.
+    uid : str
+        Their SOPInstanceUID.
+
     Raises
     ------
     CadError
-        When it does not, or one of them cannot be read.
+        When they differ, or one of them cannot be read.
     """
     one, other = read_dataset(first, force=True), read_dataset(path, force=True)
     same = path.read_bytes() == first.read_bytes() or one == other

@@ -18,9 +18,19 @@ _MAKERS = {
 
 
 def maker(stated: object) -> str:
-    """Return the known maker that a header's or sidecar's text begins with; else nothing.
+    """Return the scanner's maker that a text begins with, out of a fixed list.
 
     Nothing of the text itself is returned: free text may hold a name, a place or a number.
+
+    Parameters
+    ----------
+    stated : object
+        Of a header or sidecar; may be missing.
+
+    Returns
+    -------
+    str
+        Empty for a maker that is not on the list.
     """
     text = str(stated or "").strip().casefold()
     return next((word for start, word in _MAKERS.items() if text.startswith(start)), "")

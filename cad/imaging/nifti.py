@@ -90,7 +90,18 @@ def read_stored(path: Path) -> Volume:
 
 
 def stored_normal(path: Path) -> np.ndarray:
-    """Return the unit vector (LPS) along which a NIfTI file stores its slices, shape (3,)."""
+    """Return the direction in which a NIfTI file stores its slices.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    ndarray, shape (3,)
+        Unit vector, LPS.
+    """
     with reading(path, "not a readable NIfTI file", "copy or export it again"):
         axis = (RAS_TO_LPS @ _image_class(path).from_filename(path).affine)[:3, 2]
     unit: np.ndarray = axis / np.linalg.norm(axis)

@@ -219,9 +219,20 @@ def require_plausible(
 
 
 def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float, float]]:
-    """Return a cohort's own ranges from ``plausible.json``, for one of its studies' folders.
+    """Return the ranges that a site's cohort widens in its ``plausible.json``.
 
-    Where images are registered to T2 afterwards, they may lie beside it and the gland.
+    Parameters
+    ----------
+    folder : Path
+        Of one of its studies; the file lies in the cohort above it.
+    registered : bool
+        Whether images are registered to T2 afterwards: they may then lie beside it and the
+        gland.
+
+    Returns
+    -------
+    dict of str to (float, float)
+        By the statistic's name; empty without a file.
 
     Raises
     ------

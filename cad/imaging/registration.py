@@ -208,7 +208,20 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
 
 
 def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
-    """Return the box around gland or regions with a margin, on a grid; else the grid's middle."""
+    """Return where registration looks: a box with a margin around gland or regions.
+
+    Parameters
+    ----------
+    study : Study
+        Masks.
+    fixed : Volume
+        The grid.
+
+    Returns
+    -------
+    ndarray of bool, shape of the grid
+        The middle of the grid where nothing is drawn.
+    """
     for mask in (study.gland, study.roi_map):
         if mask is None:
             continue

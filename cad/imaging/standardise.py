@@ -253,7 +253,20 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
 
 
 def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
-    """Return the gland on the image's grid, or None when there is no usable mask."""
+    """Return the gland on an image's grid.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+    image : Volume
+        Gives the grid.
+
+    Returns
+    -------
+    ndarray of bool, shape of the image, or None
+        None without a mask, or one beside the image.
+    """
     if study.gland is None:
         return None
     inside = np.asarray(resample_mask(study.gland, image).array, bool)

@@ -47,7 +47,18 @@ _CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
 
 
 def b_value(dataset: Dataset) -> float | None:
-    """Return b (s/mm2) by a private element, Siemens' sequence name or Canon's comment."""
+    """Return the b-value that a maker states outside DICOM's own attribute.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of Siemens, GE, Philips, United Imaging or Canon.
+
+    Returns
+    -------
+    float or None
+        s/mm2; None where no private element or text states it.
+    """
     for creator, group, element in (
         (_SIEMENS, 0x0019, 0x0C),
         (_GE, 0x0043, 0x39),
@@ -64,7 +75,18 @@ def b_value(dataset: Dataset) -> float | None:
 
 
 def direction(dataset: Dataset) -> tuple[float, ...] | None:
-    """Return Siemens' private gradient direction (unit vector, LPS)."""
+    """Return the gradient direction of Siemens' private element.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+
+    Returns
+    -------
+    tuple of 3 floats or None
+        Unit vector, LPS; None where it is not stated.
+    """
     value = private(dataset, 0x0019, _SIEMENS, 0x0E)
     if isinstance(value, bytes):
         value = np.frombuffer(value, "<f8") if len(value) == 24 else None
@@ -75,7 +97,18 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
 
 
 def philips_scale_slope(dataset: Dataset) -> float | None:
-    """Return (2005,100E), the factor between the scanner's signal and what is stored."""
+    """Return Philips' scale slope (2005,100E): the scanner's signal is the stored value over it.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+
+    Returns
+    -------
+    float or None
+        None where it is absent or 0.
+    """
     value = _number(private(dataset, 0x2005, _PHILIPS_MR, 0x0E))
     return value if value else None
 
@@ -104,7 +137,18 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
 
 
 def group_delay(dataset: Dataset) -> float:
-    """Return GE's pause after every group of slices, s, which RepetitionTime does not hold."""
+    """Return GE's pause after every volume, which RepetitionTime does not contain.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+
+    Returns
+    -------
+    float
+        Seconds; 0 where none is stated.
+    """
     return _number(private(dataset, 0x0043, _GE, 0x7C)) or 0.0
 
 
@@ -204,7 +248,22 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
 
 
 def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
-    """Return the value of a private element by its creator (any case); None where there is none."""
+    """Return the value of a private element (PS3.5 7.8.1) by the name of its creator.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+    group, element : int
+        Element within the creator's block, two hexadecimal digits.
+    creator : str
+        In any case.
+
+    Returns
+    -------
+    object
+        None where there is none.
+    """
     for block in _BLOCKS:
         if group << 16 | block not in dataset:
             continue

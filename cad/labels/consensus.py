@@ -129,7 +129,20 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
 
 
 def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
-    """Return what a run must say about its labels: substitutes that an answer rests on."""
+    """Return what a run must say about its labels: assumptions that its numbers rest on.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``scale, score`` of ``scores.tsv``.
+    settings : LabelSettings
+        How scores become probabilities.
+
+    Returns
+    -------
+    list of str
+        Sentences.
+    """
     said = []
     given = scores.loc[scores["score"].notna(), "scale"]
     if (given == "pirads").any() and isinstance(settings.pirads_probability, str):

@@ -45,7 +45,10 @@ class Belief:
 
 
 class Consensus(Protocol):
-    """Name what a consensus rule does; parameters come from training rows only."""
+    """Describe what every consensus rule can do: ``fit`` to some regions, ``predict`` for any.
+
+    What it learns of readers comes from training rows only. ``note`` says what a run must tell.
+    """
 
     note: str
 
@@ -203,7 +206,12 @@ def _mean(grades: Array) -> Array:
 
 
 def refuse_outside(grades: Array) -> None:
-    """Refuse grades that are no probabilities.
+    """Refuse readers' grades that are no probabilities.
+
+    Parameters
+    ----------
+    grades : ndarray
+        NaN where missing.
 
     Raises
     ------

@@ -436,7 +436,17 @@ def _pseudo_bma(sums: Array, drop: float) -> Array:
 
 
 def squared_distances(X: Array, Y: Array) -> Array:
-    """Return squared distances of the rows of two tables, shape (n, m)."""
+    """Return squared Euclidean distances between the rows of two tables.
+
+    Parameters
+    ----------
+    X, Y : ndarray, shape (n, d) and (m, d)
+
+    Returns
+    -------
+    ndarray, shape (n, m)
+        Never negative.
+    """
     squares = np.sum(X**2, axis=1)[:, None] + np.sum(Y**2, axis=1) - 2 * (X @ Y.T)
     # Rounding makes the distance of a point to itself slightly negative.
     clipped: Array = np.maximum(squares, 0.0)

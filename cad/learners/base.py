@@ -128,7 +128,15 @@ def check_cost(name: str, value: Any) -> float:
 
 
 def warn_unless_converged(solution: Solution, name: str) -> None:
-    """Warn of a solution that missed its tolerance."""
+    """Warn of a solution that missed its tolerance (scikit-learn's ConvergenceWarning).
+
+    Parameters
+    ----------
+    solution : Solution
+        With its verdict on itself.
+    name : str
+        Of the learner.
+    """
     if not solution.converged:
         warnings.warn(
             f"{name}: {solution}; try larger tol, smaller C, or scaled features",
@@ -138,7 +146,17 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
 
 
 def training_range(rows: Array) -> Array:
-    """Return smallest value, largest, mean and standard deviation of columns, shape (4, d)."""
+    """Return smallest value, largest, mean and standard deviation of every column.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, d)
+        NaN is left out.
+
+    Returns
+    -------
+    ndarray, shape (4, d)
+    """
     parts = [part(rows, axis=0) for part in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)]
     return np.array(parts)
 

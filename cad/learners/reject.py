@@ -95,7 +95,21 @@ def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
 
 
 def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -> Problem:
-    """Return two rows per sample; samples of cost zero have none.
+    """Return the optimisation problem of the double hinge: two margins for every sample.
+
+    Parameters
+    ----------
+    positive : ndarray of bool, shape (n,)
+        The class.
+    cost : ndarray, shape (n,)
+        Of each sample; one of cost zero has no row.
+    rule : RejectRule
+        Margins and their shares of the cost, by class.
+
+    Returns
+    -------
+    Problem
+        For :mod:`cad.learners.solvers`.
 
     Raises
     ------

@@ -121,12 +121,30 @@ def _kinds(
 def soft_labels(
     p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
 ) -> SoftLabels:
-    """Return kinds and bounds of every label; parameters and errors as :func:`constraint_kinds`."""
+    """Check labels with intervals, and return kind and bounds of each.
+
+    Parameters and errors as :func:`constraint_kinds`.
+    """
     return read_labels(*check_soft(p, half_width), rule, precision)
 
 
 def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> SoftLabels:
-    """Return kinds and bounds of labels that :func:`check_soft` has passed."""
+    """Turn labels with intervals into what the P-SVM is constrained by (docs/methods.md 1).
+
+    Parameters
+    ----------
+    p, half_width : ndarray, shape (n,)
+        Probability and half-width of its interval, checked by :func:`check_soft`.
+    rule : {"paper", "drop"}
+        What becomes of an interval that reaches 0 or 1.
+    precision : float
+        Half-width of a reader's own precision, eta_0.
+
+    Returns
+    -------
+    SoftLabels
+        Kind and bounds of every sample.
+    """
     ends = np.array([p - half_width, p + half_width])
     outside = np.array([ends[0] <= _TIE, ends[1] >= 1 - _TIE])
     kinds = _kinds(p, outside[0], outside[1], rule, precision)
@@ -138,7 +156,14 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
-    """Return probabilities, and the spreads or half-widths that ``eta`` states, equally long.
+    """Return labels and half-widths as arrays of one length.
+
+    Parameters
+    ----------
+    p : array, shape (n,)
+        Probabilities.
+    eta : array, shape (n,), or float
+        Spreads or half-widths.
 
     Raises
     ------

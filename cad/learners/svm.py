@@ -18,7 +18,14 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution,
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
-    """Return rows y_i (f_i + b) >= 1 at the given costs; samples of cost zero have none.
+    """Return the SVM's optimisation problem: rows y_i (f_i + b) >= 1 at given costs.
+
+    Parameters
+    ----------
+    p : ndarray, shape (n,)
+        Positive above .5.
+    cost : ndarray, shape (n,)
+        Of missing the margin; a sample of cost zero has no row.
 
     Raises
     ------

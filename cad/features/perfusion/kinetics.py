@@ -62,10 +62,28 @@ class Kinetics:
 def find_reference(
     study: Study, dynamic: Dynamic, inside: np.ndarray, notes: list[str]
 ) -> tuple[np.ndarray, np.ndarray, Bolus]:
-    """Find the region that shows the bolus, its mean signal, and the bolus.
+    """Find the region that shows the contrast bolus, its mean signal and when the bolus arrives.
 
     The gland, else the regions, else the mask, else the whole image: a study whose regions are
     cysts has a bolus all the same.
+
+    Parameters
+    ----------
+    study : Study
+        Masks.
+    dynamic : Dynamic
+        Signal over time.
+    inside : ndarray of bool, shape (z, y, x)
+        The mask.
+    notes : list of str
+        Receives which region it is, where it is not the gland.
+
+    Returns
+    -------
+    reference : ndarray of bool, shape (z, y, x)
+    mean : ndarray, shape (n_times,)
+        Signal.
+    bolus : Bolus
     """
     regions = {"gland": study.gland, "regions": study.roi_map}
     candidates = {
@@ -114,7 +132,31 @@ def b1_map(
     needed: np.ndarray,
     notes: list[str],
 ) -> np.ndarray | None:
-    """Return actual over stated flip angle on the DCE grid; None where angles are as stated."""
+    """Return the actual over the stated flip angle on the grid of the dynamic series.
+
+    Parameters
+    ----------
+    study : Study
+        With or without a map of the transmit field.
+    settings : PerfusionSettings
+        ``b1`` says whether it is used.
+    dynamic : Dynamic
+        Gives the grid.
+    needed : ndarray of bool, shape (z, y, x)
+        Where it is needed.
+    notes : list of str
+        Receives what to tell.
+
+    Returns
+    -------
+    ndarray, shape (z, y, x), or None
+        None where angles are taken as stated.
+
+    Raises
+    ------
+    CadError
+        Where settings ask for a map that the study lacks.
+    """
     if settings.b1 == "none" or (settings.b1 == "auto" and study.b1 is None):
         return None
     if study.b1 is None:
@@ -144,7 +186,30 @@ def t1_map(
     b1: np.ndarray | None,
     notes: list[str],
 ) -> tuple[np.ndarray, str]:
-    """Return T1 (s) on the DCE grid, fixed where flip angles give none, and its source."""
+    """Return T1 in seconds on the grid of the dynamic series, and where it comes from.
+
+    Parameters
+    ----------
+    study : Study
+        With or without flip-angle images.
+    settings : PerfusionSettings
+        ``t1`` and the assumed T1.
+    dynamic : Dynamic
+        Gives the grid.
+    needed : ndarray of bool, shape (z, y, x)
+        Where it is needed.
+    b1 : ndarray, shape (z, y, x), or None
+        Actual over stated flip angle.
+    notes : list of str
+        Receives what to tell.
+
+    Returns
+    -------
+    t1 : ndarray, shape (z, y, x)
+        Assumed where flip angles give none.
+    source : str
+        ``fixed``, or how it was measured.
+    """
     tissue = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
     fixed = np.full(dynamic.grid.shape, tissue)
     if settings.t1 == "fixed":
@@ -202,6 +267,17 @@ def _t1_from_flip_angles(
 
 
 def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | None:
+    """Return repetition time (s) and flip angle (degrees); None where they cannot be used.
+
+    Without them signal gives no concentration.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        As read.
+    notes : list of str
+        Receives why there is none.
+    """
     try:
         return spgr.check_sequence(dynamic.repetition_time, dynamic.flip_angle)
     except CadError as error:
@@ -221,6 +297,38 @@ def choose_input(
     reference: np.ndarray,
     notes: list[str],
 ) -> tuple[InputFunction | None, str]:
+    """Choose the input function of the tissue models: measured in an artery, or of a population.
+
+    Parameters
+    ----------
+    study : Study
+        With or without a mask of an artery.
+    settings : PerfusionSettings
+        Which input is wanted.
+    dynamic : Dynamic
+        Signal over time.
+    bolus : Bolus
+        When it arrives.
+    sequence : (float, float) or None
+        Repetition time (s) and flip angle (degrees).
+    mean_signal : ndarray, shape (n_times,)
+        Of the reference region, in which the delay is looked for.
+    mean_t1 : float
+        Of that region, s.
+    b1 : ndarray, shape (z, y, x), or None
+        Actual over stated flip angle.
+    reference : ndarray of bool, shape (z, y, x)
+        That region.
+    notes : list of str
+        Receives what to tell.
+
+    Returns
+    -------
+    inlet : InputFunction or None
+        None where no concentration can be had.
+    source : str
+        Its name; ``none`` without one.
+    """
     if sequence is None:
         return None, "none"
     kinetics = Kinetics(np.asarray(dynamic.times, float), bolus, settings, sequence, None)

@@ -27,7 +27,20 @@ _INNER_MOVES = 100
 
 
 def block_size(cache_mb: float, n_points: int) -> int:
-    """Return how many points' kernel takes at most half of the budget (MB); at least two."""
+    """Return how many points are solved for at once, so that their kernel fits half the budget.
+
+    Parameters
+    ----------
+    cache_mb : float
+        Budget, megabytes.
+    n_points : int
+        Points in all.
+
+    Returns
+    -------
+    int
+        At least two.
+    """
     most = int(np.clip(n_points // 5, min(n_points, _SMALLEST_BLOCK), _LARGEST_BLOCK))
     return int(np.clip(np.sqrt(cache_mb * 1e6 / 16), 2, most))
 
