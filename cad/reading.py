@@ -108,6 +108,11 @@ def kind_of(path: Path) -> str:
     """Return what a path is where it is no file that can be read; empty for a file.
 
     A named pipe would be waited on for ever, and a device may have no end. Nothing is opened.
+
+    Parameters
+    ----------
+    path : Path
+        May be missing.
     """
     try:
         mode = path.stat().st_mode
@@ -118,6 +123,13 @@ def kind_of(path: Path) -> str:
 
 def check_file(path: Path, limit: int) -> None:
     """Refuse what is no plain file, or is larger than a file of its kind can be.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    limit : int
+        Bytes at most.
 
     Raises
     ------
@@ -163,7 +175,20 @@ def _size(count: int) -> str:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return a plain file's bytes, at most ``limit``; errors as :func:`check_file`."""
+    """Return a plain file's bytes.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    limit : int
+        Bytes at most.
+
+    Raises
+    ------
+    CadError, FileNotFoundError
+        As :func:`check_file`.
+    """
     check_file(path, limit)
     with path.open("rb") as stream:
         content = stream.read(limit + 1)  # it may grow meanwhile
@@ -264,7 +289,14 @@ def table_text(path: Path, separator: str) -> str:
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Read a table of comma-separated, quoted cells as rows by column; missing cells are empty.
+    """Read a CSV table as one dictionary for each row; missing cells are empty.
+
+    Parameters
+    ----------
+    path : Path
+        Comma-separated, cells may be quoted.
+    columns : sequence of str
+        Columns that it must have.
 
     Raises
     ------

@@ -37,7 +37,16 @@ def shared(*parts: str) -> Path:
 
 
 def find(folder: str, name: str, suffix: str = "") -> Path:
-    """Return a path the user gave, or the project's own ``folder/name`` when there is no such path.
+    """Return the path of something that is named by a path or by the project's own name.
+
+    Parameters
+    ----------
+    folder : str
+        Where the project keeps its own: ``models``, ``pipelines``.
+    name : str
+        A path, or the name of one that the project brings.
+    suffix : str
+        Of files; empty for folders.
 
     Raises
     ------

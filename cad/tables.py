@@ -64,7 +64,23 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, np.ndarray | None]:
-    """Return features, labels and histology (1, 0, NaN; None without such a column).
+    """Take a table apart into features, labels and histology.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row a region.
+    columns : Columns
+        What its columns are.
+
+    Returns
+    -------
+    X : DataFrame, shape (n, d)
+        Every column that is named nowhere.
+    belief : Belief
+        Label and its uncertainty, shape (n,) each.
+    truth : ndarray, shape (n,), or None
+        1, 0, NaN; None without such a column.
 
     Raises
     ------
@@ -94,7 +110,12 @@ def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, 
 
 
 def make_learner(name: str) -> Pipeline:
-    """Return an unfitted learner by its class or a rival's name, medians for missing values.
+    """Return an unfitted learner behind imputation by medians.
+
+    Parameters
+    ----------
+    name : str
+        A class of :data:`cad.learners.LEARNERS`, or a rival's name.
 
     Raises
     ------
@@ -152,7 +173,16 @@ def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle
 
 
 def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
-    """Write a table with the model's ``probability`` beside it.
+    """Write a table with a column ``probability`` beside its own, and return it.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or TSV.
+    model : Path
+        Folder of a bundle.
+    out : Path
+        CSV to write.
 
     Raises
     ------

@@ -72,7 +72,7 @@ def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings)
     start : ndarray of int, shape (n_regions + 1,)
         Where each region begins in ``values``.
     texture : TextureSettings
-        ``range`` and ``outliers`` (beyond three standard deviations).
+        ``range``, and beyond how many standard deviations a value is one of the ``outliers``.
     """
     kept = np.isfinite(values)
     if texture.range is not None:

@@ -215,7 +215,17 @@ def load_bundle(folder: Path) -> Bundle:
 def using(bundle: Bundle) -> Iterator[None]:
     """Turn what fails while a bundle's content is used into an error that names the bundle.
 
-    Hashes may be right, yet someone may have written anything.
+    Hashes only prove that nothing changed since they were written; a sound hash may cover nonsense.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        The model.
+
+    Raises
+    ------
+    CadError
+        In place of what nonsense raises.
     """
     with reading(bundle.name, "the bundle's content is not a model"):
         yield

@@ -70,7 +70,13 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
 
 
 def comparison_text(result: JsonObject) -> str:
-    """Return the comparison as lines for a terminal."""
+    """Return the comparison of two models as lines for a terminal.
+
+    Parameters
+    ----------
+    result : dict
+        From :func:`compare_runs`.
+    """
     lines = [
         *result["models"],
         f"{result['regions']} regions scored by both, {result['with_histology']} with histology",

@@ -49,7 +49,13 @@ def make_estimator(settings: PipelineSettings) -> Any:
 
 
 def front_steps(settings: PipelineSettings) -> Pipeline:
-    """Return the unfitted steps before a learner: imputation, scaling, selection."""
+    """Return the unfitted steps before a learner: imputation, scaling, selection.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        ``learner.scaling``, ``selection`` and ``n_features``.
+    """
     steps: list[tuple[str, Any]] = [
         # In this order: a column that is empty in a fold is kept, becomes constant and goes;
         # scaling would divide it by zero.
@@ -167,5 +173,13 @@ def _refuse_to_drop(settings: LearnerSettings) -> None:
 
 
 def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort every column by itself: the cohort's distributions without any region's row."""
+    """Return a table in which every column is sorted by itself.
+
+    The cohort's distributions stay; no row is a region's any more.
+
+    Parameters
+    ----------
+    rows : DataFrame, shape (n, d)
+        Of numbers.
+    """
     return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

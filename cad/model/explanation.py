@@ -30,10 +30,24 @@ def explanation_rows(
     keys: pd.DataFrame,
     columns: Mapping[str, Column],
 ) -> list[ExplanationRow]:
-    """Return rows of ``explanations.csv`` for regions named by ``keys``.
+    """Return rows of ``explanations.csv``.
 
-    The features of :func:`explain`, and of every family the one that moved the region most; on that
-    one the family's part by :func:`contributions`, and ``average``, the log odds they start from.
+    These are the features of :func:`explain`, and of every family the one that moved the region
+    most; on that one stand the family's part by :func:`contributions`, and ``average``, the log
+    odds they start from.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    training, rows : ndarray, shape (m, d) and (n, d)
+        Training regions, and regions to explain.
+    names : list of str
+        Of the features.
+    keys : DataFrame, shape (n, 3)
+        ``participant_id, study_id, roi_id`` of the rows.
+    columns : mapping of str to Column
+        What the features are.
     """
     units = units_of(names, columns)
     group_of = {name: columns[name].title if name in columns else name for name in names}

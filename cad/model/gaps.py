@@ -83,7 +83,17 @@ def _cause(study: str, failures: Sequence[Failure]) -> str:
 def failures_of(
     keys: pd.DataFrame, reasons: Mapping[int, str], stage: str, hint: str
 ) -> list[Failure]:
-    """Return a row of ``failures.csv`` for each region with a reason."""
+    """Return a row of ``failures.csv`` for every region that has a reason.
+
+    Parameters
+    ----------
+    keys : DataFrame
+        ``participant_id, study_id, roi_id`` of all rows.
+    reasons : mapping of int to str
+        By the row's number.
+    stage, hint : str
+        Of all of them.
+    """
     rows = keys[KEYS].iloc[list(reasons)].to_dict("records")
     pairs = zip(rows, reasons.values(), strict=True)
     return [Failure(**row, stage=stage, reason=why, hint=hint) for row, why in pairs]

@@ -16,7 +16,10 @@ from cad.model.bundle import Bundle, using
 def of_bundles(
     table: pd.DataFrame, grades: pd.DataFrame | None, bundles: Sequence[Bundle]
 ) -> Given:
-    """Return what trained models say of readers, each of the regions that it scored.
+    """Return what each reader's score and the model's probability say together, region by region.
+
+    The weights of reader and tool were fitted when the model was trained; each region takes those
+    of the model that scored it.
 
     Parameters
     ----------
@@ -26,6 +29,11 @@ def of_bundles(
         Every reader's score as probability, NaN where there is none.
     bundles : sequence of Bundle
         The models.
+
+    Returns
+    -------
+    Given
+        Conformal p-values, and a probability with the tool for each reader.
     """
     with_tool = pd.DataFrame(
         np.nan, index=table.index, columns=[] if grades is None else list(grades)
@@ -44,11 +52,19 @@ def of_bundles(
 
 
 def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
-    """Add to a result table what models say beside each region's probability.
+    """Add the conformal p-values, and each reader's probability with the tool, to a result table.
 
-    Columns ``p_benign, p_malignant`` (conformal) and ``with_tool`` (``r1=0.53; r2=0.61``, each
-    reader's probability of malignancy with the tool). Rows beyond the table's are those of a model
-    that was extended.
+    Parameters
+    ----------
+    results : DataFrame, shape (n, ...)
+        Regions of the cohort.
+    given : Given
+        Rows beyond ``n`` are those of a model that was extended.
+
+    Returns
+    -------
+    DataFrame
+        With ``p_benign, p_malignant`` and ``with_tool`` (``r1=0.53; r2=0.61``).
     """
     n = len(results)
     return results.assign(

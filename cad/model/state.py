@@ -32,7 +32,19 @@ _LEFT_OUT = ("solution_",)
 
 
 def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return structure (JSON-serialisable) and arrays of a fitted estimator.
+    """Take a fitted estimator apart into plain data.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted, of a class that bundles may hold.
+
+    Returns
+    -------
+    structure : object
+        JSON-serialisable.
+    arrays : dict of str to ndarray
+        What the structure refers to.
 
     Raises
     ------
@@ -44,7 +56,14 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Rebuild the estimator that :func:`dump_state` took apart.
+    """Rebuild the estimator that :func:`dump_state` took apart; no code of it is run.
+
+    Parameters
+    ----------
+    structure : object
+        As read from JSON.
+    arrays : dict of str to ndarray
+        What the structure refers to.
 
     Raises
     ------

@@ -29,7 +29,12 @@ RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
 
 
 def ready(settings: NodeSettings) -> None:
-    """Refuse a node whose rules, costs or models cannot be used.
+    """Refuse, before a node starts, rules, costs or models that cannot be used.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Everything that the node is told.
 
     Raises
     ------
@@ -90,7 +95,13 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 
 def without_probability(work: Path) -> CadError | None:
-    """Return which regions of a computed study have no probability, and why; None where all do."""
+    """Return an error that names the regions without a probability; None where all have one.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of work.
+    """
     try:
         failures = read_failures(RunFolder(work / RUN))
     except (CadError, OSError):  # it came back from a backup in part
@@ -100,7 +111,13 @@ def without_probability(work: Path) -> CadError | None:
 
 
 def objects(work: Path) -> list[Path]:
-    """Return the objects that a study's result consists of."""
+    """Return the DICOM objects that a study's result consists of.
+
+    Parameters
+    ----------
+    work : Path
+        The study's folder of work.
+    """
     return sorted((work / RUN / OBJECTS).glob("*.dcm"))
 
 

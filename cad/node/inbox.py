@@ -258,7 +258,19 @@ class Inbox:
 
 
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
-    """Remove a study's files and then its rows; what came goes last, for it says whose it was."""
+    """Remove everything that the node keeps of a study: result, images, rows of the queue.
+
+    What came goes last, for it says whose it was: a sweep that is cut short can be repeated.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+    queue : Queue
+        Its queue.
+    study : str
+        The study's key.
+    """
     for folder in (home / STUDIES / study, home / INCOMING / study):
         if folder.exists():
             shutil.rmtree(folder)

@@ -59,7 +59,17 @@ class Head:
 
 
 def head_of(path: Path) -> Head | None:
-    """Return what an instance says at its beginning; None where that is deflated.
+    """Return whose an instance is and what it is, from the first bytes of its file.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+
+    Returns
+    -------
+    Head or None
+        None where the data set is deflated: see :func:`deflated_head`.
 
     Raises
     ------
@@ -90,7 +100,20 @@ def _begin(path: Path) -> tuple[io.BytesIO, TransferSyntax]:
 
 
 def deflated_head(path: Path) -> Head:
-    """Return the same of a deflated instance, which is inflated for it: call it apart."""
+    """Return what :func:`head_of` does, of a file whose data set has to be inflated first.
+
+    Inflating may fill the memory: call it in a process of its own.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+
+    Raises
+    ------
+    CadError
+        For what is no DICOM file, or does not say whose it is.
+    """
     with reading(path, "not a readable DICOM file"):
         found = pydicom.dcmread(path, stop_before_pixels=True)
         return _judged(found)
@@ -107,7 +130,16 @@ def _judged(found: Dataset) -> Head:
 
 
 def digest_of(path: Path) -> bytes:
-    """Return the hash of a file's data set: its file meta says who wrote the file."""
+    """Return the SHA-256 of a DICOM file without its file meta information.
+
+    The file meta says which program wrote the file: the same instance, sent twice, may differ
+    there.
+
+    Parameters
+    ----------
+    path : Path
+        A DICOM file.
+    """
     begin, _ = _begin(path)
     with path.open("rb") as stream:
         stream.seek(begin.tell())
@@ -115,7 +147,15 @@ def digest_of(path: Path) -> bytes:
 
 
 def same_content(one: Path, other: Path) -> bool:
-    """Tell whether two files hold one instance, in whatever transfer syntax: call it apart."""
+    """Tell whether two files hold one instance, also in different transfer syntaxes.
+
+    Decoding may fill the memory: call it in a process of its own.
+
+    Parameters
+    ----------
+    one, other : Path
+        DICOM files.
+    """
     with reading(one, "not readable as DICOM"):
         return _plain(one) == _plain(other)
 

@@ -12,7 +12,15 @@ _lock = threading.Lock()
 
 
 def tell(event: str, **facts: object) -> None:
-    """Write one line; ``facts`` hold keys, numbers and messages that name nobody."""
+    """Write one line of the node's log on standard output.
+
+    Parameters
+    ----------
+    event : str
+        What happened.
+    **facts : object
+        Keys, numbers and messages that name nobody.
+    """
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"time": now, "event": event, **facts})
     with _lock, suppress(OSError):  # a log that cannot be written stops no study

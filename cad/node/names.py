@@ -31,7 +31,13 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def node_key(home: Path) -> bytes:
-    """Return the node's own secret, made when there is none: without it a key says nothing."""
+    """Return the node's secret, made when there is none: without it nobody can undo a pseudonym.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
+    """
     path = home / KEY_FILE
     if not path.is_file():
         write_atomic(path, secrets.token_hex(16).encode(), mode=0o600)
@@ -39,12 +45,25 @@ def node_key(home: Path) -> bytes:
 
 
 def key_of(secret: bytes, name: str) -> str:
-    """Return what stands for a UID, or a file's name, in file names, queue, log and pages."""
+    """Return the pseudonym of a UID or file name, for file names, queue, log and pages.
+
+    Parameters
+    ----------
+    secret : bytes
+        The node's (:func:`node_key`).
+    name : str
+        What must not be seen.
+    """
     return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
 
 
 def wording(error: BaseException) -> dict[str, str]:
-    """Return what may be said of an error outside a study's folder, whatever it says itself.
+    """Return what may be said of an error where identities must not be seen.
+
+    Parameters
+    ----------
+    error : BaseException
+        It may quote a header.
 
     Returns
     -------

@@ -39,7 +39,16 @@ def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
 
 
 def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
-    """Ask the archive to promise to keep a study's objects.
+    """Ask the archive for storage commitment (PS3.4 J) of a study's objects.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        The archive.
+    work : Path
+        The study's folder of work.
+    number : str
+        Transaction UID, by which the archive's answer is known.
 
     Raises
     ------
@@ -66,6 +75,13 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
 
 def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
     """Return how many MR images of an instance's study the archive has.
+
+    Parameters
+    ----------
+    settings : ArchiveSettings
+        The archive.
+    head : Head
+        The instance.
 
     Raises
     ------

@@ -53,7 +53,17 @@ def acquire(
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
-    """Shift an echo-planar image along y; where lines crowd together the signal piles up."""
+    """Shift an echo-planar image along y; where lines crowd together the signal piles up.
+
+    Parameters
+    ----------
+    image : ndarray, shape (z, y, x)
+        Signal.
+    shift_mm : ndarray, shape (z, y, x), or None
+        How far each voxel is displaced.
+    spacing_y : float
+        mm.
+    """
     if shift_mm is None:
         return image
     step = shift_mm / spacing_y

@@ -82,10 +82,15 @@ class TrueRegion:
 
 
 def case_mix(seed: int, index: int) -> tuple[int, int]:
-    """Return the numbers of regions and of cancers of patient ``index``.
+    """Return how many regions and how many cancers a simulated patient has.
 
     Whole blocks of 49 patients hold exactly 350 regions and 66 cancers; a patient's share depends
     on the seed and the index only, never on how many patients are made.
+
+    Parameters
+    ----------
+    seed, index : int
+        Of the cohort, and of the patient from 0.
     """
     block, place = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])

@@ -67,10 +67,20 @@ def draw_outlines(
 
 
 def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np.ndarray:
-    """Return the label map of the regions as they are, shape of the grid, uint8.
+    """Return the label map of regions as they truly are, against which measurements are checked.
 
-    Nobody draws so: it is what measurements are checked against. ``least`` is the share of a voxel
-    that a region fills.
+    Parameters
+    ----------
+    view : View
+        Grid and scene.
+    regions : list of TrueRegion
+        Labelled from 1.
+    least : float
+        Share of a voxel that a region has to fill.
+
+    Returns
+    -------
+    ndarray of uint8, shape of the grid
     """
     labels = np.zeros(view.grid.shape, np.uint8)
     for label, region in enumerate(regions, start=1):

@@ -71,7 +71,18 @@ T = TypeVar("T")
 
 
 def present(image: T | None) -> T:
-    """Return an image of a study that the simulator always makes."""
+    """Return an image that every simulated study has.
+
+    Parameters
+    ----------
+    image : Volume or None
+        Of the study.
+
+    Raises
+    ------
+    CadError
+        For None: somebody has taken the study apart.
+    """
     if image is None:
         raise CadError("a simulated study has every image; this one was taken apart")
     return image

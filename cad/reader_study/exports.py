@@ -119,10 +119,15 @@ def _collected(path: Path) -> pd.DataFrame:
 
 
 def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return all readings, one row for what is the same; a reading loses neither time nor note.
+    """Return all readings, each once: a reading loses neither its time nor its note.
 
     The same reading is exported again with at least the time that it had. Another note is a row of
     its own; a row without a note is dropped beside one that has one.
+
+    Parameters
+    ----------
+    before, new : DataFrame
+        Rows of exports, those merged earlier first.
     """
     every = pd.concat([table for table in (before, new) if len(table)] or [new], ignore_index=True)
     every = every.sort_values("milliseconds", kind="stable")
@@ -131,7 +136,17 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 
 def contradictory(readings: pd.DataFrame) -> pd.Series:
-    """Return which rows have another score by the same reader in the same session."""
+    """Mark readings of which the same reader gave another score in the same session.
+
+    Parameters
+    ----------
+    readings : DataFrame
+        Rows of exports.
+
+    Returns
+    -------
+    Series of bool
+    """
     which = [*WHO, "session"]
     scores: pd.Series = readings.groupby(which)["score"].transform("nunique")
     return scores > 1
@@ -159,7 +174,14 @@ def _commit(root: Path, scores: str, maps: Mapping[str, Volume]) -> None:
 
 
 def read_export(path: Path, key: JsonObject) -> JsonObject:
-    """Read one export and check it against the study's key.
+    """Read one reader's export and check it against the study's key.
+
+    Parameters
+    ----------
+    path : Path
+        The file that the page exported.
+    key : dict
+        What the study asked of whom.
 
     Raises
     ------
@@ -251,9 +273,23 @@ def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
 
 
 def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
-    """Return ``scores.tsv`` with new readings, and what it has otherwise, in words.
+    """Add readings to the text of ``scores.tsv``; what it holds stays to the byte.
 
-    What it holds stays to the byte, also where an export says another score.
+    Parameters
+    ----------
+    text : str
+        The file as it is.
+    new : DataFrame
+        Readings.
+    path : Path
+        For messages.
+
+    Returns
+    -------
+    text : str
+        With the new rows.
+    said : list of str
+        Readings of which the file has another score already.
     """
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.rstrip("\r\n").replace("\r\n", "\n").split("\n")

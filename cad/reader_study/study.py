@@ -279,13 +279,18 @@ def _write_cases(
 
 
 def drawn_on(study: Study) -> JsonObject:
-    """Return what places an outline that is drawn on a case's page in the study's image.
+    """Return what places an outline, drawn on a case's page, in the study's image.
+
+    Parameters
+    ----------
+    study : Study
+        The case.
 
     Returns
     -------
     dict
-        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, which
-        part of it (z, y, x) the page shows, before it is turned.
+        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``,
+        which part of it (z, y, x) the page shows, before it is turned.
     """
     whole, shown = anatomical(study), display_grid(study)
     first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
@@ -293,7 +298,13 @@ def drawn_on(study: Study) -> JsonObject:
 
 
 def image_hash(image: Volume) -> str:
-    """Return a hash of an image's voxels and of its place to a thousandth of a mm."""
+    """Return a hash of an image's voxels and of its place to a thousandth of a mm.
+
+    Parameters
+    ----------
+    image : Volume
+        As stored.
+    """
     place = np.round(image.affine, 3) + 0.0  # no negative zero
     voxels = np.ascontiguousarray(image.array)
     return hashlib.sha256(place.tobytes() + voxels.tobytes()).hexdigest()[:16]

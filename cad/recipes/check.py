@@ -75,7 +75,13 @@ def check(
 
 
 def model_settings(model: str) -> PipelineSettings:
-    """Return what a model (its name or folder) measures."""
+    """Return the settings that a model measures with.
+
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    """
     from cad.model.bundle import load_bundle
     from cad.share import find
     from cad.stages.predict import shared_settings
@@ -86,7 +92,22 @@ def model_settings(model: str) -> PipelineSettings:
 def check_study_of(
     ref: StudyRef, settings: PipelineSettings | None = None
 ) -> tuple[list[CadError], list[str]]:
-    """Return the problems of one study, and what is missing or replaced without being wrong."""
+    """Find the problems of one study.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : PipelineSettings, optional
+        Of a model: its features are measured, too.
+
+    Returns
+    -------
+    problems : list of CadError
+        What keeps the study or a region from being measured.
+    notes : list of str
+        What is missing or replaced without being wrong.
+    """
     from cad.features.table import extract
     from cad.imaging.plausibility import implausible, site_ranges
     from cad.imaging.prepare import prepare_study
@@ -125,7 +146,15 @@ def _missing(study: Study) -> list[str]:
 
 
 def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
-    """Return the regions that lie on the other side of the gland than their sector says."""
+    """Find regions that lie on the other side of the gland than their sector says.
+
+    Parameters
+    ----------
+    study : Study
+        With a gland mask, without which nothing can be said.
+    rois : DataFrame
+        Rows of ``rois.tsv``: ``roi_id, label, sector``.
+    """
     from cad.features.place import gland_on, place_of
 
     gland = gland_on(study)

@@ -18,7 +18,22 @@ from cad.terms.text import to_markdown
 
 
 def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> JsonObject:
-    """Return paired differences, calibration and changed decisions, and write them as JSON."""
+    """Compare what two models say of one cohort, and write it as ``comparison.json``.
+
+    Parameters
+    ----------
+    a, b : Judged
+        Predictions of the same regions.
+    names : (str, str)
+        Of the models.
+    folder : RunFolder
+        Takes the file.
+
+    Returns
+    -------
+    dict
+        Paired differences, calibration and changed decisions.
+    """
     result = compare_runs(a.results, b.results, names)
     write_comparison(folder, result)
     return result

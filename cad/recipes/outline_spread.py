@@ -147,9 +147,27 @@ def spread_study(
 def outlines_of(
     study: Study, roi_id: str, drawn: Mapping[str, Volume], perturbation: Perturbation
 ) -> tuple[list[Volume], list[str]]:
-    """Return a region's outlines, its own first, and the readers of the others.
+    """Return the masks over which a region's probability is spread, its own first.
 
-    Without two readers who outlined it they are redrawn copies, and no reader's.
+    These are the outlines of the other readers; with fewer than two readers, redrawn copies of its
+    own.
+
+    Parameters
+    ----------
+    study : Study
+        Images and label map.
+    roi_id : str
+        The region.
+    drawn : mapping of str to Volume
+        Label maps by reader.
+    perturbation : Perturbation
+        How copies are redrawn.
+
+    Returns
+    -------
+    masks : list of Volume
+    readers : list of str
+        Whose each mask but the first is; empty for copies.
     """
     roi = next(roi for roi in study.rois if roi.roi_id == roi_id)
     theirs = {

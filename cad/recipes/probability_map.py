@@ -31,6 +31,15 @@ from cad.stages.study import failure_of, read_study_of
 def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -> Judged:
     """Map the probability over every gland, by the model that scored its study.
 
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    judged : Judged
+        Says which model scored which study.
+    bundles : sequence of Bundle
+        The models.
+
     Returns
     -------
     Judged

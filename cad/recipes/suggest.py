@@ -39,7 +39,15 @@ MOST_REGIONS = 6000
 def suggest_readings(
     loaded: Loaded, extracted: Extracted, aggregated: Aggregated, judged: Judged, count: int
 ) -> pd.DataFrame:
-    """Rank the regions that a model scored (:func:`suggest`) and write ``suggestions.csv``."""
+    """Rank the regions that a model scored by :func:`suggest`, and write ``suggestions.csv``.
+
+    Parameters
+    ----------
+    loaded, extracted, aggregated, judged : Loaded, Extracted, Aggregated, Judged
+        A prediction.
+    count : int
+        How many regions to name.
+    """
     known = judged.results["probability"].notna().to_numpy()
     table = suggest(
         judged.results[known],
@@ -53,7 +61,13 @@ def suggest_readings(
 
 
 def nothing_to_read(loaded: Loaded) -> bool:
-    """Tell whether every region has the readings after which it is no candidate any more."""
+    """Tell whether every region of the cohort has :data:`ENOUGH` readings already.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    """
     scores = loaded.cohort.scores
     counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
     rois = pd.MultiIndex.from_frame(loaded.cohort.rois[_KEY])

@@ -18,7 +18,7 @@ from cad.run_folder.tables import read_probabilities
 
 
 def caller() -> str:
-    """Return who runs a command, by number: a name is an identity."""
+    """Return who runs a command, as the number of the user: a name is an identity."""
     return f"user {os.getuid()}"
 
 

@@ -96,7 +96,14 @@ def check_cohort(root: Path) -> None:
 
 
 def names_of(root: Path, patient: str) -> Names:
-    """Return what names a patient, as far as a cohort knows it.
+    """Return everything that names a patient in a cohort: label, PatientID and UIDs.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    patient : str
+        ``sub-XXX``, ``XXX``, or the source's PatientID.
 
     Raises
     ------
@@ -124,7 +131,22 @@ def _tables(root: Path) -> list[str]:
 
 
 def rows_without(path: Path, participant: str) -> tuple[str, int]:
-    """Return a table's text without the patient's rows, and how many these are."""
+    """Return a table's text without the rows of a patient.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or TSV; without a column ``participant_id`` nothing is removed.
+    participant : str
+        ``sub-XXX``.
+
+    Returns
+    -------
+    text : str
+        The other rows to the byte.
+    count : int
+        Rows that are gone.
+    """
     comma = path.suffix == ".csv"
     separator = "," if comma else "\t"
     with reading(path, f"not a {'comma' if comma else 'tab'}-separated table"):

@@ -155,7 +155,13 @@ class RunFolder:
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:
-    """Return the files that stages write into every run, one each."""
+    """Return the files that every run has, whatever command made it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    """
     return [
         getattr(folder, name)
         for name, module in WRITERS.items()

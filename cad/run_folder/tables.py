@@ -146,7 +146,15 @@ def read_features(folder: RunFolder) -> pd.DataFrame:
 
 
 def count_features(folder: RunFolder, columns: Collection[str]) -> int:
-    """Count which of the columns, by name, ``features.parquet`` has; keys and provenance do not."""
+    """Return how many feature columns ``features.parquet`` has; keys and provenance do not count.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    columns : collection of str
+        Names of all features there are.
+    """
     return len({*parquet_columns(folder.features)} & {*columns})
 
 
@@ -178,12 +186,19 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
 
 
 def refuse_earlier(columns: Collection[str], path: Path) -> None:
-    """Refuse a table whose decisions are not those that its pages state.
+    """Refuse ``probabilities.csv`` of an earlier version, whose decisions mean something else.
+
+    Parameters
+    ----------
+    columns : collection of str
+        Of the table.
+    path : Path
+        For the message.
 
     Raises
     ------
     CadError
-        For a ``probabilities.csv`` without ``decision_model``.
+        Without a column ``decision_model``.
     """
     if "decision_model" not in columns:
         raise CadError(
@@ -233,7 +248,22 @@ def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
 
 
 def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    """Return what every region's readers say in a column as ``r1=3; r2=4``, under a name."""
+    """Return what the readers of every region say as one text, ``r1=3; r2=4``.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id`` and the column.
+    column : str
+        What is said.
+    name : str
+        Of the new column.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, roi_id`` and ``name``.
+    """
     texts = [
         f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
         for reader, value in zip(scores["reader_id"], scores[column], strict=True)

@@ -166,7 +166,20 @@ class Aggregated:
 
 
 def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
-    """Join readers' scores and histology to the measured regions and write ``labels.parquet``."""
+    """Make labels of readers' scores and histology, and join them to the measured regions.
+
+    Writes ``labels.parquet``.
+
+    Parameters
+    ----------
+    loaded, extracted : Loaded, Extracted
+        The run so far.
+
+    Returns
+    -------
+    Aggregated
+        A row for each measured region; without a label where nobody judged it.
+    """
     cohort, settings = loaded.cohort, loaded.settings.labels
     # Patients without a measured region have nothing to learn from; their scores would weigh in
     # what a consensus learns of readers.
@@ -215,7 +228,16 @@ def _fold_labels(
 
 
 def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
-    """Add the training regions of an earlier model; its measurements must be the same kind.
+    """Add the training regions of an earlier model to those of a cohort.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    aggregated : Aggregated
+        The cohort's regions.
+    bundle : Bundle
+        The model; its measurements must be the same kind.
 
     Raises
     ------
@@ -292,7 +314,15 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
 
 
 def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
-    """Return feature rows with their labels; rows stay in the order of the features."""
+    """Return feature rows with their labels, in the order of the features.
+
+    Parameters
+    ----------
+    features : DataFrame
+        ``participant_id, study_id, roi_id`` and features.
+    labels : DataFrame
+        ``participant_id, roi_id`` and what is known of them.
+    """
     # A left join: a region that was measured and never scored stays, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
     names = [c for c in features.columns if c not in KEYS]

@@ -117,7 +117,18 @@ class Emitted:
 
 
 def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
-    """Return the finished result when nothing that decides it has changed."""
+    """Return an earlier run's result where nothing that decides it has changed since.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+
+    Returns
+    -------
+    Emitted or None
+        None where the run has to be made.
+    """
     folder = loaded.folder
     # All of them: a run that was finished before an output was added lacks it.
     needed = [*of_every_run(folder), folder.page("index.html")]
@@ -136,7 +147,12 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
 
 
 def begin(loaded: Loaded, measured: Measured) -> None:
-    """Take the mark of a finished run away: what follows changes the folder.
+    """Take the mark of a finished run away before the folder changes.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
 
     Raises
     ------
@@ -156,7 +172,20 @@ def begin(loaded: Loaded, measured: Measured) -> None:
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
-    """Write the run's tables and records at once, then its pages, and mark the folder as whole."""
+    """Write a run: tables and records in one step, then pages, then the mark that it is whole.
+
+    Parameters
+    ----------
+    loaded, measured : Loaded, Measured
+        The run so far.
+    judged : Judged
+        Probabilities, decisions and measures; men are decided here.
+
+    Returns
+    -------
+    Emitted
+        What a command prints.
+    """
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]
     failed = {failure.participant_id for failure in failures}

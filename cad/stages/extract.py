@@ -65,7 +65,18 @@ class Extracted:
 
 
 def measure(loaded: Loaded) -> Measured:
-    """Measure every study that is not current, one result file each."""
+    """Measure every study whose input or settings changed, one result file each.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+
+    Returns
+    -------
+    Measured
+        A failed study is listed and costs no other.
+    """
     start = time.perf_counter()
     refs = loaded.cohort.studies()
     settings = _measured_with(loaded)

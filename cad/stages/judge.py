@@ -240,7 +240,13 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def unseen(confidence: object) -> bool:
-    """Return whether a detector's confidence says that no person outlined a region."""
+    """Tell whether a region was outlined by a detector, so that perhaps nobody has looked at it.
+
+    Parameters
+    ----------
+    confidence : float or None
+        The detector's, from ``rois.tsv``; missing where a person drew.
+    """
     return confidence is not None and not pd.isna(confidence)
 
 

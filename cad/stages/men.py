@@ -157,7 +157,18 @@ def predicted_men(
 
 
 def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
-    """Return the settings whose aims are those by man; None where costs decide on men."""
+    """Return decision settings whose aims are those for men instead of those for regions.
+
+    Parameters
+    ----------
+    decision : DecisionSettings
+        ``man_npv`` and ``man_ppv``.
+
+    Returns
+    -------
+    DecisionSettings or None
+        None where neither is set, so that costs decide on men.
+    """
     if decision.man_npv is None and decision.man_ppv is None:
         return None
     return decision.model_copy(update={"aim_npv": decision.man_npv, "aim_ppv": decision.man_ppv})
@@ -264,7 +275,15 @@ def _lately(men: pd.DataFrame, word: pd.Series) -> JsonObject:
 
 
 def with_men(results: pd.DataFrame, men: pd.DataFrame) -> pd.DataFrame:
-    """Return regions with their man's probability and decision."""
+    """Add to each region its man's probability and decision.
+
+    Parameters
+    ----------
+    results : DataFrame
+        Regions.
+    men : DataFrame
+        From :func:`decided_men`, indexed by ``participant_id``.
+    """
     man = results["participant_id"]
     return results.assign(
         patient_probability=man.map(men["probability"]), patient_decision=man.map(men["decision"])

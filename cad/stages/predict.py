@@ -95,12 +95,29 @@ def _settings_of(bundle: Bundle) -> PipelineSettings:
 
 
 def basis(bundles: Sequence[Bundle]) -> str:
-    """Return what tells these models from others of the same names."""
+    """Return a text that is another one for other models, also where their names are equal.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        In order of preference.
+    """
     return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
 
 
 def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
-    """Return the T2 scale of the first model, on which the stored features stand."""
+    """Return the T2 scale of the first model, on which a prediction stores its features.
+
+    Parameters
+    ----------
+    bundles : sequence of Bundle
+        In order of preference.
+
+    Returns
+    -------
+    NyulScale or None
+        None where the model standardises T2 otherwise.
+    """
     with using(bundles[0]):
         return Preparation.of(bundles[0].metadata).scale
 
@@ -178,9 +195,20 @@ def _training(bundle: Bundle) -> JsonObject:
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
-    """Return a model's thresholds for an aim: as stored, or for another aim from its training.
+    """Return the thresholds that a model reaches an aim with.
 
-    None where the costs decide.
+    Parameters
+    ----------
+    bundle : Bundle
+        Its stored thresholds hold for the aims it was trained with; for others they are chosen
+        on its out-of-fold probabilities.
+    decision : DecisionSettings
+        Aims and costs.
+
+    Returns
+    -------
+    OperatingChoice or None
+        None where costs decide, or the model knows no histology.
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None

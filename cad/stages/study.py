@@ -34,6 +34,16 @@ def process_study(task: StudyTask) -> StudyOutcome:
     """Measure one study and write its file; a problem becomes a failure, never an exception.
 
     Running out of memory is left to the caller, who knows the limit.
+
+    Parameters
+    ----------
+    task : StudyTask
+        The study, the settings and where to write.
+
+    Returns
+    -------
+    StudyOutcome
+        Whether it was measured, kept or failed, and why.
     """
     start = time.perf_counter()
     ref = task.ref
@@ -170,7 +180,14 @@ class AwaitingRoi(CadError):
 
 
 def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
-    """Read one study's volumes and regions, to be measured with some settings of images.
+    """Read one study's volumes and regions, and refuse what no patient can have.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        Where its images lie, and its regions.
+    images : ImageSettings, optional
+        Where these register images, they need not lie on each other yet.
 
     Raises
     ------
@@ -198,13 +215,22 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
 
 
 def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
-    """Refuse a study whose field strength the assumed T1 does not hold at.
+    """Refuse a study of a field strength for which settings assume no fitting T1.
+
+    T1 grows with the field: a concentration from the T1 of another field would be wrong. Only where
+    the dynamic series is measured.
+
+    Parameters
+    ----------
+    study : Study
+        Its protocols state the field, T.
+    settings : PipelineSettings
+        Modalities and assumed T1.
 
     Raises
     ------
     CadError
-        Where the dynamic series is measured; see
-        :func:`cad.imaging.plausibility.t1_default_problem`.
+        As :func:`cad.imaging.plausibility.t1_default_problem`.
     """
     from cad.imaging.plausibility import t1_default_problem
 
@@ -216,7 +242,15 @@ def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
 
 
 def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure:
-    """Return the row of ``failures.csv`` for an error; it names the file where it knows it."""
+    """Return the row of ``failures.csv`` for an error.
+
+    Parameters
+    ----------
+    error : CadError
+        Its own patient and region go before the given ones.
+    patient, study, stage : str
+        Where it happened.
+    """
     where = f"{Path(error.file).name}: " if error.file else ""
     return Failure(
         error.patient or patient,

@@ -27,7 +27,14 @@ REFERENCE_ROWS = 16
 
 
 def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> None:
-    """Fit on all labelled regions and write the bundle with its validation.
+    """Fit on all labelled regions and write the model bundle with its validation.
+
+    Parameters
+    ----------
+    loaded, aggregated, judged : Loaded, Aggregated, Judged
+        The validated run.
+    out : Path
+        Folder of the bundle.
 
     Raises
     ------

@@ -61,7 +61,12 @@ MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV)
 
 
 def modality(name: str) -> Modality:
-    """Return the modality of a name.
+    """Return what is known of a modality.
+
+    Parameters
+    ----------
+    name : str
+        ``t2w``, ``adc``, ``hbv`` or ``dce``.
 
     Raises
     ------

@@ -10,7 +10,13 @@ import pandas as pd
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """Return a pipe table, numbers right-aligned."""
+    """Return a table as a Markdown pipe table, numbers right-aligned.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Without its index.
+    """
     rows = table.itertuples(index=False, name=None)
     texts = [[_cell(value).replace("|", r"\|") for value in row] for row in rows]
     rule = ["---:" if pd.api.types.is_numeric_dtype(table[c]) else "---" for c in table.columns]
