@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Hold what one fold selected, its warnings, or why it failed."""
+    """Hold what one fold of the validation selected and was warned of, or why it failed."""
 
     name: str
     n_train: int

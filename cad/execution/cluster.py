@@ -21,7 +21,23 @@ _NO_MORE: Any = object()
 
 @contextmanager
 def client_of(address: str) -> Iterator[Any]:
-    """Connect to a Dask scheduler, or say why there is none."""
+    """Connect to a Dask scheduler.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``.
+
+    Yields
+    ------
+    Client
+        Closed at the end.
+
+    Raises
+    ------
+    CadError
+        Without the extra ``cluster``, or when nobody answers.
+    """
     try:
         from distributed import Client
     except ImportError as error:

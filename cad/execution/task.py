@@ -135,7 +135,13 @@ def settings_key(settings: PipelineSettings) -> str:
 
 
 def input_key(task: StudyTask) -> str:
-    """Return a SHA-256 over everything that decides a study's numbers."""
+    """Return a SHA-256 over all that decides a study's numbers: settings, regions, every byte.
+
+    Parameters
+    ----------
+    task : StudyTask
+        The study and the settings.
+    """
     digest = hashlib.sha256((settings_key(task.settings) + _rois_text(task.ref)).encode())
     for name, _ in study_files(task.ref.folder):
         digest.update(name.encode())
@@ -145,10 +151,17 @@ def input_key(task: StudyTask) -> str:
 
 
 def fingerprint(ref: StudyRef, settings: str) -> str:
-    """Return a hash as :func:`input_key` from sizes and times of change alone: fast.
+    """Return a hash of a study's input from sizes and times of change alone: fast.
 
-    It is enough to say "same". A file that changed without its size and time changing is not
-    seen; ``--no-resume`` is.
+    It is enough to say "same". A file that changed without its size and time changing is not seen;
+    ``--no-resume`` is.
+
+    Parameters
+    ----------
+    ref : StudyRef
+        The study.
+    settings : str
+        As :func:`settings_key` returns it.
     """
     files = [(name, s.st_size, s.st_mtime_ns) for name, s in study_files(ref.folder)]
     text = settings + _rois_text(ref) + json.dumps(files)

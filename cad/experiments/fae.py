@@ -37,7 +37,13 @@ def rivals() -> dict[str, BaseEstimator]:
 
 
 def feature_sets(columns: list[str]) -> dict[str, list[str]]:
-    """Return the columns of each set by what is left out or kept."""
+    """Return three sets of feature columns: all, all but size and shape, size and shape alone.
+
+    Parameters
+    ----------
+    columns : list of str
+        Names as pyradiomics gives them.
+    """
     size = [name for name in columns if "_shape_" in name or "_general_info_" in name]
     rest = [name for name in columns if name not in size]
     return {"all": columns, "without size and shape": rest, "size and shape alone": size}

@@ -52,7 +52,21 @@ def learners() -> dict[str, BaseEstimator]:
 
 
 def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return features of both lights (n, 1396), votes (n, 7), histology (n,) and names (n,).
+    """Read the colonoscopy lesions of Mesejo et al. 2016.
+
+    Parameters
+    ----------
+    folder : Path
+        The downloaded tables.
+
+    Returns
+    -------
+    features : ndarray, shape (n, 1396)
+        Of the videos in white light and in narrow-band light.
+    votes : ndarray, shape (n, 7)
+        Of the readers.
+    histology : ndarray, shape (n,)
+    names : ndarray, shape (n,)
 
     Raises
     ------
@@ -78,7 +92,17 @@ def read_lesions(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
 
 
 def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
-    """Return what a consensus rule makes of some lesions' votes and their histology."""
+    """Return what a consensus rule believes of lesions.
+
+    Parameters
+    ----------
+    rule : str
+        One of the pipelines' rules, ``Dawid-Skene`` or ``GLAD``.
+    grades : ndarray, shape (n, readers)
+        Votes as probabilities.
+    truth : ndarray, shape (n,)
+        Histology; NaN for a lesion that the rule must not learn from.
+    """
     if rule in OFFERED:
         return consensus_rule(rule).fit(grades, truth).predict(grades)
     p = dawid_skene(grades) if rule == "Dawid-Skene" else glad(grades)

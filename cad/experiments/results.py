@@ -64,7 +64,13 @@ class Result:
 
 
 def png(figure: Figure) -> bytes:
-    """Return PNG bytes without a software stamp, so that equal figures are equal files."""
+    """Return a figure as PNG; without a stamp of the software, equal figures are equal files.
+
+    Parameters
+    ----------
+    figure : Figure
+        Of matplotlib.
+    """
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=80, bbox_inches="tight", metadata={"Software": None})
     return stream.getvalue()

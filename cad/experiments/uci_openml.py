@@ -161,7 +161,15 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
 
 
 def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
-    """Return sentences for the page: where the tables come from, and which are missing."""
+    """Return sentences that say where the tables come from, and which are missing and why.
+
+    Parameters
+    ----------
+    arrived : tuple of str
+        Sets that were fetched.
+    left_out : dict of str to str
+        The others, with the reason.
+    """
     published = len({source.name for source in SOURCES} | NOT_THERE.keys())
     missing = "; ".join(f"{name} ({why})" for name, why in left_out.items())
     return (

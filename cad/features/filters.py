@@ -47,13 +47,18 @@ def filter_words(chosen: FilterSettings) -> str:
 
 
 def check_filters(settings: FeatureSettings) -> None:
-    """Refuse filters that no image could be given to.
+    """Refuse filters of the settings that could be applied to no image.
+
+    Parameters
+    ----------
+    settings : FeatureSettings
+        ``filters``, by modality.
 
     Raises
     ------
     CadError
-        For a key that a kind needs or does not know, an unknown wavelet, bands that do not fit the
-        dimension, two filters of one name, or wavelets without the extra.
+        For a key that a kind needs or does not know, an unknown wavelet, bands that do not fit
+        the dimension, two filters of one name, or wavelets without the extra.
     """
     for image, chosen in settings.filters.items():
         for one in chosen:

@@ -42,7 +42,20 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
 
 
 def directions(three_d: bool, distance: int = 1) -> np.ndarray:
-    """Return the offsets (dz, dy, dx) of which no two are opposite: 13, or 4 inside a slice."""
+    """Return the offsets between the voxels of a pair, of which no two are opposite.
+
+    Parameters
+    ----------
+    three_d : bool
+        13 directions in space, or 4 inside a slice.
+    distance : int
+        Voxels.
+
+    Returns
+    -------
+    ndarray of int, shape (13 or 4, 3)
+        dz, dy, dx.
+    """
     offsets = [
         (z, y, x)
         for z in ((0, 1) if three_d else (0,))

@@ -92,12 +92,19 @@ class CohortFacts:
 
 
 def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:
-    """Replace every ``auto`` by what all studies of the cohort can give.
+    """Replace every ``auto`` in settings by what all studies of the cohort can give.
 
     Flip angles, transmit field, vessel input and gland reference are chosen only when every study
-    with that image has them; otherwise the constant, the stated angles, the population input and
-    a box about the regions serve all. A later study that lacks what was chosen is not measured in
+    with that image has them; otherwise the constant, the stated angles, the population input and a
+    box about the regions serve all. A later study that lacks what was chosen is not measured in
     that image, and says so.
+
+    Parameters
+    ----------
+    facts : CohortFacts
+        What the studies have.
+    settings : PipelineSettings
+        As written by the site.
     """
 
     def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
@@ -122,7 +129,12 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
 
 
 def summary(table: pd.DataFrame) -> JsonObject:
-    """Summarise the provenance of training rows, for a model's metadata (JSON).
+    """Return how the training rows were measured, for a model's metadata.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Provenance, a row a region.
 
     Returns
     -------

@@ -85,9 +85,24 @@ def _mask_of(study: Study, roi: Roi) -> Volume:
 def require_measurable(
     study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
 ) -> dict[str, Drawn]:
-    """Return a region on every grid, by the grid's name; ``half`` as for :func:`fill`.
+    """Return a region's voxels on every grid, and refuse a region that none of them can measure.
 
-    A grid may be a part of an image that holds all the region has there.
+    Parameters
+    ----------
+    study : Study
+        With the label map.
+    roi : Roi
+        The region.
+    grids : mapping of str to Volume
+        By the image's name; a grid may be a part of an image that holds all the region has
+        there.
+    half : bool
+        As for :func:`fill`.
+
+    Returns
+    -------
+    dict of str to Drawn
+        By the image's name.
 
     Raises
     ------
@@ -109,10 +124,17 @@ def require_measurable(
 
 
 def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
-    """Return a mask (boolean, not empty) on a grid.
+    """Return how much of each voxel of a grid a mask fills.
 
-    With ``half`` a voxel counts whole where the mask, interpolated at its centre, is at least one
-    half, and not at all elsewhere (IBSI reference manual, 2.4).
+    Parameters
+    ----------
+    mask : Volume
+        Boolean, not empty.
+    grid : Volume
+        On which something is measured.
+    half : bool
+        A voxel counts whole where the mask, interpolated at its centre, is at least one half,
+        and not at all elsewhere (IBSI reference manual, 2.4).
     """
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)

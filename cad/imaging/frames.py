@@ -91,7 +91,15 @@ class Frame:
 
 
 def printable(text: str, limit: int = 64) -> str:
-    """Return header text without control characters, cut to a length fit for a message."""
+    """Return header text that is safe in a message: cut to a length, control characters as ``?``.
+
+    Parameters
+    ----------
+    text : str
+        Of a header.
+    limit : int
+        Characters.
+    """
     return "".join(c if c.isprintable() else "?" for c in text)[:limit]
 
 

@@ -159,7 +159,15 @@ def _require_place(path: Path) -> None:
 
 
 def write_volume(path: Path, volume: Volume) -> None:
-    """Write a volume as NIfTI-1; masks become uint8. Equal volumes give equal files."""
+    """Write a volume as NIfTI-1; equal volumes give equal files.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii.gz``.
+    volume : Volume
+        A boolean mask is stored as uint8.
+    """
     _save(path, volume.array.T, volume)
 
 
@@ -204,7 +212,17 @@ def read_dynamic(path: Path) -> Dynamic:
 
 
 def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = None) -> None:
-    """Write a dynamic series and its sidecar; ``sidecar`` adds further entries."""
+    """Write a dynamic series as 4-D NIfTI with its times in the sidecar.
+
+    Parameters
+    ----------
+    path : Path
+        ``.nii.gz``.
+    dynamic : Dynamic
+        Frames; times and repetition time in s, flip angle in degrees.
+    sidecar : dict, optional
+        Further entries.
+    """
     entries: JsonObject = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
     if dynamic.repetition_time is not None:
         entries["RepetitionTime"] = float(dynamic.repetition_time)
@@ -235,6 +253,15 @@ def write_sidecar(path: Path, entries: JsonObject) -> None:
 
 def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
     """Return a positive number of an image's sidecar; None where it has no such entry.
+
+    Parameters
+    ----------
+    sidecar : dict
+        Its content.
+    key : str
+        Name of the entry.
+    path : Path
+        The image, for the message.
 
     Raises
     ------
@@ -362,9 +389,16 @@ def _storable(array: np.ndarray) -> np.ndarray:
 
 
 def write_gradients(path: Path, b_value: float) -> None:
-    """Write what BIDS asks for beside a diffusion image of one b-value (s/mm2): .bval and .bvec.
+    """Write ``.bval`` and ``.bvec``, which BIDS asks for beside a diffusion image of one b-value.
 
     The image is a trace, of no direction, which the convention of converters writes as 0 0 0.
+
+    Parameters
+    ----------
+    path : Path
+        The image, ``.nii.gz``.
+    b_value : float
+        s/mm2.
     """
     stem = path.name.removesuffix(".nii.gz")
     write_atomic(path.with_name(f"{stem}.bval"), f"{b_value:g}\n".encode())

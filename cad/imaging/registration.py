@@ -118,7 +118,15 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
 
 
 def dce_reference(dynamic: Dynamic) -> Volume:
-    """Return the mean of the last third of the frames: enhanced, little noise, no bolus."""
+    """Return the image of a dynamic series that T2 is registered with: the mean of its last third.
+
+    Tissue is enhanced there, noise is little, and no bolus passes.
+
+    Parameters
+    ----------
+    dynamic : Dynamic
+        The series.
+    """
     late = dynamic.frames[-max(len(dynamic.frames) // 3, 1) :]
     return dynamic.grid.with_array(late.mean(axis=0, dtype=np.float32))
 

@@ -223,10 +223,20 @@ def _reference(
 
 
 def around_regions(regions: Volume, image: Volume) -> np.ndarray:
-    """Return the tissue in a box about a mask's centre of mass, boolean, shape of the image.
+    """Return the tissue in a box about a mask's centre of mass.
 
-    What lies around is not asked, so that a wider or narrower field of view changes nothing. The
-    box has the edges :data:`BOX_MM`; air in it is left out.
+    What lies around is not asked, so that a wider or narrower field of view changes nothing.
+
+    Parameters
+    ----------
+    regions : Volume
+        The mask.
+    image : Volume
+        On which the box, of edges :data:`BOX_MM`, is drawn; air in it is left out.
+
+    Returns
+    -------
+    ndarray of bool, shape of the image
 
     Raises
     ------

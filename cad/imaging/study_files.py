@@ -128,7 +128,13 @@ def check_study(study: Study) -> list[CadError]:
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Return sidecars without their image: the study is measured without what was there once."""
+    """Find sidecars whose image is gone: the study would be measured without it, and nobody told.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the study.
+    """
     return [
         CadError(
             f"a sidecar without its image {image.name}",
@@ -142,7 +148,15 @@ def lost_images(folder: Path) -> list[CadError]:
 
 
 def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
-    """Return the images of a study's folder that no step will read, with the name they may want."""
+    """Find images in a study's folder that no step will read, with the name probably meant.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the study.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+    """
     wanted = [image_path(folder, study_id, kind) for kind in _PLACES]
     read = {*wanted, *(folder / "perf").glob(f"{study_id}_flip-*_VFA.nii.gz")}
     read |= set((folder / "dwi").glob(f"{study_id}_acq-b*_dwi.nii.gz"))

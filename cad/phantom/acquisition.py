@@ -78,7 +78,19 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
 
 
 def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
-    """Draw where (mm along x, y) the patient lies in each frame: a drift, sometimes a jump."""
+    """Draw where the patient lies in each frame: a slow drift, and sometimes a jump.
+
+    Parameters
+    ----------
+    rng : Generator
+    times : ndarray, shape (n_frames,)
+        Seconds.
+
+    Returns
+    -------
+    ndarray, shape (n_frames, 2)
+        mm along x and y.
+    """
     speed = rng.normal(0, DRIFT_MM_MIN)
     path: np.ndarray = speed * times[:, None] / 60.0
     jump, when = rng.normal(0, JUMP_MM, 2), rng.uniform(times[0], times[-1])

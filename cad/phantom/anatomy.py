@@ -50,7 +50,15 @@ class Anatomy:
 
 
 def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
-    """Return a tissue with parameters multiplied by exp(shift); fractions stay below .9."""
+    """Return a tissue with its parameters multiplied by exp(shift).
+
+    Parameters
+    ----------
+    tissue : Tissue
+        Stays as it is.
+    shift : dict of str to float
+        By parameter; fractions stay below .9.
+    """
     factor = {name: float(np.exp(value)) for name, value in shift.items()}
     return replace(
         tissue,

@@ -100,7 +100,21 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points (x, y, z) in mm among which regions find their centres, and their zones."""
+    """Draw the points among which regions find their centres.
+
+    Parameters
+    ----------
+    rng : Generator
+    anatomy : Anatomy
+        Of the patient.
+
+    Returns
+    -------
+    points : ndarray, shape (n, 3)
+        x, y, z in mm.
+    zones : ndarray of str, shape (n,)
+        Empty outside the gland.
+    """
     points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
     return points, zones_at(anatomy, points)
 
@@ -235,7 +249,20 @@ def _place(
 
 
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Return the zone names at points (x, y, z), shape (n, 3) in mm; empty outside the gland."""
+    """Return the zones of points of the gland.
+
+    Parameters
+    ----------
+    anatomy : Anatomy
+        Of the patient.
+    points : ndarray, shape (n, 3)
+        x, y, z in mm.
+
+    Returns
+    -------
+    ndarray of str, shape (n,)
+        Empty outside the gland.
+    """
     x, y, z = points.T
     zones = np.full(len(points), "", dtype="U8")
     for shape in anatomy.shapes:

@@ -63,12 +63,24 @@ CUTS = (-1.10, -0.45, 0.05, 0.55)
 
 
 def conspicuity(region: TrueRegion) -> float:
-    """Return how well a region can be seen, .55 to 1: by its size."""
+    """Return how well a region can be seen, from .55 (small) to 1 (large).
+
+    Parameters
+    ----------
+    region : TrueRegion
+        Its radius counts.
+    """
     return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
 
 
 def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
     """Draw all readers' scores of one patient's regions.
+
+    Parameters
+    ----------
+    rng : Generator
+    regions : list of TrueRegion
+        Numbered from 1.
 
     Returns
     -------

@@ -57,7 +57,14 @@ class Injection(NamedTuple):
 
 
 def draw_injection(rng: np.random.Generator) -> Injection:
-    """Draw the arrival, 20 to 40 s after the first frame, the prostate 1 to 5 s later."""
+    """Draw when contrast reaches the artery, how much later the prostate, and how strong it is.
+
+    Arrival is 20 to 40 s after the first frame, the prostate's 1 to 5 s later.
+
+    Parameters
+    ----------
+    rng : Generator
+    """
     return Injection(
         float(rng.uniform(20, 40)),
         float(rng.uniform(1, 5)),

@@ -84,7 +84,12 @@ class Scene:
 
 
 def draw_placement(rng: np.random.Generator) -> Placement:
-    """Draw a stack tilted about the left-right axis, with a little roll."""
+    """Draw how the stack of slices lies in the patient: tilted back, and a little rolled.
+
+    Parameters
+    ----------
+    rng : Generator
+    """
     tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
     about_x = np.array(
         [[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]]
@@ -97,10 +102,21 @@ def draw_placement(rng: np.random.Generator) -> Placement:
 
 
 def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
-    """Draw smooth random fields of unit variance over ``half`` mm each way; they repeat beyond.
+    """Draw smooth random fields of unit variance, which make tissue uneven.
 
     T2, ADC and Ktrans vary on a short and a long scale and have a part in common (with the other
-    sign in Ktrans: what is dense enhances more); septa have a field of their own.
+    sign in Ktrans: what is dense enhances more); septa have a field of their own. Fields repeat
+    beyond their box.
+
+    Parameters
+    ----------
+    rng : Generator
+    half : tuple of 3 floats
+        Half edges of the box, mm.
+
+    Returns
+    -------
+    ndarray, shape (n_fields, z, y, x)
     """
     size = [next_fast_len(int(np.ceil(2 * h / TEXTURE_STEP)), real=True) for h in half[::-1]]
     squares = [(2 * np.pi * fftfreq(n, TEXTURE_STEP)) ** 2 for n in size]
@@ -131,7 +147,20 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, float] | None:
-    """Draw how far gas that begins at ``front`` (y, mm) shifts diffusion images."""
+    """Draw how far gas in the rectum displaces diffusion images; None without gas.
+
+    Parameters
+    ----------
+    rng : Generator
+    front : float or None
+        y in mm at which the gas begins.
+
+    Returns
+    -------
+    (float, float) or None
+        ``front``, and the displacement relative to its usual size; its sign is that of the
+        phase encoding.
+    """
     shift = float(rng.normal(*DISTORTION_MM)) / DISTORTION_MEAN
     return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
 

@@ -165,6 +165,18 @@ def pseudonym(path: Path, identity: str) -> str:
 
     The key lies beside the trail (``FILE.key``), for its owner alone: with it the lines of a
     patient can be found, without it nobody can tell whose they are.
+
+    Parameters
+    ----------
+    path : Path
+        The trail.
+    identity : str
+        Id of a patient or study.
+
+    Returns
+    -------
+    str
+        32 hexadecimal digits.
     """
     key = path.with_name(path.name + ".key")
     with _held(path):

@@ -174,7 +174,13 @@ def sweep_run(run: Path, names: Names) -> list[str]:
 
     The patient's rows go from its tables, the other rows stay as they are. What says something of
     the whole cohort stays until the run's command makes it anew; the mark that it is current goes.
-    A folder that is no run is left as it is.
+
+    Parameters
+    ----------
+    run : Path
+        A run folder; one that is no run is left as it is.
+    names : Names
+        What the patient is called.
 
     Returns
     -------

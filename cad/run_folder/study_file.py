@@ -93,7 +93,18 @@ def open_study(path: Path) -> Iterator[Any]:
 
 
 def study_key(path: Path) -> str | None:
-    """Return the hash of what the file was made from; None where there is no whole file."""
+    """Return the hash of everything that a study's file was made from.
+
+    Parameters
+    ----------
+    path : Path
+        ``studies/<study_id>.npz``.
+
+    Returns
+    -------
+    str or None
+        None where there is no whole file.
+    """
     try:
         with open_study(path) as archive:
             return str(archive["key"])
@@ -109,7 +120,20 @@ def study_failures(path: Path) -> list[Failure]:
 
 
 def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
-    """Return by region and image why the image does not measure it."""
+    """Return why an image does not measure a region that others do.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to dict of str to str
+        The reason by ROI id and image; empty without a file.
+    """
     path = folder.study(study_id)
     if not path.is_file():  # of an earlier model's training table
         return {}
@@ -119,7 +143,19 @@ def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
 
 
 def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]:
-    """Return by ROI id what the page says of a region: medians, volume, fit; empty without a file.
+    """Return what a patient's page shows of each region: medians, volume, fit.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to dict
+        By ROI id; empty without a file.
 
     Raises
     ------
@@ -137,8 +173,18 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
 def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     """Read the feature rows of studies in the order given; columns by first appearance.
 
-    Studies with the same columns are put together as plain arrays: ten thousand small tables
-    would cost more than the studies.
+    Studies with the same columns are put together as plain arrays: ten thousand small tables would
+    cost more than the studies.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        Study files.
+
+    Returns
+    -------
+    DataFrame
+        ``participant_id, study_id, roi_id`` and features; NaN where a study lacks a column.
     """
     keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
     blocks: list[np.ndarray] = []
@@ -171,7 +217,18 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
-    """Read how the rows of :func:`region_rows` were measured; columns by first appearance."""
+    """Read how each row of :func:`region_rows` was measured.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        The same study files in the same order.
+
+    Returns
+    -------
+    DataFrame
+        Columns by first appearance.
+    """
     tables = []
     for path in paths:
         with open_study(path) as archive:
@@ -182,7 +239,19 @@ def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model: str) -> None:
-    """Write the probability map on the slices of the page, shape (n_slices, H, W)."""
+    """Write the probability map as the page shows it.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+    shown : ndarray, shape (n_slices, H, W)
+        Probability on the page's slices, NaN where there is none.
+    model : str
+        Whose probability it is.
+    """
     content = {"probability": shown, "model": np.array(model)}
     write_atomic(folder.map_display(study_id), _npz(content))
 

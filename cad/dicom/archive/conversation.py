@@ -32,7 +32,7 @@ _START_SECONDS = 300.0
 
 
 class Conversation:
-    """Be an archive whose every answer comes from a process that can be ended."""
+    """Speak with an archive through a child process, which can be ended when it takes too long."""
 
     def __init__(self, address: str, aet: str, limits: ArchiveLimits) -> None:
         self.address, self.aet, self.limits = address, aet, limits

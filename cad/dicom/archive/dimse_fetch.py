@@ -36,7 +36,7 @@ _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
 
 class Kept:
-    """Keep the instances of one series as files; what is not of it is refused, and remembered."""
+    """Keep the instances of one wanted series as files; refuse and remember any other."""
 
     def __init__(self, series: FoundSeries, into: Path) -> None:
         self.series, self.into = series, into

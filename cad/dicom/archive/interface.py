@@ -41,7 +41,7 @@ SamePatient = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class FoundSeries:
-    """Name a series in an archive: whose it is, its kind and the number of its instances."""
+    """Name a series that an archive has: patient, study, UID, modality and number of instances."""
 
     patient_id: str
     study_uid: str
@@ -52,7 +52,7 @@ class FoundSeries:
 
 @dataclass(frozen=True)
 class Step:
-    """Say how far one object has come: on its way, or stored (and with which remark)."""
+    """Say how far one object has come: being sent, or stored; with the remark on a stored one."""
 
     path: Path
     stored: bool = False
@@ -60,7 +60,7 @@ class Step:
 
 
 class Asked(Protocol):
-    """State what an archive can be asked for."""
+    """List the operations that take part in a conversation with an archive, by either protocol."""
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
@@ -84,7 +84,7 @@ class Asked(Protocol):
 
 
 class Archive(Asked, Protocol):
-    """State what can be done with an archive."""
+    """List what a caller can do with an archive, whatever protocol it speaks."""
 
     def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
         """Store objects, filed under the patient of their study; return the archive's remarks."""
@@ -92,7 +92,7 @@ class Archive(Asked, Protocol):
 
 
 class Protocolled(Asked, Protocol):
-    """State what each of the two protocols can do; used inside the archive's own process."""
+    """List what DICOM networking and DICOMweb each have to implement; runs in a child process."""
 
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None

@@ -326,7 +326,15 @@ def listen(
 
 
 def silence(entity: AE, server: Server) -> None:
-    """End every association of an entity and end listening."""
+    """Stop a node's listening: end its associations and close its port.
+
+    Parameters
+    ----------
+    entity : AE
+        Whose associations end.
+    server : Server
+        Which listens.
+    """
     entity.shutdown()
     server.shutdown()
 

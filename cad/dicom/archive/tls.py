@@ -88,7 +88,13 @@ def _no_pass_phrase() -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return why a connection could not be encrypted, in words."""
+    """Return in words why an encrypted connection failed.
+
+    Parameters
+    ----------
+    error : BaseException
+        As caught.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:

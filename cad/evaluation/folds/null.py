@@ -21,15 +21,21 @@ SIGNIFICANT = 0.05
 
 
 def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
-    """Exchange labels between patients, keeping their order along patients.
+    """Exchange labels between patients, and return whose labels each row receives.
 
-    The patients' blocks are laid end to end in random patient order, rotated by a random number
-    of ROIs and cut at the original ROI counts, so neighbours stay neighbours.
+    The patients' blocks are laid end to end in random patient order, rotated by a random number of
+    ROIs and cut at the original ROI counts, so neighbours stay neighbours.
+
+    Parameters
+    ----------
+    groups : array, shape (n,)
+        The patient of every row.
+    rng : Generator
 
     Returns
     -------
     ndarray of int, shape (n,)
-        Row whose labels each row receives; a permutation.
+        A permutation of the rows.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
@@ -43,7 +49,19 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
 
 
 def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
-    """Shuffle labels among the ROIs of each patient; returns as :func:`permute_between`."""
+    """Shuffle labels among the ROIs of each patient, and return whose labels each row receives.
+
+    Parameters
+    ----------
+    groups : array, shape (n,)
+        The patient of every row.
+    rng : Generator
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+        A permutation of the rows.
+    """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     source = np.arange(len(code))
     for patient in range(int(code.max()) + 1):

@@ -84,10 +84,20 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
 
 
 def metrics_score(states: dict[str, State]) -> tuple[float, float]:
-    """Return the METRICS score of answered items, at the least and at the most.
+    """Return the METRICS score of a run: at the least, and at the most.
 
-    That is the share of the applicable weight that the run itself proves; and with every person's
-    duty fulfilled.
+    The least is the share of the applicable weight that the run itself proves; the most counts
+    every item that only a person can tell as fulfilled.
+
+    Parameters
+    ----------
+    states : dict of str to str
+        From :func:`metrics_states`.
+
+    Returns
+    -------
+    least, most : float
+        0 to 1.
     """
     total = dict.fromkeys(("yes", "no", "person"), 0.0)
     for number, state in states.items():

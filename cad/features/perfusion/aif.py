@@ -175,7 +175,14 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
 
 
 def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide every interval into equal parts no longer than ``step``.
+    """Divide every interval between frames into equal parts no longer than a step.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Seconds.
+    step : float
+        Longest part, s.
 
     Returns
     -------

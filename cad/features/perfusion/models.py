@@ -193,7 +193,15 @@ def fit_patlak(curves: np.ndarray, inlet: InputFunction) -> KineticFit:
 
 
 def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) -> float:
-    """Find the delay (s) of the smallest misfit: whole seconds, then golden section to 0.02 s."""
+    """Find the delay of the smallest misfit: whole seconds first, then golden section to 0.02 s.
+
+    Parameters
+    ----------
+    misfit : callable
+        Takes a delay in s and returns a float.
+    bounds : (float, float)
+        s.
+    """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
     return _golden(misfit, max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1]))

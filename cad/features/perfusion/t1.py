@@ -45,7 +45,20 @@ class T1Fit:
 
 
 def assumed_t1(table: dict[float, float], field_strength: float | None) -> float:
-    """Return the T1 (s) of the field (T) in the table that is nearer; 3 T's where it is unknown."""
+    """Return the T1 that is assumed for a field strength.
+
+    Parameters
+    ----------
+    table : mapping of float to float
+        T1 in s by field in T.
+    field_strength : float or None
+        T; 3 where it is unknown.
+
+    Returns
+    -------
+    float
+        s; of the table's field that is nearer.
+    """
     field = 3.0 if field_strength is None else field_strength
     return table[min(table, key=lambda known: abs(known - field))]
 
