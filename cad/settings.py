@@ -37,8 +37,8 @@ class ImageSettings(Section):
     t2_reference: Literal["gland", "regions", "image", "auto"] = Field(
         "auto",
         description="where the z-score is taken: the gland mask, a box of 60 x 60 x 30 mm about "
-        "the regions, the whole image (which depends on the field of view), or the mask when every "
-        "study of the cohort has one, else the box",
+        "the regions, or the whole image (which depends on the field of view); auto: the mask when "
+        "every study of the cohort has one, else the box",
     )
     bias_correction: bool = Field(False, description="N4 bias-field correction of T2")
     spacing_t2w: tuple[float, float, float] | None = Field(

@@ -30,12 +30,12 @@ _N13 = {"AUC": 1, "KL one-sided": -1, "Err": -1, "MCE": -1}
 _MEASURED = {"AUC": 1, "Acc": 1, "KL": -1, "Err": -1}
 _HEAD = """# Do the papers' results come out?
 
-Every table and figure below comes from one command, `cad experiment NAME -o OUT` (the name heads
-its section; sets that are not simulated are given with `--data`, without which `wang2014-uci` gets
-its own from OpenML), and this page from `python scripts/reproduction_page.py OUT docs`. No constant
+Every table and figure below comes from one command, `cad experiment NAME -o OUT`, whose name heads
+its section. Sets that are not simulated are given with `--data`, without which `wang2014-uci` gets
+its own from OpenML. `python scripts/reproduction_page.py OUT docs` makes this page. No constant
 was tuned to a published figure. Seeds were fixed before looking, except in the synthetic set-ups of
 [N14]: a first run of 20 seeds with the sign test missed one claim (Table II, η = .10, accuracy, p =
-.02); then the seeds were raised to the paper's 100 and the signed-rank test put first. "Yes" of
+.02). Then the seeds were raised to the paper's 100 and the signed-rank test put first. "Yes" of
 several methods is their order; a row says where the P-SVM's own number falls short. "Order only",
 of patients: first as published, but not beyond chance or not tested. Where a paper prints no number
 for a figure, its sentence is the claim. p: of patients, swapped between two methods; of seeds, the
