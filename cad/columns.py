@@ -186,7 +186,13 @@ def snake(name: str) -> str:
 
 
 def radiomics_part(name: str) -> str:
-    """Return the part of the columns of a class of ``features.radiomics``."""
+    """Return the part of a column's name that stands for a class of pyradiomics.
+
+    Parameters
+    ----------
+    name : str
+        As in ``features.radiomics``.
+    """
     return {"total_energy": "firstorder", "mcc": "glcm"}.get(name, name)
 
 
@@ -267,7 +273,15 @@ def map_family(made: PerfusionMap) -> str:
 
 
 def map_part(name: str) -> str:
-    """Return the part of the columns of a perfusion map."""
+    """Return the part of a column's name that stands for a perfusion map.
+
+    ``semi_`` marks maps of enhancement, which need no concentration.
+
+    Parameters
+    ----------
+    name : str
+        Of the map, as in :data:`cad.terms.features.MAPS`.
+    """
     return name if map_family(MAPS[name]) == "kinetic" else f"semi_{name}"
 
 

@@ -135,6 +135,17 @@ def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptio
 
     The run that it rests on goes to ``<out>.before``.
 
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder of the new model.
+    options : ExecutionOptions
+        How the job is run.
+
     Returns
     -------
     dict
@@ -229,7 +240,17 @@ def predict_cohort(
 def aggregate_cohort(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
 ) -> Aggregated:
-    """Measure and label a cohort, for an experiment that learns from its table."""
+    """Measure and label a cohort, for an experiment that learns from its table.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        What is measured.
+    root, out : Path
+        Cohort folder, and run folder.
+    options : ExecutionOptions
+        How the job is run.
+    """
     with _alone(out, "run", options):
         loaded = load(settings, root, out, options, "run")
         measured = measure(loaded)
@@ -238,13 +259,23 @@ def aggregate_cohort(
 
 
 def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
-    """Score one cohort with two models: paired differences, calibration, changed decisions.
+    """Score one cohort with two models and compare what they say.
+
+    Parameters
+    ----------
+    a, b : str
+        Names of released models, or folders.
+    root, out : Path
+        Cohort folder, and where the comparison is written with both runs.
+    options : ExecutionOptions
+        How the job is run.
 
     Returns
     -------
     dict
         JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
-        without histology; ``calibration`` of each; ``changed``, the regions whose decision differs.
+        without histology; ``calibration`` of each; ``changed``, the regions whose decision
+        differs.
     """
     with claimed(out, COMPARISON):
         first, second = (
@@ -258,10 +289,19 @@ def compare_pipelines(
 ) -> JsonObject:
     """Validate several pipelines on the same folds of one cohort and compare them.
 
+    Parameters
+    ----------
+    pipelines : list of str
+        Files, or names in ``pipelines/``.
+    root, out : Path
+        Cohort folder, and where ``comparison.json`` and the runs are written.
+    options : ExecutionOptions
+        How the job is run.
+
     Returns
     -------
     dict
-        As :func:`cad.recipes.compare.compare_validated`; also written to ``comparison.json``.
+        As :func:`cad.recipes.compare.compare_validated`.
 
     Raises
     ------
@@ -305,6 +345,24 @@ def suggest_next(
     model: str, root: Path, out: Path, options: ExecutionOptions, count: int
 ) -> tuple[pd.DataFrame, list[Failure]]:
     """Rank the regions to have read next, and name what was not scored.
+
+    Parameters
+    ----------
+    model : str
+        Name of a released model, or a folder.
+    root, out : Path
+        Cohort folder, and where the run is written.
+    options : ExecutionOptions
+        How the job is run.
+    count : int
+        How many regions to name.
+
+    Returns
+    -------
+    table : DataFrame
+        As :func:`cad.recipes.suggest.suggest`; empty where every region is read already.
+    failures : list of Failure
+        What was not scored.
 
     Raises
     ------

@@ -60,9 +60,10 @@ class Place:
 
 
 class Patients:
-    """Remember a cohort's imported studies by StudyInstanceUID, read from the images' sidecars.
+    """Keep track of which patient and study of a source lies where in a cohort.
 
-    Folders of patients that are not in ``known``, the table's, are nobody's.
+    Studies are known by StudyInstanceUID, read from the images' sidecars. A folder of a patient who
+    is not in ``known``, the table's, counts as nobody's.
     """
 
     def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:

@@ -13,9 +13,20 @@ from cad.imaging.study_files import image_path
 
 
 def twins(refs: Iterable[StudyRef]) -> list[CadError]:
-    """Return every patient whose T2 image or ADC map is another patient's, voxel by voxel.
+    """Find men who are in a cohort under two ids: equal voxels in T2 or ADC of two patients.
 
-    Order of storage and geometry do not hide it. What cannot be read is left to whoever reads it.
+    Order of storage and geometry do not hide it. A file that cannot be read is left out here;
+    whoever reads it says so.
+
+    Parameters
+    ----------
+    refs : iterable of StudyRef
+        Studies of the cohort.
+
+    Returns
+    -------
+    list of CadError
+        One for each pair of patients.
     """
     seen: dict[str, list[StudyRef]] = defaultdict(list)
     for ref in refs:

@@ -106,7 +106,7 @@ class ByName:
 
 
 class Worker:
-    """Keep a process that does one task at a time, and see its end."""
+    """Run a child process that does one task at a time, and notice when it ends."""
 
     def __init__(self, function: Callable[[Any], Any] | ByName, options: ExecutionOptions) -> None:
         self.function, self.time_limit = function, options.time_limit
@@ -207,9 +207,20 @@ class Worker:
 
 
 def busy_seconds(pid: int) -> float | None:
-    """Return how long a process has had a processor, or had to wait for one that others used.
+    """Return for how long a process ran, or was ready to run and waited for a processor.
 
-    Linux tells both of its first thread, and the former of all; None on other systems.
+    A task is limited by this and not by the clock, so that other work on the machine ends nobody's
+    task. Linux tells both of a process's first thread, and the former of all.
+
+    Parameters
+    ----------
+    pid : int
+        The process.
+
+    Returns
+    -------
+    float or None
+        Seconds; None on other systems.
     """
     try:
         used, queued = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
@@ -295,7 +306,13 @@ def attempt(
 
 
 def out_of_memory(limit: float) -> Fault:
-    """Return the fault of a task that asked for more memory than it may have."""
+    """Return the fault of a task that asked for more memory than it may have.
+
+    Parameters
+    ----------
+    limit : float
+        Gigabytes.
+    """
     return Fault(
         f"asked for more memory than the limit of {limit:g} GB",
         "look at the size of its images, or raise --memory-limit and use --retry-failed",

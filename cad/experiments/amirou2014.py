@@ -228,11 +228,16 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 
 
 def symmetric_half_width(r: float) -> float:
-    """Return δ₀ = ½ of the symmetric rule on the cost-based decision values' scale.
+    """Return the symmetric rule's threshold δ₀ = ½ on the scale of the cost-based decision values.
 
     ψ_r(y f) = W(y, H(r) f / r) / H(r): with C ψ's share of C_0 (docs/methods.md 3) both losses have
-    the same solution, and the rules differ in nothing but the threshold. They coincide at
-    r = .2415.
+    the same solution, and the rules differ in nothing but the threshold. They coincide at r =
+    .2415.
+
+    Parameters
+    ----------
+    r : float
+        Cost of rejecting relative to an error.
     """
     return 0.5 * float(entropy([r, 1.0 - r])) / r
 

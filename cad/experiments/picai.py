@@ -266,14 +266,42 @@ def deal(men: pd.Series, seed: int) -> np.ndarray:
 
 
 def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
-    """Return AUC with men as clusters, Brier score and calibration slope as text."""
+    """Return measures of one learner as text: AUC with men as clusters, Brier score, slope.
+
+    Parameters
+    ----------
+    truth, q : ndarray, shape (n,)
+        1 or 0, and probabilities.
+    men : ndarray, shape (n,)
+        The man of every row.
+    """
     auc = interval_text(clustered_auc(truth, q, men))
     slope = metrics.calibration_slope(truth, q)
     return {"AUC": auc, "Brier": f"{metrics.brier(truth, q):.4f}", "slope": f"{slope:.2f}"}
 
 
 def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
-    """Leave each centre out, then recalibrate on some of its men and judge on the others."""
+    """Return how a model of men does at a centre that it never saw, before and after recalibration.
+
+    Parameters
+    ----------
+    men : DataFrame
+        From :func:`read_marksheet`.
+    least : int
+        Men of the centre that the recalibration is fitted to.
+    draws : int
+        Draws of these men; the rest of the centre is judged.
+
+    Returns
+    -------
+    DataFrame
+        A row a centre.
+
+    Raises
+    ------
+    CadError
+        For a centre with one class only.
+    """
     for centre, truth in men.groupby("centre")["truth"]:
         if truth.nunique() == 1:
             word = "malignant" if truth.iloc[0] else "benign"
@@ -308,9 +336,22 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
 
 
 def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
-    """Judge on tissue: means over repeats, with the variance of one of them.
+    """Judge every learner, by what it was told, on the histology of lesions.
 
-    Probabilities are not averaged: twenty draws of one man in ten would be the tissue of all.
+    Measures are means over repeats. Probabilities are not averaged: twenty draws of one man in ten
+    would be the tissue of all.
+
+    Parameters
+    ----------
+    lesions : DataFrame
+        From :func:`read_marksheet`.
+    runs : list of dict
+        From :func:`score_lesions`, one a repeat.
+
+    Returns
+    -------
+    DataFrame
+        A row a learner and what it was told.
     """
     known = lesions["truth"].notna().to_numpy()
     y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]

@@ -68,7 +68,7 @@ def in_blocks(rows: pd.DataFrame) -> str:
 
 
 def readers(options: Options) -> Result:
-    """Set each sub-study's difference beside the published one."""
+    """Compare each sub-study's difference of AUC with the published one."""
     if options.data is None:
         raise CadError("viper-readers needs --data", hint=f"the folder of {FILE}")
     with reading(options.data / FILE, "not VIPER's table of readings"):

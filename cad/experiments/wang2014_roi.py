@@ -31,7 +31,10 @@ PUBLISHED = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
 def roi(options: Options) -> Result:
-    """Draw bars and C x M maps; ``options.repeats`` is the number of batches of patients."""
+    """Reproduce Figs 3 and 4 on regions: the AUC of eight rankers, and maps over C and M.
+
+    ``options.repeats`` is the number of batches of patients.
+    """
     if options.data is None:
         raise CadError("a cohort folder is needed", hint="give it with --data")
     table, cohort = _table(options.data, options)

@@ -100,9 +100,16 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
 
 
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
-    """Return how much more the gland says of images as they lie than in other places.
+    """Return how much better the gland mask explains images where it lies than when it is moved.
 
     Where a voxel lies, in the gland or within 8 mm of it, tells of its value: summed over images.
+
+    Parameters
+    ----------
+    gland : Volume
+        The mask.
+    images : iterable of Volume
+        Images of the study.
 
     Returns
     -------
@@ -219,7 +226,7 @@ def gland_volume(study: Study) -> float | None:
 
 
 def width(image: Volume) -> float:
-    """Return the longest edge of an image's field of view, mm."""
+    """Return the longest edge of an image's field of view in mm."""
     return max(n * s for n, s in zip(image.shape[::-1], image.spacing, strict=True))
 
 

@@ -104,7 +104,7 @@ def printable(text: str, limit: int = 64) -> str:
 
 
 class NotDicom(CadError):
-    """Say that a file is something else than DICOM."""
+    """Say that a file is no DICOM file at all; a damaged one is another error."""
 
 
 def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:

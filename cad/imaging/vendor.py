@@ -114,7 +114,17 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
-    """Return what United Imaging says of each slice of a grid in one image; empty for no grid.
+    """Return United Imaging's header of each slice, where one image holds many in a grid.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+
+    Returns
+    -------
+    list of Dataset
+        Empty for an image of one slice.
 
     Raises
     ------
@@ -160,7 +170,13 @@ def mixed_polarity(dataset: Dataset) -> bool:
 
 
 def is_mosaic(dataset: Dataset) -> bool:
-    """Tell whether one image of Siemens' holds many slices: it says so, or it says how many."""
+    """Tell whether a Siemens image holds many slices side by side (a mosaic).
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header.
+    """
     count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 

@@ -17,7 +17,7 @@ _Z = 1.959963984540054
 
 
 class SkillRow(TypedDict):
-    """A row of the table of :func:`reader_skill`."""
+    """Hold one reader's row of the table of :func:`reader_skill`."""
 
     reader: str
     n: int
@@ -34,7 +34,7 @@ class SkillRow(TypedDict):
 
 
 class SkillTable(TypedDict):
-    """All that :func:`reader_skill` returns, as ``metrics.json`` holds it."""
+    """Hold what :func:`reader_skill` returns, as ``metrics.json`` has it."""
 
     against: str
     sentence: str

@@ -27,7 +27,7 @@ _NAMED = 5
 
 
 class LearnerWarning(UserWarning):
-    """Warn of a fit that is right but of little use."""
+    """Warn of a fit that did what was asked and is hardly of use, such as a constant answer."""
 
 
 class RangeWarning(LearnerWarning):

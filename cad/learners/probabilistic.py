@@ -382,7 +382,18 @@ def _in_range(name: str, value: Any, end: float) -> float:
 
 
 def margin_scale(precision: float) -> float:
-    """Return s = 1/A at which the margin 1 means a probability of 1 - eta_0 ([N14] (14))."""
+    """Return the scale s of [N14] (14): decision value 1 then means a probability of 1 - eta_0.
+
+    Parameters
+    ----------
+    precision : float
+        eta_0, in (0, .5).
+
+    Raises
+    ------
+    LearnerError
+        For another value.
+    """
     if not 0 < precision < 0.5:
         raise LearnerError(
             f"eta0 = {precision:g}: the fixed scale 1 / ln(1/eta0 - 1) needs 0 < eta0 < .5",

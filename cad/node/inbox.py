@@ -33,7 +33,7 @@ Returned = TypeVar("Returned")
 
 
 class DuplicateInstance(CadError):
-    """Say that an instance is not the one that is here under its name."""
+    """Say that an instance has the name of one that is here already, and another content."""
 
 
 class Inbox:

@@ -23,7 +23,10 @@ SENDER = "poll"
 
 
 class Poller:
-    """Fetch each series that is new, or has grown, once; the archive is asked and never changed."""
+    """Ask an archive for new studies, and fetch each series once, again when it has grown.
+
+    The archive is asked and never changed.
+    """
 
     def __init__(self, settings: PollSettings, archive: ArchiveSettings, inbox: Inbox) -> None:
         self.settings, self.inbox = settings, inbox

@@ -42,7 +42,7 @@ Promised = Callable[[str, dict[str, int]], None]
 
 
 class Receiver:
-    """Receive until :meth:`stop`."""
+    """Receive DICOM instances of the callers that settings allow, until :meth:`stop`."""
 
     def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
         self._promised = promised

@@ -74,7 +74,7 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
 
 
 class Node:
-    """Hold the parts of a running node."""
+    """Hold the parts of a running node: what brings studies, computes them and sends results."""
 
     def __init__(
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False

@@ -110,7 +110,7 @@ class StatusSettings(Section):
 
 
 class NodeSettings(Section):
-    """Hold everything that a node is told."""
+    """Hold everything that a node is configured with."""
 
     home: Path = Field(description="folder of the queue, of received studies and of their runs")
     rules: str = Field(description="rules of the import: a file, or a name in configs/import")

@@ -18,7 +18,10 @@ SENDER = "folder"
 
 
 class Watcher:
-    """Look through the folder again and again; nothing in it is changed."""
+    """Look through a watched folder again and again and take in what is new.
+
+    Nothing in the folder is changed.
+    """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
         if not settings.folder.is_dir():

@@ -72,9 +72,13 @@ def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
 
 
 def build_anatomy(rng: np.random.Generator) -> Anatomy:
-    """Draw one man's pelvis.
+    """Draw one man's pelvis: gland, zones and what surrounds them.
 
     What the gland has more than about 20 mL is transition zone (hyperplasia).
+
+    Parameters
+    ----------
+    rng : Generator
     """
     volume = float(np.clip(np.exp(rng.normal(np.log(GLAND_ML), GLAND_SD)), *GLAND_LIMITS_ML))
     proportion = np.array([1.28, 0.86, 1.00]) * np.exp(rng.normal(0, 0.05, 3))

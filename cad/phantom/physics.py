@@ -81,9 +81,17 @@ def extended_tofts(
 
 
 def fine_grid(times: np.ndarray) -> np.ndarray:
-    """Return the even samples from the first to the last frame that hold every frame.
+    """Return evenly spaced times, among them every frame, for integrals over the input curve.
 
-    Frames are evenly spaced; each interval is divided into parts of at most ``FINE_STEP``.
+    Parameters
+    ----------
+    times : ndarray, shape (n_frames,)
+        Seconds, evenly spaced.
+
+    Returns
+    -------
+    ndarray
+        Seconds, at most ``FINE_STEP`` apart.
     """
     parts = int(np.ceil((times[1] - times[0]) / FINE_STEP))
     return np.linspace(times[0], times[-1], (len(times) - 1) * parts + 1)

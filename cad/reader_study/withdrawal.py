@@ -22,7 +22,7 @@ _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', 
 
 
 class ReadingFolder:
-    """Sweep one folder for :func:`cad.records.withdrawal.withdraw`."""
+    """Remove a withdrawn patient from one folder of a reader study."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, str(folder)

@@ -218,7 +218,15 @@ def _to_learn_from(cohort: Cohort) -> list[str]:
 
 
 def check_text(root: Path, problems: list[CadError], notes: dict[str, list[str]]) -> str:
-    """Return what :func:`check` found as lines for a terminal."""
+    """Return problems and notes as lines for a terminal.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort.
+    problems, notes : list, dict
+        From :func:`check`.
+    """
     lines = [str(problem) for problem in problems] or [f"{root}: no problem found"]
     for note, studies in notes.items():
         more = f" and {len(studies) - 5} more" if len(studies) > 5 else ""

@@ -90,7 +90,13 @@ def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObje
 
 
 def comparison_table(result: JsonObject) -> str:
-    """Return the comparison of pipelines as lines for a terminal."""
+    """Return the comparison of pipelines as lines for a terminal.
+
+    Parameters
+    ----------
+    result : dict
+        From :func:`compare_validated`.
+    """
     columns = ["against", "measure", "learner", "value", "difference", "lower", "upper"]
     table = pd.DataFrame(result["table"])[columns].rename(columns={"learner": "pipeline"})
     regions = f"{result['regions']} regions measured by all; differences to {result['reference']}"

@@ -85,7 +85,7 @@ class Withdrawn:
 
 
 class Elsewhere(Protocol):
-    """State what a place must do that keeps studies by itself (:mod:`cad.node.withdrawal`)."""
+    """Describe a place that keeps studies of its own, such as a node, for withdrawals."""
 
     name: str
 

@@ -138,7 +138,16 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
 
 
 def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
-    """Return what is left out together: every row's patient, site, or fold of patients.
+    """Return the name of what each row is left out with: its patient, its site or a fold.
+
+    Parameters
+    ----------
+    loaded, aggregated : Loaded, Aggregated
+        The run so far; ``validate.scheme`` decides.
+
+    Returns
+    -------
+    ndarray of str or int, shape (n,)
 
     Raises
     ------

@@ -163,7 +163,7 @@ class Calls:
 
 
 class Received:
-    """Count what comes over one connection, and cut it when it is too much."""
+    """Count the bytes that come over one connection, and end it when they exceed the limit."""
 
     def __init__(self, limits: ArchiveLimits) -> None:
         self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9

@@ -47,7 +47,7 @@ class _TurnedAway(Exception):
 
 
 class Server(ThreadedAssociationServer):
-    """Accept connections; a thread each until its association has ended."""
+    """Accept connections on a port, each in its own thread until its association has ended."""
 
     daemon_threads, block_on_close, request_queue_size = True, False, 128
 

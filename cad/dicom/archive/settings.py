@@ -26,7 +26,7 @@ class ArchiveTls(Tls):
 
 
 class Move(Section):
-    """Say where an archive sends what we ask for by C-MOVE; it has to know all three."""
+    """State what an archive must have in its list to send us images by C-MOVE."""
 
     aet: str = Field("CAD", min_length=1, max_length=16, description="title of the destination")
     host: str = Field("0.0.0.0", description="address to listen on meanwhile")  # noqa: S104  # nosec B104: the archive calls

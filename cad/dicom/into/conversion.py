@@ -51,7 +51,7 @@ def convert(
     Parameters
     ----------
     study : SourceStudy
-        What was found.
+        Its series, annotation objects and folders.
     study_id : str
         ``sub-XXX[_ses-YY]``, the stem of every file name.
     build : Path
@@ -69,8 +69,8 @@ def convert(
     Raises
     ------
     CadError
-        When no series is the T2 that the rules name (listing what there is), more than one matches
-        where one is wanted (listing the candidates), or a series or mask is not sound.
+        When no series is the T2 that the rules name (listing what there is), more than one
+        matches where one is wanted (listing the candidates), or a series or mask is not sound.
     """
     job = _Job(study, study_id, build, have, rules)
     job.images()

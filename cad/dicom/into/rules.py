@@ -126,7 +126,7 @@ class FindingsRule(Section):
 
 
 class OutlinesRule(Section):
-    """Name masks of lesions, and the tables of who believed and what tissue found in them.
+    """Name masks of lesions, and tables with the readers' scores and the histology of them.
 
     Paths are below the top of the source; ``{patient}``, ``{roi}`` and ``{reader}`` stand for ids,
     ``*`` for the rest of a name.
@@ -216,7 +216,10 @@ class FilesRule(Section):
 
 
 class ImportRules(Section):
-    """State one site's facts; in a list the first entry that any series meets decides."""
+    """State one site's facts: what its series and files are.
+
+    Of a list of matches the first that any series meets decides.
+    """
 
     name: str = Field(description="name of the cohort, shown in its description")
     site: str = Field("n/a", description="site column of participants.tsv")

@@ -184,7 +184,7 @@ def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, i
 
 @_measure(_binary)
 def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the share of ROIs on their own side of .5."""
+    """Return the share of ROIs whose probability lies on the same side of .5 as the truth."""
     # .5 itself is called benign, as a consensus of .5 is.
     return _share(weight @ ((q > 0.5) == y), weight.sum(axis=1))
 
@@ -229,7 +229,7 @@ def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.nda
 
 @_measure(_floats)
 def brier(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the mean squared difference."""
+    """Return the Brier score: the mean squared difference of target and probability."""
     return _share(_sum(weight, (t - q) ** 2), weight.sum(axis=1))
 
 
@@ -344,7 +344,7 @@ def decision_curve(
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return probabilities at a distance from 0 and 1 that logarithms can bear."""
+    """Return probabilities at least :data:`CLIP` away from 0 and 1: logarithms stay finite."""
     inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
     return inside
 

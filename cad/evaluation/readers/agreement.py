@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 
 class Kappa(TypedDict):
-    """Quadratic weighted kappa of two readers on the ``n`` regions that both scored."""
+    """Hold the quadratic weighted kappa of two readers on the ``n`` regions that both scored."""
 
     a: str
     b: str
@@ -19,7 +19,7 @@ class Kappa(TypedDict):
 
 
 class Intraclass(TypedDict):
-    """The intraclass correlations on the ``n`` regions that all scored."""
+    """Hold the intraclass correlations of readers on the ``n`` regions that all of them scored."""
 
     n: int
     single: float
@@ -28,7 +28,7 @@ class Intraclass(TypedDict):
 
 
 class Alpha(TypedDict):
-    """Krippendorff's alpha on the ``n`` regions with two scores or more."""
+    """Hold Krippendorff's alpha on the ``n`` regions that have two scores or more."""
 
     n: int
     interval: float
@@ -36,7 +36,7 @@ class Alpha(TypedDict):
 
 
 class Agreement(TypedDict):
-    """The agreement of readers, as ``metrics.json`` holds it."""
+    """Hold how well readers agree, as ``metrics.json`` has it."""
 
     kappa: list[Kappa]
     icc: Intraclass

@@ -91,7 +91,7 @@ class Combinations:
 
 
 class WithTool(TypedDict):
-    """A reader's AUC against histology, on the ``n`` regions that have all three values."""
+    """Hold a reader's AUC against histology alone and with the tool, on the same ``n`` regions."""
 
     n: int
     alone: Interval
@@ -234,7 +234,10 @@ def _rank(values: np.ndarray, among: np.ndarray) -> np.ndarray:
 def fit_combinations(
     truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> Combinations:
-    """Fit the weights of all readers together; parameters and errors as in :func:`assist`."""
+    """Fit how much each reader's score and the tool's probability weigh together, for all readers.
+
+    Parameters and errors as in :func:`assist`.
+    """
     usable = np.isfinite(scores) & np.isfinite(truth) & np.isfinite(classifier)
     reader, row = np.nonzero(usable)
     y = truth[row]

@@ -17,10 +17,10 @@ from cad.evaluation.readers.mrmc import against_readers
 
 
 class AgainstOthers(TypedDict):
-    """A reader against the mean of the others, thresholded at .5.
+    """Hold the AUC of one reader against the mean of the others, thresholded at .5.
 
-    The ``n`` regions that the reader and another have scored, ``ties`` on .5, and ``auc``,
-    patient-clustered.
+    ``n`` regions were scored by the reader and another; ``ties`` of them lie on .5 and count as
+    benign; ``auc`` is patient-clustered.
     """
 
     n: int

@@ -540,5 +540,5 @@ def section_text(section: Any) -> str:
 
 
 def digits3(value: float | None) -> str:
-    """Return three digits, or a dash for what is unknown."""
+    """Return a number with three significant digits, or a dash where it is unknown."""
     return "–" if value is None or isnan(value) else f"{value:.3g}"

@@ -38,7 +38,7 @@ _MIN_INPUT_PEAK = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Kinetics:
-    """Hold what turns signals of this study into parameters."""
+    """Hold what turns the dynamic signal of one study into concentrations and parameters."""
 
     times: np.ndarray
     bolus: Bolus

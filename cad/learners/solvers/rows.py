@@ -101,7 +101,13 @@ class KernelRows(NamedTuple):
 
 
 def as_rows(problem: Problem) -> Rows:
-    """Return the rows of a pointwise problem in the kernels' notation."""
+    """Return a pointwise problem as the flat arrays that the compiled kernels walk through.
+
+    Parameters
+    ----------
+    problem : Problem
+        With one entry in each row of A.
+    """
     sign = np.ascontiguousarray(problem.A.data, dtype=float)
     learned = problem.B.shape[1] == 2
     q = -sign * problem.B[:, 1] if learned else np.zeros(len(sign))

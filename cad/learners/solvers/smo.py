@@ -137,7 +137,13 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def between(best, lowest):  # type: ignore[no-untyped-def]
-    """Return the intercept halfway between the bounds, or at the one that is finite."""
+    """Return the intercept halfway between its bounds, the finite one of both, or 0.
+
+    Parameters
+    ----------
+    best, lowest : float
+        Bounds; may be infinite.
+    """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
     if np.isfinite(best):
