@@ -74,7 +74,13 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
 
 
 def absence_notes(names: list[str]) -> list[str]:
-    """Return a line for each of the modalities that are absent."""
+    """Return a note for the reader of a page on each modality that is absent.
+
+    Parameters
+    ----------
+    names : list of str
+        Of the absent modalities.
+    """
     return [f"no {modality(name).title}: its features are missing" for name in names]
 
 

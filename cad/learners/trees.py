@@ -160,7 +160,21 @@ def walk(
     right: NDArray[np.int32],
     values: Array,
 ) -> Array:
-    """Return the summed values of the leaves that each row falls into, shape (n,)."""
+    """Return the sum over trees of the leaf value that each row falls into, shape (n,).
+
+    Parameters
+    ----------
+    rows : ndarray of float32, shape (n, d)
+        What is walked.
+    roots : ndarray of int, shape (n_trees,)
+        The node that each tree begins with.
+    features, thresholds : ndarray, shape (n_nodes,)
+        A row goes left where this feature is at most this value.
+    left, right : ndarray of int, shape (n_nodes,)
+        Nodes below; a leaf names itself.
+    values : ndarray, shape (n_nodes,)
+        Of leaves.
+    """
     total = np.zeros(len(rows))
     for i in range(len(rows)):
         for root in roots:

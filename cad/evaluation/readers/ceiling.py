@@ -18,7 +18,7 @@ from cad.evaluation.readers.results import mean_of_known
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Hold what readers allow.
+    """Hold the best that scores of these readers allow, and how near the classifier comes to it.
 
     Parameters
     ----------
