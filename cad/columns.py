@@ -252,6 +252,7 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
 
 
 def _of_series(features: FeatureSettings) -> list[Column]:
+    # Maps without a model, those of enhancement, are always made.
     models = ("", *features.perfusion.models)
     return [c for name, made in MAPS.items() if made.model in models for c in _map_columns(name)]
 
@@ -287,6 +288,7 @@ def map_part(name: str) -> str:
 
 def _of(whole: Part, part: Part, short: str) -> Part:
     """Return a part of an image: its words and unit follow the image's."""
+    # Counts of grey levels have no unit, whatever the image's is.
     unit = part.unit if part.unit == "1" else whole.unit + part.unit
     definition = f"{whole.definition}, {part.definition}"
     title = f"{short} {part.title}"
@@ -298,6 +300,7 @@ def _statistics(
 ) -> tuple[Column, ...]:
     columns = []
     for key, statistic in STATISTICS.items():
+        # A ratio to the mean says nothing where values lie on both sides of zero.
         if signed and key in RATIOS:
             continue
         level = (f"{short} level",) if family == "intensity" and key in LEVELS else ()

@@ -178,6 +178,7 @@ def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
     if RunFolder(out).memory.exists():
         yield
         return
+    # A worker imports its libraries for a second: it does so while this process reads the cohort.
     with workers_ahead(ByName("cad.stages.study", "process_study"), options):
         yield
 
@@ -185,6 +186,7 @@ def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
 def finish(summary: Emitted, as_json: bool) -> None:
     """Print what a run found; exit with 1 when a study failed."""
     say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text(asked.verbose))
+    # The exit code tells a script what the last line tells a person.
     if summary.failures:
         raise typer.Exit(1)
 

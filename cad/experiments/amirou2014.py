@@ -128,6 +128,7 @@ def covertype(options: Options) -> Result:
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
     X, y = table.drop(columns="class"), (table["class"] == 4).to_numpy(float)
+    # Soil types on which neither of the two grows say nothing of either.
     X = X.loc[:, X.nunique() > 1]
     problem = DataSet(
         "forest data", X.to_numpy(float), y, 1000, 4000, 1 / X.shape[1], (-0.42, -0.22),
@@ -192,6 +193,7 @@ def choose_cost(problem: DataSet) -> float:
         learner = RejectSVC(
             C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, 1.0, CHOICE_R, CHOICE_R)
         )
+        # Scaled inside each fold: a held-out row must not move its own features.
         said = cross_val_predict(
             make_pipeline(StandardScaler(), learner), X, y, cv=StratifiedKFold(FOLDS)
         )
@@ -218,6 +220,8 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             said, f = model.predict(X_test), model.decision_function(X_test)
             forced = (f > _forced_threshold(theta)).astype(int)
             rows.append(_row("cost-based", theta, r, seed, y_test, said, forced, costs))
+            # Once for each theta: a decision that is forced does not depend on the cost of
+            # rejecting.
             if r == REJECT_COSTS[-1]:
                 rows.append(_row("no rejection", theta, 0.5, seed, y_test, forced, forced, costs))
             if theta == 1.0:

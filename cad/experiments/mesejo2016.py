@@ -165,6 +165,7 @@ def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     front = front_steps(read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml")))
     every = np.arange(len(X))
     found = [clone(front).fit(np.delete(X, row, axis=0)).transform(X) for row in every]
+    # The sum of all row numbers less that of the training rows is the one left out.
     return lambda train: found[int(every.sum() - np.sum(train))]
 
 
@@ -220,6 +221,7 @@ def _wide(compared: dict[str, Rivals]) -> pd.DataFrame:
 
 def _consensus_left_out(rule: str, grades: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Return the rule's own probability of every lesion, its histology held back."""
+    # The other rules never look at histology, so that nothing has to be held back.
     if rule != "pooled":
         return believe(rule, grades, truth).p
     p = np.zeros(len(grades))

@@ -79,6 +79,7 @@ def compare_losses(
     X, y, patients = X[known].reset_index(drop=True), y[known], patients[known]
     batches = options.repeats or BATCHES
     batch = np.unique(patients, return_inverse=True)[1] % batches
+    # A batch of one class has no AUC.
     usable = [b for b in range(batches) if len(np.unique(y[batch == b])) == 2]
     # Tested on the first of a pair, learned without either: (b, b) is batch b itself, the others
     # choose its grid point by models that saw no label of b.
