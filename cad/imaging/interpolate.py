@@ -64,7 +64,7 @@ def interpolate(
     kind: str = "linear",
     whole: bool = False,
 ) -> Volume:
-    """Return an image on a grid of another voxel size that is aligned with its own centre.
+    """Return an image on a grid of another voxel size about the same centre.
 
     Parameters
     ----------

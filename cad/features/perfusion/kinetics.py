@@ -76,7 +76,7 @@ def find_reference(
     inside : ndarray of bool, shape (z, y, x)
         The mask.
     notes : list of str
-        Receives which region it is, where it is not the gland.
+        Receives which region it is and why, where an earlier choice shows no bolus.
 
     Returns
     -------
@@ -84,6 +84,11 @@ def find_reference(
     mean : ndarray, shape (n_times,)
         Signal.
     bolus : Bolus
+
+    Raises
+    ------
+    CadError
+        Where none of them shows a bolus.
     """
     regions = {"gland": study.gland, "regions": study.roi_map}
     candidates = {
