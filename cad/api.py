@@ -4,8 +4,6 @@ What is not named here, in :mod:`cad.plot`, :mod:`cad.learners` or :mod:`cad.eva
 and may change without notice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

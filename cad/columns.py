@@ -4,8 +4,6 @@
 they are stored. Whoever holds a column's name looks it up there; nothing takes a name apart.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -19,27 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cad.settings import FeatureSettings, FilterSettings
-from cad.terms.features import (
-    COUNTING,
-    FILTERS,
-    GRADIENTS,
-    HARALICK,
-    HISTOGRAM,
-    IMAGES,
-    LEVEL_COUNTS,
-    LEVELS,
-    MAPS,
-    PAIRS,
-    POSITION,
-    RADIOMICS,
-    RATIOS,
-    SHAPE_UNITS,
-    SIZE,
-    STATISTICS,
-    Part,
-    PerfusionMap,
-    Statistic,
-)
+from cad.terms import features as terms
 from cad.terms.modality import short_name
 
 # Of a fit's quality one statistic says all that twenty would.
@@ -199,16 +177,19 @@ def radiomics_part(name: str) -> str:
 @cache
 def _image_columns(image: str, family: str) -> tuple[Column, ...]:
     """Return the columns of an image's family."""
-    whole, short = IMAGES[image], short_name(image)
+    whole, short = terms.IMAGES[image], short_name(image)
     if family == "intensity":
         signed = image == "t2w"  # z-scores have no natural zero
         return _statistics(image, family, family, whole, short, signed=signed)
     if family == "gradient":
-        parts = {name: _of(whole, part, short) for name, part in GRADIENTS.items()}
+        parts = {name: _of(whole, part, short) for name, part in terms.GRADIENTS.items()}
         return tuple(
             c for name, part in parts.items() for c in _statistics(image, family, name, part, short)
         )
-    part, table = {"histogram": (LEVEL_COUNTS, HISTOGRAM), "haralick": (PAIRS, HARALICK)}[family]
+    part, table = {
+        "histogram": (terms.LEVEL_COUNTS, terms.HISTOGRAM),
+        "haralick": (terms.PAIRS, terms.HARALICK),
+    }[family]
     made = _of(whole, part, short)
     return tuple(
         _column(image, family, family, name, statistic, made, (short, f"{short} {part.group}"))
@@ -217,12 +198,12 @@ def _image_columns(image: str, family: str) -> tuple[Column, ...]:
 
 
 def _of_image(image: str, features: FeatureSettings) -> list[Column]:
-    whole, short = IMAGES[image], short_name(image)
+    whole, short = terms.IMAGES[image], short_name(image)
     columns: list[Column] = []
     for family in ("intensity", "histogram", "gradient"):
         columns += _image_columns(image, family)
     for chosen in next((value for key, value in features.filters.items() if key == image), ()):
-        part = _of(whole, FILTERS[chosen.kind], short)
+        part = _of(whole, terms.FILTERS[chosen.kind], short)
         columns += _statistics(image, "filters", filter_name(chosen), part, short)
     columns += _image_columns(image, "haralick")
     for name in features.radiomics:
@@ -232,9 +213,9 @@ def _of_image(image: str, features: FeatureSettings) -> list[Column]:
 
 @cache
 def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
-    whole, short = IMAGES[image], short_name(image)
-    part, names = RADIOMICS[name]
-    units = {"shape": SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
+    whole, short = terms.IMAGES[image], short_name(image)
+    part, names = terms.RADIOMICS[name]
+    units = {"shape": terms.SHAPE_UNITS, "total_energy": {"TotalEnergy": f"({whole.unit})^2 mm3"}}
     made = _of(whole, part, short) if name != "shape" else part
     return tuple(
         _column(
@@ -242,7 +223,7 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
             "radiomics",
             radiomics_part(name),
             snake(theirs),
-            Statistic(f"pyradiomics' {theirs}"),
+            terms.Statistic(f"pyradiomics' {theirs}"),
             made,
             (short, f"{short} {part.group}"),
             units.get(name, {}).get(theirs, part.unit),
@@ -254,21 +235,23 @@ def _radiomics_columns(image: str, name: str) -> tuple[Column, ...]:
 def _of_series(features: FeatureSettings) -> list[Column]:
     # Maps without a model, those of enhancement, are always made.
     models = ("", *features.perfusion.models)
-    return [c for name, made in MAPS.items() if made.model in models for c in _map_columns(name)]
+    return [
+        c for name, made in terms.MAPS.items() if made.model in models for c in _map_columns(name)
+    ]
 
 
 @cache
 def _map_columns(name: str) -> tuple[Column, ...]:
     """Return the columns of a perfusion map."""
-    made = MAPS[name]
-    part, wanted = map_part(name), _OF_FIT.get(made.role, tuple(STATISTICS))
+    made = terms.MAPS[name]
+    part, wanted = map_part(name), _OF_FIT.get(made.role, tuple(terms.STATISTICS))
     columns = _statistics(
         "dce", map_family(made), part, made, short_name("dce"), signed=name in _SIGNED_MAPS
     )
     return tuple(column for column in columns if column.statistic in wanted)
 
 
-def map_family(made: PerfusionMap) -> str:
+def map_family(made: terms.PerfusionMap) -> str:
     """Return the family of a perfusion map's columns."""
     return "semiquantitative" if made.group == "enhancement" else "kinetic"
 
@@ -283,27 +266,27 @@ def map_part(name: str) -> str:
     name : str
         Of the map, as in :data:`cad.terms.features.MAPS`.
     """
-    return name if map_family(MAPS[name]) == "kinetic" else f"semi_{name}"
+    return name if map_family(terms.MAPS[name]) == "kinetic" else f"semi_{name}"
 
 
-def _of(whole: Part, part: Part, short: str) -> Part:
+def _of(whole: terms.Part, part: terms.Part, short: str) -> terms.Part:
     """Return a part of an image: its words and unit follow the image's."""
     # Counts of grey levels have no unit, whatever the image's is.
     unit = part.unit if part.unit == "1" else whole.unit + part.unit
     definition = f"{whole.definition}, {part.definition}"
     title = f"{short} {part.title}"
-    return Part(definition, unit, part.source, title, part.words, part.group)
+    return terms.Part(definition, unit, part.source, title, part.words, part.group)
 
 
 def _statistics(
-    image: str, family: str, name: str, part: Part, short: str, *, signed: bool = False
+    image: str, family: str, name: str, part: terms.Part, short: str, *, signed: bool = False
 ) -> tuple[Column, ...]:
     columns = []
-    for key, statistic in STATISTICS.items():
+    for key, statistic in terms.STATISTICS.items():
         # A ratio to the mean says nothing where values lie on both sides of zero.
-        if signed and key in RATIOS:
+        if signed and key in terms.RATIOS:
             continue
-        level = (f"{short} level",) if family == "intensity" and key in LEVELS else ()
+        level = (f"{short} level",) if family == "intensity" and key in terms.LEVELS else ()
         group = part.group if part.group == short else f"{short} {part.group}"
         unit = _power(part.unit, statistic.power)
         groups = (short, *level, group)
@@ -316,8 +299,8 @@ def _column(
     family: str,
     part: str,
     name: str,
-    statistic: Statistic,
-    words: Part,
+    statistic: terms.Statistic,
+    words: terms.Part,
     groups: tuple[str, ...],
     unit: str = "1",
 ) -> Column:
@@ -332,9 +315,10 @@ def _column(
         statistic.ibsi,
         words.title,
         words.words,
-        STATISTICS.get(name, statistic).label or name.replace("_", " "),
+        terms.STATISTICS.get(name, statistic).label or name.replace("_", " "),
         groups,
-        family != "radiomics" and name in (*COUNTING["every"], *COUNTING.get(family, ())),
+        family != "radiomics"
+        and name in (*terms.COUNTING["every"], *terms.COUNTING.get(family, ())),
     )
 
 
@@ -367,6 +351,6 @@ def _region(
 
 
 _REGION = (
-    *_region("size", "Size", "how large the region was drawn", SIZE),
-    *_region("position", "Position", "where in the gland the region lies", POSITION),
+    *_region("size", "Size", "how large the region was drawn", terms.SIZE),
+    *_region("position", "Position", "where in the gland the region lies", terms.POSITION),
 )

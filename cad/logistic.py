@@ -4,8 +4,6 @@ Calibration, Platt's sigmoid, the readers' weights and what a reader adds to the
 it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The recipes: what each command does, as a chain of stages over frozen values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -4,8 +4,6 @@ A pipeline file (``pipelines/*.yaml``) is one :class:`PipelineSettings`; a site'
 (``configs/decision/*.yaml``) are one :class:`DecisionSettings`.
 """
 
-from __future__ import annotations
-
 import difflib
 import reprlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where the pipelines, configurations, released models and sample data lie."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cad.errors import CadError

@@ -1,7 +1,5 @@
 """Learn from a table of features and readers' scores, without images: validate, train, predict."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

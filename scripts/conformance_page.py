@@ -6,8 +6,7 @@ from pydicom.uid import UID
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES
 from pynetdicom.presentation import DEFAULT_TRANSFER_SYNTAXES
 
-from cad.dicom.archive.dimse import COMMITMENT, FIND, GET, MOVE, STORED
-from cad.dicom.archive.dimse_fetch import FETCHED
+from cad.dicom.archive.dimse import COMMITMENT, FETCHED, FIND, GET, MOVE, STORED
 from cad.dicom.archive.interface import IDENTITY, MODALITIES
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.out.objects import CHARACTER_SET

@@ -16,9 +16,9 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS, REAL
-from cad.experiments.methods import BASELINES, METHODS, SCALES
+from cad.experiments.niaf2014 import BASELINES, METHODS, SCALES
 from cad.experiments.niaf2014_clinical import ON_TRUTH, SOFT
-from cad.experiments.wang_tables import NOTABLE
+from cad.experiments.wang2014 import NOTABLE
 from cad.files import write_atomic
 from cad.reading import read_frame
 from cad.terms.text import to_markdown

@@ -1,7 +1,5 @@
 """The commands: parse, call one function, print. Nothing heavy is imported before it is needed."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from pathlib import Path
@@ -9,40 +7,12 @@ from typing import Annotated
 
 import typer
 
+from cad.cli import shared as common
 from cad.cli.audit import audit_app
 from cad.cli.cohort import cohort_app
 from cad.cli.model import model_app
 from cad.cli.node import serve
-from cad.cli.reading import reading
-from cad.cli.shared import (
-    Aet,
-    Audit,
-    Cohort,
-    CohortFolder,
-    Jobs,
-    Json,
-    Limits,
-    Map,
-    MemoryLimit,
-    NoResume,
-    Out,
-    Outlines,
-    Pipeline,
-    Pipelines,
-    ReaderScore,
-    RetryFailed,
-    Scheduler,
-    TimeLimit,
-    archive_limits,
-    asked,
-    execution,
-    finish,
-    loudness,
-    measuring,
-    say,
-    show,
-)
-from cad.cli.suggest import suggest
+from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.errors import CadError
 from cad.processes.collection import collect_rarely, leave_at_once
@@ -57,7 +27,7 @@ app = typer.Typer(
     help="Probability of malignancy for regions of interest in prostate multiparametric MRI. "
     "For research use only.",
 )
-app.callback()(loudness)
+app.callback()(common.loudness)
 
 
 def main() -> None:
@@ -68,13 +38,13 @@ def main() -> None:
     except (CadError, OSError) as error:
         # After a full disk or a refused permission what was whole still is.
         way_out = " (put it right and run again: what is done is kept)"
-        if asked.verbose:
+        if common.asked.verbose:
             traceback.print_exc()
-        say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
+        common.say(f"cad: {error}{'' if isinstance(error, CadError) else way_out}", err=True)
         sys.exit(2)
     except SystemExit as end:
         if end.code == 130:  # Ctrl-C, as Typer reports it
-            say(
+            common.say(
                 "cad: stopped. What was finished is kept and nothing is half written; the same "
                 "command goes on from there.",
                 err=True,
@@ -86,21 +56,21 @@ def main() -> None:
 
 @app.command(rich_help_panel=START)
 def demo(
-    out: Out = Path("out"),
-    jobs: Jobs = 2,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    out: common.Out = Path("out"),
+    jobs: common.Jobs = 2,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Do the main job on the simulated sample cohort: probabilities, reports and a table."""
     from cad.share import shared
 
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
-    with measuring(out, options):
+    options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    with common.measuring(out, options):
         from cad.pipeline import run_pipeline
 
         summary = run_pipeline("demo", shared("sample_data"), out, options)
-    finish(summary, as_json)
+    common.finish(summary, as_json)
 
 
 @app.command(rich_help_panel=START)
@@ -112,18 +82,18 @@ def simulate(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of every random draw.")
     ] = 0,
-    jobs: Jobs = 1,
+    jobs: common.Jobs = 1,
 ) -> None:
     """Write a simulated cohort of any size."""
     from cad.phantom import latent_auc
     from cad.phantom import simulate as simulate_cohort
 
     simulate_cohort(out, patients=patients, seed=seed, jobs=jobs)
-    say(f"wrote {patients} simulated patients to {out}")
+    common.say(f"wrote {patients} simulated patients to {out}")
     try:
-        say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
+        common.say(f"AUC that the latent malignancy allows: {latent_auc(out):.3f}")
     except CadError as error:
-        say(str(error))
+        common.say(str(error))
 
 
 @app.command("import", rich_help_panel=DATA)
@@ -144,24 +114,24 @@ def import_command(
     patient: Annotated[
         str | None, typer.Option("--patient", help="PatientID to fetch from an archive.")
     ] = None,
-    aet: Aet = "ANY-SCP",
-    limits: Limits = "default",
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    aet: common.Aet = "ANY-SCP",
+    limits: common.Limits = "default",
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Turn DICOM into a cohort folder: add what is new, leave what is there."""
     from cad.share import find
 
     file = find("configs/import", rules, ".yaml") if rules else None
-    options = execution(1, time_limit=time_limit, memory_limit=memory_limit)
+    options = common.execution(1, time_limit=time_limit, memory_limit=memory_limit)
     if explain:
         from cad.dicom.into.explain import explain_source
         from cad.execution.pool import Caller
 
         with Caller(options) as call:
             seen = explain_source(Path(source), file, call)
-        show(seen.as_dict(), as_json, lambda _: seen.as_text())
+        common.show(seen.as_dict(), as_json, lambda _: seen.as_text())
         return
     if out is None or file is None:
         raise CadError(
@@ -170,62 +140,62 @@ def import_command(
         )
     from cad.recipes.imports import import_cohort
 
-    archive = archive_limits(limits) if patient is not None else None
+    archive = common.archive_limits(limits) if patient is not None else None
     summary = import_cohort(source, out, file, options, patient=patient, aet=aet, limits=archive)
-    show(summary.as_dict(), as_json, lambda _: summary.as_text())
+    common.show(summary.as_dict(), as_json, lambda _: summary.as_text())
     if summary.failures:
         raise typer.Exit(1)
 
 
 @app.command("check", rich_help_panel=DATA)
 def check_command(
-    cohort: CohortFolder,
+    cohort: common.CohortFolder,
     model: Annotated[
         str | None, typer.Option(help="Also name what this model will refuse to predict.")
     ] = None,
-    jobs: Jobs = 1,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    jobs: common.Jobs = 1,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Validate a cohort and name every problem."""
     from cad.recipes.check import check, check_text, model_settings
 
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     settings = model_settings(model) if model else None
     problems, notes = check(cohort, options, settings)
-    show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
+    common.show([str(p) for p in problems], as_json, lambda _: check_text(cohort, problems, notes))
     if problems:
         raise typer.Exit(1)
 
 
 @app.command(rich_help_panel=LEARN)
 def run(
-    pipeline: Pipeline,
-    cohort: Cohort,
-    out: Out,
-    jobs: Jobs = 1,
-    scheduler: Scheduler = None,
-    no_resume: NoResume = False,
-    retry_failed: RetryFailed = False,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    pipeline: common.Pipeline,
+    cohort: common.Cohort,
+    out: common.Out,
+    jobs: common.Jobs = 1,
+    scheduler: common.Scheduler = None,
+    no_resume: common.NoResume = False,
+    retry_failed: common.RetryFailed = False,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Run a whole pipeline: features, labels, learner, validation, report."""
-    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    with measuring(out, options):
+    options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    with common.measuring(out, options):
         from cad.pipeline import run_pipeline
 
         summary = run_pipeline(pipeline, cohort, out, options)
-    finish(summary, as_json)
+    common.finish(summary, as_json)
 
 
 @app.command(rich_help_panel=LEARN)
 def train(
-    pipeline: Pipeline,
-    cohort: Cohort,
-    out: Out,
+    pipeline: common.Pipeline,
+    cohort: common.Cohort,
+    out: common.Out,
     extend: Annotated[
         str | None, typer.Option("--extend", help="Model whose training table is added.")
     ] = None,
@@ -233,13 +203,13 @@ def train(
         list[str] | None,
         typer.Option("--without", help="A patient who withdrew, left out; repeat it."),
     ] = None,
-    jobs: Jobs = 1,
-    scheduler: Scheduler = None,
-    no_resume: NoResume = False,
-    retry_failed: RetryFailed = False,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    jobs: common.Jobs = 1,
+    scheduler: common.Scheduler = None,
+    no_resume: common.NoResume = False,
+    retry_failed: common.RetryFailed = False,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Fit on all patients and write a model bundle with its validation."""
     from cad.cohort import read_cohort
@@ -247,30 +217,30 @@ def train(
     from cad.pipeline import train_model
 
     for patient in strangers(read_cohort(cohort), without) if without else ():
-        say(
+        common.say(
             f"{patient} is not in {cohort}, so --without changes nothing there: mistyped?", err=True
         )
-    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
     summary = train_model(pipeline, cohort, out, options, extends=extend, without=without or ())
-    finish(summary, as_json)
+    common.finish(summary, as_json)
 
 
 @app.command(rich_help_panel=LEARN)
 def recalibrate(
     model: Annotated[str, typer.Option("--model", help="Model folder or name.")],
-    cohort: Cohort,
-    out: Out,
-    jobs: Jobs = 1,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    cohort: common.Cohort,
+    out: common.Out,
+    jobs: common.Jobs = 1,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Fit a model's probabilities to a site's own men with histology; 30 or more."""
     from cad.pipeline import recalibrate_model
 
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     said = recalibrate_model(model, cohort, out, options)
-    show(said, as_json, lambda site: "\n".join([*site["text"], f"wrote {out}"]))
+    common.show(said, as_json, lambda site: "\n".join([*site["text"], f"wrote {out}"]))
 
 
 @app.command(rich_help_panel=DATA)
@@ -279,14 +249,14 @@ def predict(
         list[str],
         typer.Option("--model", help="Model folder or name; repeat it for studies it cannot take."),
     ],
-    cohort: Cohort,
-    out: Out,
+    cohort: common.Cohort,
+    out: common.Out,
     decision: Annotated[
         str | None, typer.Option("--decision", help="Costs: a file, or a name in configs/decision.")
     ] = None,
-    probability_map: Map = False,
-    outlines: Outlines = 0,
-    reader_score: ReaderScore = None,
+    probability_map: common.Map = False,
+    outlines: common.Outlines = 0,
+    reader_score: common.ReaderScore = None,
     transductive: Annotated[
         bool,
         typer.Option(
@@ -294,18 +264,18 @@ def predict(
             help="Let each patient's regions join the fit of a semi-supervised model.",
         ),
     ] = False,
-    audit: Audit = None,
-    jobs: Jobs = 1,
-    scheduler: Scheduler = None,
-    no_resume: NoResume = False,
-    retry_failed: RetryFailed = False,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    audit: common.Audit = None,
+    jobs: common.Jobs = 1,
+    scheduler: common.Scheduler = None,
+    no_resume: common.NoResume = False,
+    retry_failed: common.RetryFailed = False,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Write probabilities per region and reports per patient for new studies."""
-    options = execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
-    with measuring(out, options):
+    options = common.execution(jobs, scheduler, no_resume, retry_failed, time_limit, memory_limit)
+    with common.measuring(out, options):
         from cad.pipeline import predict_cohort
 
         summary = predict_cohort(
@@ -323,7 +293,7 @@ def predict(
         from cad.records.audited import audit_prediction, caller
 
         audit_prediction(audit, out, caller())
-    finish(summary, as_json)
+    common.finish(summary, as_json)
 
 
 @app.command(rich_help_panel=DATA)
@@ -337,9 +307,9 @@ def report(
     send: Annotated[
         str | None, typer.Option("--send", help="Archive that stores them: HOST:PORT, or a URL.")
     ] = None,
-    aet: Aet = "ANY-SCP",
-    limits: Limits = "default",
-    audit: Audit = None,
+    aet: common.Aet = "ANY-SCP",
+    limits: common.Limits = "default",
+    audit: common.Audit = None,
 ) -> None:
     """Rebuild the pages of a run; write and send DICOM results."""
     from cad.folders import owned, require_kind
@@ -350,36 +320,43 @@ def report(
         raise CadError("no such run folder", file=out)
     require_kind(out, *RUNS.values())
     with owned(out):
-        say(f"wrote {write_report(out)}")
+        common.say(f"wrote {write_report(out)}")
         if dicom or fhir or send is not None:
             from cad.recipes.delivery import deliver
 
             objects = dicom or send is not None
             lines, failures = deliver(
-                out, cohort, send, aet, archive_limits(limits), audit, fhir=fhir, objects=objects
+                out,
+                cohort,
+                send,
+                aet,
+                common.archive_limits(limits),
+                audit,
+                fhir=fhir,
+                objects=objects,
             )
-            say("\n".join(lines))
+            common.say("\n".join(lines))
             if failures:
                 raise typer.Exit(1)
 
 
 @app.command("compare", rich_help_panel=LEARN)
 def compare_command(
-    pipelines: Pipelines,
-    cohort: Cohort,
-    out: Out,
-    jobs: Jobs = 1,
-    time_limit: TimeLimit = 600.0,
-    memory_limit: MemoryLimit = 8.0,
-    as_json: Json = False,
+    pipelines: common.Pipelines,
+    cohort: common.Cohort,
+    out: common.Out,
+    jobs: common.Jobs = 1,
+    time_limit: common.TimeLimit = 600.0,
+    memory_limit: common.MemoryLimit = 8.0,
+    as_json: common.Json = False,
 ) -> None:
     """Compare pipelines on the same folds, with paired differences."""
     from cad.pipeline import compare_pipelines
     from cad.recipes.compare import comparison_table
 
-    options = execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    options = common.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
     result = compare_pipelines(pipelines, cohort, out, options)
-    show(result, as_json, comparison_table)
+    common.show(result, as_json, comparison_table)
 
 
 @app.command("warm", rich_help_panel=START)
@@ -388,21 +365,21 @@ def warm_command() -> None:
     from cad.pipeline import warm_up
 
     warm_up()
-    say("every kernel is compiled")
+    common.say("every kernel is compiled")
 
 
 def _experiments(wanted: bool) -> None:
     if wanted:
         from cad.experiments import EXPERIMENTS
 
-        say("\n".join(EXPERIMENTS))
+        common.say("\n".join(EXPERIMENTS))
         raise typer.Exit
 
 
 @app.command(rich_help_panel=LEARN)
 def experiment(
     name: Annotated[str, typer.Argument(help="Which; see --list.")],
-    out: Out,
+    out: common.Out,
     list_all: Annotated[
         bool,
         typer.Option("--list", callback=_experiments, is_eager=True, help="Print the names."),
@@ -420,13 +397,13 @@ def experiment(
     datasets: Annotated[
         str, typer.Option("--datasets", help="Data sets to use, separated by commas.")
     ] = "",
-    jobs: Jobs = 1,
+    jobs: common.Jobs = 1,
 ) -> None:
     """Reproduce one table or figure of the papers, beside the published numbers."""
     from cad.experiments import Options, run_experiment
 
     names = tuple(part.strip() for part in datasets.split(",") if part.strip())
-    say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
+    common.say(f"wrote {run_experiment(name, Options(out, data, repeats, names, jobs))}")
 
 
 app.add_typer(table_app, name="table", rich_help_panel=LEARN)

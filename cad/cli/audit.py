@@ -1,7 +1,5 @@
 """The command that checks an audit trail."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

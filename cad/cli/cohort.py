@@ -1,7 +1,5 @@
 """The command that takes a patient out of a cohort."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The commands on trained models."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``cad serve``: a node, until it is told to stop."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,12 +1,11 @@
-"""The command that lets several readers score a cohort."""
-
-from __future__ import annotations
+"""The commands that let several readers score a cohort, and say which regions to read next."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from cad.cli import shared
 from cad.cli.shared import CohortFolder, Out, say
 
 
@@ -49,3 +48,28 @@ def reading(
         settings = ReadingSettings(ids, scale, seed, wash_out, outlines)
         lines = write_reading(cohort, out, settings, with_tool, order)
     say("\n".join(lines))
+
+
+def suggest(
+    model: shared.Model,
+    cohort: shared.Cohort,
+    out: shared.Out,
+    count: Annotated[int, typer.Option("--count", min=1, max=10**6, help="Regions to name.")] = 20,
+    jobs: shared.Jobs = 1,
+    time_limit: shared.TimeLimit = 600.0,
+    memory_limit: shared.MemoryLimit = 8.0,
+    as_json: shared.Json = False,
+) -> None:
+    """Rank the regions by what another reading of them is worth."""
+    from cad.pipeline import suggest_next
+    from cad.reading import parse_json
+
+    options = shared.execution(jobs, time_limit=time_limit, memory_limit=memory_limit)
+    table, failures = suggest_next(model, cohort, out, options, count)
+    nothing = "every region has two readings or more"
+    text = table.to_string(index=False) if len(table) else nothing
+    shared.show(parse_json(table.to_json(orient="records")), as_json, lambda _: text)
+    for failure in failures:
+        shared.say(f"not scored: {failure.study_id} {failure.roi_id}: {failure.reason}", err=True)
+    if failures:
+        raise typer.Exit(1)

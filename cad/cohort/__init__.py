@@ -1,25 +1,394 @@
-"""A cohort folder: its tables, read, checked and written."""
+"""A cohort folder: who was examined, which regions, what the readers said, what histology found.
 
-from cad.cohort.tables import (
-    COHORT,
-    MISSING,
-    SIMULATOR,
-    Cohort,
-    StudyRef,
-    is_simulated,
-    read_cohort,
-    with_readings,
-    write_tables,
+A cohort is BIDS where BIDS speaks. Five tables carry everything that is not an image; this module
+reads them, checks every rule at the door and writes them back. A problem that concerns one patient
+excludes that patient and is kept in :attr:`Cohort.problems`; a problem of the whole is raised.
+"""
+
+import csv
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cad.cohort.patients import KEY_FILE
+from cad.cohort.rules import check_participants, check_rois, check_scores, typed_participants
+from cad.errors import CadError
+from cad.files import CONTROL, each_cell, harmless, write_atomic
+from cad.folders import Kind, is_ours, pending, settle
+from cad.imaging.plausibility import RANGES_FILE
+from cad.labels.scales import check_score
+from cad.reading import read_frame, read_json, reading
+
+MISSING = "n/a"
+SIMULATOR = "cad simulate"
+
+_ROI_COLUMNS = ("participant_id", "roi_id", "label", "zone", "histology", "isup")
+_COLUMNS = {
+    "participants.tsv": ("participant_id",),
+    "readers.tsv": ("reader_id", "expert"),
+    "rois.tsv": _ROI_COLUMNS,
+    "scores.tsv": ("participant_id", "roi_id", "reader_id", "scale", "score"),
+}
+_TRIES = 50
+_READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
+
+
+def _is_cohort(root: Path) -> bool:
+    """Tell a cohort from another dataset; of an import without any study there is less."""
+    if (root / "dataset_description.json").is_file():
+        return (root / "rois.tsv").is_file()
+    begun = root / Path(KEY_FILE).parent  # made before the first file is in it
+    if begun.is_dir() and all(is_ours(path.name) for path in begun.iterdir()):
+        return True
+    return (root / KEY_FILE).is_file() or (root / RANGES_FILE).is_file()
+
+
+COHORT = Kind("cohort", _is_cohort, marked=False)
+_DESCRIPTION = {"Name": "cad cohort", "BIDSVersion": "1.9.0", "DatasetType": "raw"}
+# BIDS has no datatype for dynamic MRI, no region tables and no image of "high" b; its validator
+# must skip them. A pattern that ends in a slash does not skip a folder it knows no name for.
+_BIDSIGNORE = (
+    "perf\nmasks\ndicom\n*acq-highb_dwi*\nrois.tsv\nscores.tsv\nreaders.tsv\nplausible.json\n"
 )
 
-__all__ = [
-    "COHORT",
-    "MISSING",
-    "SIMULATOR",
-    "Cohort",
-    "StudyRef",
-    "is_simulated",
-    "read_cohort",
-    "with_readings",
-    "write_tables",
-]
+
+@dataclass(frozen=True)
+class StudyRef:
+    """Hold where one study's images lie and which regions belong to it.
+
+    Parameters
+    ----------
+    study_id : str
+        ``sub-XXX``, or ``sub-XXX_ses-YY`` where the patient has sessions.
+    participant_id : str
+        ``sub-XXX``.
+    session_id : str or None
+        ``ses-YY``.
+    folder : Path
+        Folder that holds ``anat``, ``dwi``, ``perf`` and ``masks``.
+    table : DataFrame
+        ``rois.tsv``, shared by all studies: ten thousand small tables would fill the memory.
+    rows : ndarray of int
+        The study's rows of it; none while the study awaits its regions.
+    """
+
+    study_id: str
+    participant_id: str
+    session_id: str | None
+    folder: Path
+    table: pd.DataFrame
+    rows: np.ndarray
+
+    @property
+    def rois(self) -> pd.DataFrame:
+        """Return the study's regions."""
+        return self.table.iloc[self.rows].reset_index(drop=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker needs this study's rows, not the cohort's.
+        return {**vars(self), "table": self.rois, "rows": np.arange(len(self.rows))}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Hold the tables of a cohort, typed and checked.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    participants : DataFrame
+        ``participant_id``, ``site`` and whatever else the file holds; ``age``, ``psa``,
+        ``psa_density`` and ``prostate_volume`` as numbers.
+    readers : DataFrame
+        ``reader_id``, ``expert`` (bool).
+    rois : DataFrame
+        ``participant_id, roi_id, label`` (int), ``zone, histology, isup`` (NaN where n/a) and
+        ``session_id`` where there are sessions.
+    scores : DataFrame
+        ``participant_id, roi_id, reader_id, scale, score`` (float); missing scores are dropped.
+    problems : list of CadError
+        One for every broken rule that concerns a single patient.
+    simulated : bool
+        Whether the patients are simulated.
+    digest : str
+        SHA-256 of the tables, and of the site's ranges, as they were read.
+    """
+
+    root: Path
+    participants: pd.DataFrame
+    readers: pd.DataFrame
+    rois: pd.DataFrame
+    scores: pd.DataFrame
+    problems: list[CadError] = field(default_factory=list)
+    simulated: bool = False
+    digest: str = ""
+
+    def studies(self) -> list[StudyRef]:
+        """Return the studies of patients without problems, in the order of ``participants.tsv``."""
+        excluded = {problem.patient for problem in self.problems}
+        ids = self.participants["participant_id"].drop_duplicates()
+        rows = self.rois.groupby("participant_id", sort=False).indices
+        none = np.array([], dtype=int)
+        wanted = [patient for patient in ids if patient not in excluded]
+        return [ref for patient in wanted for ref in self._of(patient, rows.get(patient, none))]
+
+    def _of(self, patient: str, rows: np.ndarray) -> list[StudyRef]:
+        folder = self.root / patient
+        sessions = sorted(p.name for p in folder.glob("ses-*") if p.is_dir())
+        if not sessions:
+            return [StudyRef(patient, patient, None, folder, self.rois, rows)]
+        none = np.full(len(rows), "")
+        own = self.rois["session_id"].to_numpy()[rows] if "session_id" in self.rois else none
+        return [
+            StudyRef(
+                f"{patient}_{session}",
+                patient,
+                session,
+                folder / session,
+                self.rois,
+                rows[own == session],
+            )
+            for session in sessions
+        ]
+
+
+def read_cohort(root: Path) -> Cohort:
+    """Read and check the tables of a cohort folder.
+
+    Parameters
+    ----------
+    root : Path
+        Cohort folder (docs/cohort.md).
+
+    Returns
+    -------
+    Cohort
+        With per-patient problems in ``problems``.
+
+    Raises
+    ------
+    CadError
+        When a table is missing, unreadable, lacks a column, or a rule is broken that no single
+        patient can be blamed for; when an import changes the tables again and again meanwhile.
+    """
+    if not root.is_dir():
+        raise CadError("no such cohort folder", file=root)
+    # An import may put new tables into place meanwhile: what was read counts only if nothing
+    # changed from before to after.
+    for _ in range(_TRIES):
+        settle(root)
+        before = _digest(root)
+        try:
+            cohort = _read_once(root)
+        except CadError:
+            if not pending(root) and _digest(root) == before:
+                raise
+            continue
+        if not pending(root) and _digest(root) == before:
+            return replace(cohort, digest=before)
+    raise CadError(
+        "the tables change while they are read", file=root, hint="wait until the import has ended"
+    )
+
+
+def _digest(root: Path) -> str:
+    """Return what tells the tables of one commit from those of another."""
+    files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
+    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _read_once(root: Path) -> Cohort:
+    simulated = is_simulated(root)
+    participants = _read(root, "participants.tsv")
+    readers = _typed_readers(root, _read(root, "readers.tsv"))
+    problems: list[CadError] = []
+    rois = _typed_rois(root, _read(root, "rois.tsv"), problems)
+    scores = _typed_scores(root, _read(root, "scores.tsv"), problems)
+    check_participants(root, participants, problems)
+    participants = typed_participants(root, participants, problems)
+    known = set(participants["participant_id"])
+    check_rois(root, rois, known, problems)
+    check_scores(root, scores, rois, known, set(readers["reader_id"]), problems)
+    scores = scores.dropna(subset=["score"]).reset_index(drop=True)
+    return Cohort(root, participants, readers, rois, scores, problems, simulated)
+
+
+def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
+    """Return the cohort with readings that its tables do not hold.
+
+    Parameters
+    ----------
+    readings : sequence of str
+        ``sub-XXX/ROI/READER=SCORE``, the score on ``likert5``. The reader need not be listed.
+
+    Raises
+    ------
+    CadError
+        For another form, a region that is not in the cohort, a score off its scale, or a region
+        that the reader has scored.
+    """
+    rows = []
+    for text in readings:
+        found = _READING.fullmatch(text)
+        if found is None:
+            raise CadError(
+                f"a reading is sub-XXX/ROI/READER=SCORE, found {text!r}",
+                hint="for example sub-0001/1/r1=4",
+            )
+        patient, roi, reader, score = found.groups()
+        with reading("", f"score {score!r} is no number"):
+            check_score("likert5", float(score))
+        known = (cohort.rois["participant_id"] == patient) & (cohort.rois["roi_id"] == roi)
+        if not known.any():
+            raise CadError("the region is not in the cohort", patient=patient, roi=roi)
+        rows.append((patient, roi, reader, "likert5", float(score)))
+    new = pd.DataFrame(rows, columns=_COLUMNS["scores.tsv"])
+    scores = pd.concat([cohort.scores, new], ignore_index=True) if rows else cohort.scores
+    twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
+    if len(twice):
+        row = twice.iloc[0]
+        raise CadError(
+            f"reader {row['reader_id']} scored this ROI already",
+            patient=row["participant_id"],
+            roi=row["roi_id"],
+        )
+    return replace(cohort, scores=scores)
+
+
+def write_tables(
+    root: Path,
+    *,
+    participants: pd.DataFrame,
+    readers: pd.DataFrame,
+    rois: pd.DataFrame,
+    scores: pd.DataFrame,
+    name: str = "cad cohort",
+    simulated: bool = False,
+) -> None:
+    """Write the tables and the BIDS description of a cohort; each file is whole or absent.
+
+    ``simulated`` is recorded in ``dataset_description.json`` and follows every number of the
+    cohort to its pages.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    made = {"GeneratedBy": [{"Name": SIMULATOR}]} if simulated else {}
+    description = json.dumps({**_DESCRIPTION, "Name": name, **made}, indent=2) + "\n"
+    write_atomic(root / "dataset_description.json", description.encode())
+    write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
+    tables = {
+        "participants.tsv": participants,
+        "readers.tsv": readers,
+        "rois.tsv": rois,
+        "scores.tsv": scores,
+    }
+    for filename, table in tables.items():
+        # A spreadsheet would carry out a cell that begins like a formula.
+        own = each_cell(table, harmless)
+        text = own.to_csv(
+            sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
+        )
+        write_atomic(root / filename, text.encode())
+
+
+def is_simulated(root: Path) -> bool:
+    """Return whether the cohort's description says that the simulator made its patients.
+
+    Raises
+    ------
+    CadError
+        When the description is missing or no JSON object.
+    """
+    path = root / "dataset_description.json"
+    try:
+        made = read_json(path).get("GeneratedBy")
+    except FileNotFoundError:
+        raise CadError(
+            "not a cohort folder: dataset_description.json is missing",
+            file=path,
+            hint="make one with `cad import` or `cad simulate`",
+        ) from None
+    return isinstance(made, list) and {"Name": SIMULATOR} in made
+
+
+def _read(root: Path, filename: str) -> pd.DataFrame:
+    path = root / filename
+    if not path.is_file():
+        raise CadError(f"the cohort has no {filename}", file=path)
+    table = read_frame(
+        path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
+    )
+    _refuse_control_characters(table, path)
+    absent = [column for column in _COLUMNS[filename] if column not in table.columns]
+    if absent:
+        raise CadError(
+            f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}",
+            file=path,
+            hint="columns are separated by tabs and named in the first line",
+        )
+    keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in _COLUMNS[filename]]
+    for key in keys:
+        if table[key].isna().any():
+            line = int(table[key].isna().to_numpy().argmax()) + 2
+            raise CadError(f"line {line} has no {key}", file=path)
+    return table
+
+
+def _refuse_control_characters(table: pd.DataFrame, path: Path) -> None:
+    """Refuse cells that would act on a terminal, or end a line of a table."""
+    for column in table.columns:
+        for line, cell in enumerate(table[column], start=2):
+            if isinstance(cell, str) and CONTROL.search(cell):
+                raise CadError(
+                    f"line {line} has a control character in {column}",
+                    file=path,
+                    hint="write the cell without it",
+                )
+
+
+def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
+    path = root / "readers.tsv"
+    repeated = table["reader_id"][table["reader_id"].duplicated()]
+    if len(repeated):
+        raise CadError(f"reader {repeated.iloc[0]} is listed twice", file=path)
+    words = table["expert"].str.lower().fillna("0")
+    unknown = words[~words.isin(["0", "1", "true", "false", "yes", "no"])]
+    if len(unknown):
+        raise CadError(f"expert must be 1 or 0, found {unknown.iloc[0]!r}", file=path)
+    return table.assign(expert=words.isin(["1", "true", "yes"]))
+
+
+def _number(
+    table: pd.DataFrame, column: str, path: Path, problems: list[CadError], what: str
+) -> pd.Series:
+    """Read a column as floats; text that is no number becomes NaN and a problem of its patient."""
+    values = pd.to_numeric(table[column], errors="coerce").astype(float)
+    for i in table.index[values.isna() & table[column].notna()]:
+        problems.append(
+            CadError(
+                f"{column} {table.at[i, column]!r} is not {what}",
+                file=path,
+                patient=table.at[i, "participant_id"],
+                roi=table.at[i, "roi_id"],
+            )
+        )
+    return values
+
+
+def _typed_rois(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    path = root / "rois.tsv"
+    label = _number(table, "label", path, problems, "a positive integer")
+    isup = _number(table, "isup", path, problems, "a grade")
+    return table.assign(label=label, isup=isup)
+
+
+def _typed_scores(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
+    return table.assign(score=_number(table, "score", root / "scores.tsv", problems, "a number"))

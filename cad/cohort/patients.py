@@ -1,7 +1,5 @@
 """Source ids to BIDS labels, and which study of a cohort lies where."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

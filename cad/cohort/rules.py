@@ -1,7 +1,5 @@
 """What the tables of a cohort must hold, row by row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

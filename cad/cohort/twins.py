@@ -1,11 +1,9 @@
 """One man under two ids: equal voxels in studies of different patients."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 
-from cad.cohort.tables import StudyRef
+from cad.cohort import StudyRef
 from cad.errors import CadError
 from cad.imaging.belonging import voxel_hash
 from cad.imaging.nifti import read_volume

@@ -1,14 +1,12 @@
 """Leave patients out of a cohort that stays as it is on the disk."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection
 from dataclasses import replace
 
 import pandas as pd
 
-from cad.cohort.tables import Cohort
+from cad.cohort import Cohort
 
 
 def labels_of(patients: Collection[str]) -> list[str]:

@@ -1,7 +1,5 @@
 """How objects that this program wrote are recognised: maker, model and series."""
 
-from __future__ import annotations
-
 from pydicom.uid import Comprehensive3DSRStorage, ParametricMapStorage, SegmentationStorage
 
 MANUFACTURER = "cad"

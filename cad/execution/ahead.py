@@ -4,8 +4,6 @@ The order says only by name what they will do, so that nothing heavy is imported
 does that work later takes them; those that nobody took end with the order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

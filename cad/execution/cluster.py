@@ -1,7 +1,5 @@
 """Tasks on a Dask cluster: each Dask thread keeps one worker process of ours."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The command-line options that say how a job is run; none of them changes a result."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

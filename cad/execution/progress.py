@@ -1,7 +1,5 @@
 """Say on standard error how far a job is."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The unit of work: one study, what decides its numbers, and what became of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@
 :class:`cad.experiments.results.Result`.
 """
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,9 +16,9 @@ EXPERIMENTS = {
     "niaf2014-outlier": "cad.experiments.niaf2014:outlier",
     "niaf2014-table1": "cad.experiments.niaf2014:table1",
     "niaf2014-table2": "cad.experiments.niaf2014:table2",
-    "niaf2014-noise": "cad.experiments.niaf2014_figures:noise",
-    "niaf2014-proportion": "cad.experiments.niaf2014_figures:proportion",
-    "niaf2014-discrete": "cad.experiments.niaf2014_figures:discrete",
+    "niaf2014-noise": "cad.experiments.niaf2014:noise",
+    "niaf2014-proportion": "cad.experiments.niaf2014:proportion",
+    "niaf2014-discrete": "cad.experiments.niaf2014:discrete",
     "niaf2013-toy": "cad.experiments.niaf2014:toy",
     "niaf2014-clinical": "cad.experiments.niaf2014_clinical:clinical",
     "mesejo2016-readers": "cad.experiments.mesejo2016:readers",
@@ -63,6 +61,12 @@ class Options:
     repeats: int | None = None
     datasets: tuple[str, ...] = ()
     jobs: int = 1
+
+    def folder(self, content: str) -> Path:
+        """Return where the data lie; refuse to go on without them."""
+        if self.data is None:
+            raise CadError("this experiment needs --data", hint=f"give the folder of {content}")
+        return self.data
 
 
 def run_experiment(name: str, options: Options) -> Path:

@@ -1,8 +1,10 @@
-"""[A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data."""
+"""[A14] Figs 2 to 10: an SVM with a reject option on synthetic, ECG and forest data.
 
-from __future__ import annotations
+An ECG's beats have seven features each from one lead; premature ones are the class.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,11 +19,99 @@ from cad.errors import CadError
 from cad.evaluation.decisions.reject import decide, reject_point
 from cad.experiments import Options
 from cad.experiments.gaussians import Gaussians
-from cad.experiments.heartbeats import FEATURES, RECORDS, read_beats
 from cad.experiments.results import Result
 from cad.learners import RejectSVC
 from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
+
+FEATURES = (
+    "RR interval before (s)",
+    "RR interval after (s)",
+    "RR before / mean of the last eight",
+    "largest deflection within 80 ms (mV)",
+    "peak to peak within 120 ms (mV)",
+    "width at half of the largest slope (s)",
+    "correlation with the record's median beat",
+)
+RECORDS = ("106", "116", "119", "200")
+_HALF_WINDOW_S, _DEFLECTION_S = 0.12, 0.08
+_HISTORY = 8
+
+
+def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return features, shape (n, 7), and whether each beat is a premature contraction.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``<record>.npz`` with ``signal``, ``adc_gain``, ``fs``, ``beat_sample`` and
+        ``beat_is_pvc``.
+
+    Raises
+    ------
+    CadError
+        When a record is missing.
+    """
+    features, labels = [], []
+    for record in RECORDS:
+        path = folder / f"{record}.npz"
+        if not path.is_file():
+            raise CadError("no such ECG record", file=path, hint="give its folder with --data")
+        with np.load(path, allow_pickle=False) as data:
+            signal = data["signal"].astype(float) / float(data["adc_gain"])
+            rows, kept = beat_features(signal, int(data["fs"]), data["beat_sample"])
+            features.append(rows)
+            labels.append(data["beat_is_pvc"][kept])
+    return np.vstack(features), np.concatenate(labels)
+
+
+def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return features of the beats with neighbours on both sides, and which beats those are.
+
+    Parameters
+    ----------
+    signal : ndarray, shape (n_samples,)
+        One lead, mV.
+    fs : int
+        Samples per second.
+    beats : ndarray of int, shape (n_beats,)
+        Sample of every beat.
+    """
+    half = round(_HALF_WINDOW_S * fs)
+    inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
+    rr = np.diff(beats) / fs
+    kept = np.arange(_HISTORY + 1, len(beats) - 1)
+    kept = kept[(beats[kept] >= half) & (beats[kept] + half < len(signal))]
+    windows = signal[beats[kept, None] + np.arange(-half, half + 1)]
+    windows = windows - np.median(windows, axis=1, keepdims=True)
+    history = np.array([rr[k - 1 - _HISTORY : k - 1].mean() for k in kept])
+    central = windows[:, inner]
+    largest = central[np.arange(len(kept)), np.abs(central).argmax(axis=1)]
+    slope = np.abs(np.gradient(windows, axis=1))
+    steep = slope >= 0.5 * slope.max(axis=1, keepdims=True)
+    width = steep.shape[1] - steep[:, ::-1].argmax(axis=1) - steep.argmax(axis=1)
+    template = np.median(windows, axis=0)
+    rows = np.column_stack(
+        [
+            rr[kept - 1],
+            rr[kept],
+            rr[kept - 1] / history,
+            largest,
+            np.ptp(windows, axis=1),
+            width / fs,
+            _correlation(windows, template),
+        ]
+    )
+    return rows, kept
+
+
+def _correlation(windows: np.ndarray, template: np.ndarray) -> np.ndarray:
+    a = windows - windows.mean(axis=1, keepdims=True)
+    b = template - template.mean()
+    norm = np.linalg.norm(a, axis=1) * np.linalg.norm(b)
+    correlation: np.ndarray = np.divide(a @ b, norm, out=np.zeros(len(a)), where=norm > 0)
+    return correlation
+
 
 SEEDS = 20
 # r = .5 is no rejection at all; the loss needs R_p/C_p + R_n/C_n < 1, so the grid ends before it.
@@ -94,11 +184,7 @@ def synthetic(options: Options) -> Result:
 
 def ecg(options: Options) -> Result:
     """Reproduce Figs 4, 5, 7, 8b, 9, 10: premature ventricular contractions."""
-    if options.data is None:
-        raise CadError(
-            "this experiment needs the ECG records", hint="give their folder with --data"
-        )
-    X, pvc = read_beats(options.data)
+    X, pvc = read_beats(options.folder("the ECG records"))
     problem = DataSet(
         "ECG data", X, pvc.astype(float), 2000, 4000, 1 / X.shape[1], (-0.84, -0.23),
         (2, 6), ("RR before / mean of eight", "correlation with the median beat"),
@@ -119,11 +205,7 @@ def ecg(options: Options) -> Result:
 
 def covertype(options: Options) -> Result:
     """Reproduce Fig. 8c: cottonwood against Douglas fir."""
-    if options.data is None:
-        raise CadError(
-            "this experiment needs the cover types", hint="give their folder with --data"
-        )
-    path = options.data / "cottonwood_vs_douglas_fir.csv.gz"
+    path = options.folder("the cover types") / "cottonwood_vs_douglas_fir.csv.gz"
     if not path.is_file():
         raise CadError("no such table", file=path)
     table = pd.read_csv(path)
@@ -210,6 +292,7 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
     y, y_test = problem.y[train], problem.y[test]
     rows: list[dict[str, object]] = []
     for theta in (1.0, THETA):
+        no_rejection = np.log(1.0 / theta)  # Bayes: P = C_n / (C_n + C_p)
         for r in REJECT_COSTS:
             costs = DecisionSettings(
                 false_positive=1.0, false_negative=theta, refer_negative=r, refer_positive=r
@@ -217,17 +300,21 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
             model = RejectSVC(C=C, kernel="rbf", gamma=problem.gamma, costs=(1.0, theta, r, r)).fit(
                 X, y
             )
-            said, f = model.predict(X_test), model.decision_function(X_test)
-            forced = (f > _forced_threshold(theta)).astype(int)
-            rows.append(_row("cost-based", theta, r, seed, y_test, said, forced, costs))
+            f = model.decision_function(X_test)
+            forced = (f > no_rejection).astype(int)
+            rules = [("cost-based", r, model.predict(X_test))]
             # Once for each theta: a decision that is forced does not depend on the cost of
             # rejecting.
             if r == REJECT_COSTS[-1]:
-                rows.append(_row("no rejection", theta, 0.5, seed, y_test, forced, forced, costs))
+                rules.append(("no rejection", 0.5, forced))
             if theta == 1.0:
                 half = symmetric_half_width(r)
-                said = decide(f, -half, half)
-                rows.append(_row("symmetric", theta, r, seed, y_test, said, forced, costs))
+                rules.append(("symmetric", r, decide(f, -half, half)))
+            rows += [
+                {"rule": rule, "theta": theta, "r": at, "seed": seed}
+                | _counted(y_test, said, forced, costs)
+                for rule, at, said in rules
+            ]
     return rows
 
 
@@ -246,27 +333,11 @@ def symmetric_half_width(r: float) -> float:
     return 0.5 * float(entropy([r, 1.0 - r])) / r
 
 
-def _forced_threshold(theta: float) -> float:
-    """Return the Bayes threshold on f without rejecting: P = C_n / (C_n + C_p)."""
-    return float(np.log(1.0 / theta))
-
-
-def _row(
-    rule: str,
-    theta: float,
-    r: float,
-    seed: int,
-    truth: np.ndarray,
-    said: np.ndarray,
-    forced: np.ndarray,
-    costs: DecisionSettings,
+def _counted(
+    truth: np.ndarray, said: np.ndarray, forced: np.ndarray, costs: DecisionSettings
 ) -> dict[str, object]:
     point = reject_point(truth, said, costs)
     return {
-        "rule": rule,
-        "theta": theta,
-        "r": r,
-        "seed": seed,
         "reject rate": point.reject_rate,
         "error rate": point.error_rate,
         "spared errors": float(((said == -1) & (forced != truth)).mean()),

@@ -4,21 +4,13 @@ Song et al., PLoS ONE 15 (2020) e0237587. Labels are certain (clinically signifi
 nothing here is learned from readers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import StratifiedKFold
 
-from cad.errors import CadError
+from cad.evaluation.folds import paired
 from cad.evaluation.folds.crossval import out_of_fold
-from cad.evaluation.folds.paired import (
-    CONSTANT,
-    READERS,
-    compare_probabilities,
-    compare_with_rivals,
-)
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.learners import AveragedProbabilisticSVC
@@ -51,10 +43,9 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
 
 def men(options: Options) -> Result:
     """Compare learners in ten folds, and leave every man out once."""
-    if options.data is None:
-        raise CadError("fae-prostate needs --data", hint=f"the folder of {FILE}")
-    with reading(options.data / FILE, "not FAE's table of features"):
-        table = pd.read_csv(options.data / FILE, index_col=0)
+    path = options.folder(FILE) / FILE
+    with reading(path, "not FAE's table of features"):
+        table = pd.read_csv(path, index_col=0)
         y, every = table["label"].to_numpy(float), list(table.columns.drop("label"))
     man, part = np.arange(len(y)), np.empty(len(y), dtype=int)
     deal = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
@@ -67,11 +58,13 @@ def men(options: Options) -> Result:
             out_of_fold(machine, X, y, groups=groups, patients=man, n_jobs=options.jobs).probability
             for groups in (part, man)
         )
-        beside = compare_with_rivals(
+        beside = paired.compare_with_rivals(
             SHIPPED, dealt, rivals(), X, y, part, truth=y, patients=man, n_jobs=options.jobs
         ).probabilities
-        beside = {name: q for name, q in beside.items() if name not in (CONSTANT, READERS)}
-        made = compare_probabilities(
+        beside = {
+            name: q for name, q in beside.items() if name not in (paired.CONSTANT, paired.READERS)
+        }
+        made = paired.compare_probabilities(
             {**beside, f"{SHIPPED}, each man left out": alone}, man, reference=SHIPPED, truth=y
         ).table
         for learner in made["learner"].unique():

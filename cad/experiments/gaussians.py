@@ -1,7 +1,5 @@
 """Two Gaussian classes with known posterior: the synthetic data of [N14] IV and [N13] V."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

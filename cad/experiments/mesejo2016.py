@@ -5,8 +5,6 @@ would resect it, and histology says whether one should. Every lesion is left out
 is fitted: the readers' weights, scaling, the learner's strength.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -112,9 +110,7 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
 
 def readers(options: Options) -> Result:
     """Compare learners and consensus rules, leaving out one lesion at a time."""
-    if options.data is None:
-        raise CadError("mesejo2016-readers needs the lesions", hint="--data FOLDER")
-    X, grades, truth, names = read_lesions(options.data)
+    X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
     compared = {rule: _compared(rule, scaled, grades, truth, names) for rule in RULES}
     mean = MeanReaders().predict(grades).p

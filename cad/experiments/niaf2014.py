@@ -1,22 +1,34 @@
-"""[N14] Figs 1, 3 and Tables I, II with Figs 4, 5; [N13]'s toy."""
+"""[N14] Figs 1, 3, 6, 7, Tables I, II with Figs 4, 5, and five-level labels; [N13]'s toy.
 
-from __future__ import annotations
+The methods are compared in the paper's own set-up: the P-SVM in both scales, SVM and F-SVM.
+"""
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import binomtest, wilcoxon
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
 
 from cad.evaluation.folds.compare import paper_sign_test
 from cad.evaluation.folds.crossval import positive_probability
-from cad.evaluation.measures import metrics
+from cad.evaluation.measures.metrics import accuracy, alignment_error, auc, kl, kl_one_sided
 from cad.experiments import Options
-from cad.experiments.gaussians import Gaussians, noisy
-from cad.experiments.methods import BASELINES, METHODS, SCALES, fit, medians, paired_p, try_method
+from cad.experiments.gaussians import Gaussians, five_levels, noisy
 from cad.experiments.results import COLOURS, Result
+from cad.learners import FuzzySVC, KernelLogistic, PlattSVC, ProbabilisticSVC
+from cad.learners.base import LearnerWarning
 
+SCALES = {"P-SVM, learned scale": "learned", "P-SVM, fixed scale": "fixed"}
+METHODS = (*SCALES, "SVM", "F-SVM")
+# Not in the papers: what learns from the same probabilities without tubes.
+BASELINES = ("logistic on soft labels", "kernel ridge on p")
+COST = 100.0
+GAMMA = 0.5  # 1 / (2 sigma^2) with the paper's sigma = 1
 N_TRAIN, N_TEST = 100, 1000
 SEEDS = 100  # the repetitions of [N14] Fig. 6
 # The paper's text says variance, its figures fit a standard deviation.
@@ -28,6 +40,7 @@ TABLE2_MEANS = {
 }
 TABLE2_ETAS = (0.01, 0.10, 0.15)
 TABLE2_NOISE = 0.15
+TABLE2 = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
 TOY_NOISE = 0.1
 OUTLIER_ETA = 0.1
 _PUBLISHED_1 = pd.DataFrame(
@@ -51,10 +64,158 @@ _PUBLISHED_2 = pd.DataFrame(
         "Err": [0.015, 0.061, 0.043],
     }
 )
+AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
+PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+ETA = 0.10
+# From .25 on no tube can leave out 1/2 and stay inside (0, 1): the learned scale is unbounded.
+WIDEST_ETA = 0.20
+HALF_STEP = 0.125
+_BETTER = {"AUC": "higher", "Acc": "higher", "KL": "lower", "Err": "lower"}
+
+
+def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
+    """Fit one method to probabilities of the positive class.
+
+    Parameters
+    ----------
+    method : str
+        One of ``SCALES``, a P-SVM with the labels of [N14] (18), its scale learned or that of
+        (14); ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on the training decision
+        values; or one of ``BASELINES``, which learn the probabilities.
+    X : ndarray, shape (n, d)
+        Training points.
+    p : ndarray, shape (n,)
+        Stated probabilities.
+    eta : float
+        Half-width of the tubes.
+    """
+    if method in SCALES:
+        model = ProbabilisticSVC(
+            C=COST, kernel="rbf", gamma=GAMMA, eta=eta, boundary="paper", scale=SCALES[method]
+        )
+        return model.fit(X, p)
+    if method == "SVM":
+        return PlattSVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, (p > 0.5).astype(float))
+    if method == "F-SVM":
+        return FuzzySVC(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+    if method == "logistic on soft labels":
+        return KernelLogistic(C=COST, kernel="rbf", gamma=GAMMA).fit(X, p)
+    return _Ridge(alpha=1 / (2 * COST), kernel="rbf", gamma=GAMMA).fit(X, p - 0.5)
+
+
+class _Ridge(KernelRidge):  # type: ignore[misc]
+    """Learn p - 1/2 by kernel ridge regression, read as a probability."""
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Return the regression's value, 0 at p = 1/2."""
+        return np.asarray(self.predict(X), dtype=float)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return 1 - p and p, shape (n, 2), cut to [0, 1]."""
+        p = np.clip(self.decision_function(X) + 0.5, 0.0, 1.0)
+        return np.column_stack([1 - p, p])
+
+
+def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    """Measure a fitted model against known probabilities ([N14] App. C, docs/methods.md 6).
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted.
+    X : ndarray, shape (n, d)
+        Test points.
+    p : ndarray, shape (n,)
+        Their true probabilities; the true class is ``p > .5``.
+
+    Returns
+    -------
+    dict of str to float
+        By the paper's names: AUC, Acc, KL, KL one-sided, Err.
+    """
+    q = positive_probability(model, X)
+    truth = (p > 0.5).astype(float)
+    return {
+        "AUC": auc(truth, model.decision_function(X)),
+        "Acc": float(((q > 0.5) == (p > 0.5)).mean()),
+        "KL": kl(p, q),
+        "KL one-sided": kl_one_sided(p, q),
+        "Err": alignment_error(p, q),
+    }
+
+
+def try_method(
+    method: str,
+    X: np.ndarray,
+    p: np.ndarray,
+    eta: float,
+    test: tuple[np.ndarray, np.ndarray],
+) -> dict[str, float]:
+    """Fit a method and measure it on test points; a refusal is counted instead of raised.
+
+    A scale that collapses or is unbounded is refused, and so is, here, a fit on the way there that
+    did not converge. What draws with certain labels of one class warn of is not repeated.
+
+    Parameters
+    ----------
+    method : str
+        As for :func:`fit`.
+    X : ndarray, shape (n, d)
+        Training points.
+    p : ndarray, shape (n,)
+        Their labels as probabilities.
+    eta : float
+        Half-width of the P-SVM's tubes.
+    test : (ndarray, ndarray)
+        Test points and their true probabilities.
+
+    Returns
+    -------
+    dict of str to float
+        ``refused`` (0 or 1) and, where fitted, :func:`measures`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LearnerWarning)
+            warnings.simplefilter("error", ConvergenceWarning)
+            return {"refused": 0.0, **measures(fit(method, X, p, eta), *test)}
+    except (ValueError, ConvergenceWarning):
+        return {"refused": 1.0}
+
+
+def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the median of every measure over the seeds, and the share of refused fits."""
+    grouped = rows.drop(columns="seed").groupby(by, sort=False)
+    return grouped.median().assign(refused=grouped["refused"].mean()).reset_index()
+
+
+def paired_p(
+    rows: pd.DataFrame, measure: str, method: str, other: str, better: str
+) -> tuple[float, float]:
+    """Return one-sided p-values over seeds that a P-SVM is better than another method.
+
+    Wilcoxon's signed-rank test, and the sign test, which counts seeds and not by how much. A seed
+    where the P-SVM refused counts against it, by more than any other. ``better`` is ``higher`` or
+    ``lower``.
+    """
+    wide = rows.pivot(index="seed", columns="method", values=measure)
+    gap = (wide[method] - wide[other]) * (1 if better == "higher" else -1)
+    gap = gap.fillna(-1 - gap.abs().max()).fillna(-1).to_numpy()
+    wins, decided = int((gap > 0).sum()), int((gap != 0).sum())
+    if decided == 0:
+        return 1.0, 1.0
+    return (
+        float(wilcoxon(gap, alternative="greater").pvalue),
+        float(binomtest(wins, decided, alternative="greater").pvalue),
+    )
 
 
 def compare_methods(
-    data: Gaussians, amplitude: float, eta: float, seeds: int, n: int = N_TRAIN
+    data: Gaussians,
+    amplitude: float,
+    eta: float,
+    seeds: int,
+    label: Callable[[np.ndarray, np.random.Generator], np.ndarray] = lambda p, rng: p,
 ) -> pd.DataFrame:
     """Measure the methods and the baselines, a row per method and seed.
 
@@ -70,14 +231,14 @@ def compare_methods(
         Half-width of the P-SVM's tubes.
     seeds : int
         Seeds 0 .. seeds - 1.
-    n : int
-        Training points.
+    label : callable
+        From noisy probabilities and a generator to the labels that are learned.
     """
     rows = []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
-        X, X_test = data.draw(n, rng), data.draw(N_TEST, rng)
-        p = noisy(data.posterior(X), amplitude, rng)
+        X, X_test = data.draw(N_TRAIN, rng), data.draw(N_TEST, rng)
+        p = label(noisy(data.posterior(X), amplitude, rng), rng)
         # Without noise: a method is to find the true probabilities, not those that it was told.
         test = X_test, data.posterior(X_test)
         rows += [
@@ -103,7 +264,12 @@ def outlier(options: Options) -> Result:
     figure = Figure(figsize=(9, 4))
     rows = []
     for axes, (name, model) in zip(figure.subplots(1, 2), models.items(), strict=True):
-        _field(axes, model, points, lines=(-1, 0, 1))
+        low, high = points.min(axis=0) - 0.3, points.max(axis=0) + 0.3
+        x, side = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
+        grid = np.stack(np.meshgrid(x, side), axis=-1).reshape(-1, 2)
+        f = model.decision_function(grid).reshape(120, 120)
+        styles = ["dashed", "solid", "dashed"]
+        axes.contour(x, side, f, levels=(-1, 0, 1), colors="k", linestyles=styles)
         axes.scatter(*X.T, c=np.where(y == 1, "#D55E00", "#0072B2"), s=12)
         axes.scatter(*point.T, c="#CC79A7", s=60, marker="*")
         axes.set_title(name)
@@ -199,8 +365,7 @@ def table2(options: Options) -> Result:
 def toy(options: Options) -> Result:
     """Reproduce [N13] V: the same comparison with noise of amplitude .1."""
     seeds = options.repeats or SEEDS
-    data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
-    rows = compare_methods(data, TOY_NOISE, TOY_NOISE, seeds)
+    rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds)
     table = medians(rows, ["method"])
     published = pd.DataFrame({"method": ["P-SVM published", "SVM published"], "Acc": [0.99, 0.95]})
     published["KL one-sided"] = [3.6, 95.0]
@@ -228,38 +393,35 @@ def _tests(rows: pd.DataFrame, means: str, eta: float) -> list[dict[str, object]
 
 def _papers_test() -> pd.DataFrame:
     """Return [N14] IV's sign test of the P-SVM over 100 resamples of seed 0's test points."""
-    data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
     rng = np.random.default_rng(0)
-    X, X_test = data.draw(N_TRAIN, rng), data.draw(N_TEST, rng)
-    p, target = noisy(data.posterior(X), TABLE2_NOISE, rng), data.posterior(X_test)
+    X, X_test = TABLE2.draw(N_TRAIN, rng), TABLE2.draw(N_TEST, rng)
+    p, target = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng), TABLE2.posterior(X_test)
     truth = (target > 0.5).astype(float)
+    # Of points r and their probabilities; larger is better.
+    better: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+        "Acc": lambda r, q: accuracy(truth[r], q),
+        "KL": lambda r, q: -kl(target[r], q),
+        "Err": lambda r, q: -alignment_error(target[r], q),
+    }
 
-    def values(q: np.ndarray, r: np.ndarray) -> dict[str, float]:
-        """Return each measure on the points ``r``, larger being better."""
-        return {
-            "Acc": metrics.accuracy(truth[r], q[r]),
-            "KL": -metrics.kl(target[r], q[r]),
-            "Err": -metrics.alignment_error(target[r], q[r]),
-        }
+    def test(name: str, own: np.ndarray, other: np.ndarray) -> float:
+        return paper_sign_test(
+            lambda r: (better[name](r, own[r]), better[name](r, other[r])), N_TEST
+        )
 
     rows = []
     for eta in TABLE2_ETAS:
         q = {m: positive_probability(fit(m, X, p, eta), X_test) for m in (*METHODS, *BASELINES)}
-        for method in SCALES:
-            for other in ("SVM", "F-SVM", *BASELINES):
-                row: dict[str, object] = {"eta": eta, "method": method, "against": other}
-                for name in ("Acc", "KL", "Err"):
-
-                    def pair(
-                        r: np.ndarray,
-                        n: str = name,
-                        a: np.ndarray = q[method],
-                        b: np.ndarray = q[other],
-                    ) -> tuple[float, float]:
-                        return values(a, r)[n], values(b, r)[n]
-
-                    row[f"p ({name})"] = paper_sign_test(pair, N_TEST)
-                rows.append(row)
+        rows += [
+            {
+                "eta": eta,
+                "method": method,
+                "against": other,
+                **{f"p ({name})": test(name, q[method], q[other]) for name in better},
+            }
+            for method in SCALES
+            for other in ("SVM", "F-SVM", *BASELINES)
+        ]
     return pd.DataFrame(rows)
 
 
@@ -303,15 +465,14 @@ def _figure4() -> Figure:
 
 
 def _figure5() -> Figure:
-    data = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
     rng = np.random.default_rng(0)
-    X = data.draw(N_TRAIN, rng)
+    X = TABLE2.draw(N_TRAIN, rng)
     # Drawn and left, so that the noise below is that of seed 0 in Table II.
-    data.draw(N_TEST, rng)
-    p = noisy(data.posterior(X), TABLE2_NOISE, rng)
+    TABLE2.draw(N_TEST, rng)
+    p = noisy(TABLE2.posterior(X), TABLE2_NOISE, rng)
     side = np.linspace(-3, 3, 81)
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    fields = {"truth": data.posterior(grid)}
+    fields = {"truth": TABLE2.posterior(grid)}
     fields |= {m: positive_probability(fit(m, X, p, 0.15), grid) for m in METHODS}
     figure = Figure(figsize=(15, 3.2))
     levels = np.linspace(0, 1, 11)
@@ -331,10 +492,97 @@ def _crossing(model: Any, y: float) -> float:
     return float(at[np.abs(at).argmin()]) if len(at) else float("nan")
 
 
-def _field(axes: Axes, model: Any, points: np.ndarray, lines: tuple[float, ...]) -> None:
-    low, high = points.min(axis=0) - 0.3, points.max(axis=0) + 0.3
-    x, y = np.linspace(low[0], high[0], 120), np.linspace(low[1], high[1], 120)
-    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    f = model.decision_function(grid).reshape(120, 120)
-    styles = ["dashed" if line else "solid" for line in lines]
-    axes.contour(x, y, f, levels=lines, colors="k", linestyles=styles)
+def noise(options: Options) -> Result:
+    """Reproduce Fig. 6: measures against the amplitude of the noise."""
+    seeds = options.repeats or SEEDS
+    etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
+    parts = [
+        compare_methods(TABLE2, amplitude, eta, seeds).assign(amplitude=amplitude)
+        for amplitude, eta in zip(AMPLITUDES, etas, strict=True)
+    ]
+    table = medians(pd.concat(parts, ignore_index=True), ["amplitude", "method"])
+    return Result(
+        "Noise on the probabilities: [N14] Fig. 6",
+        f"Set-up of Table II (diagonal means), n = {N_TRAIN}; η is the noise's amplitude, at least "
+        ".1 and at most .2 (from .25 on no tube can leave out ½ and stay inside (0, 1): the "
+        f"learned scale is unbounded); medians over seeds 0 to {seeds - 1} (the paper averages 100 "
+        "repetitions).",
+        {"Measures": table, "Order of the methods": _orders(table, "amplitude")},
+        {"Measures against noise": _plot(table, "amplitude", "noise amplitude δ")},
+        [
+            "An order other than P-SVM, F-SVM, SVM (best first) is listed as it came out. The "
+            "paper does not say which η it took at which noise."
+        ],
+    )
+
+
+def proportion(options: Options) -> Result:
+    """Reproduce Fig. 7: measures against the share of labels that are probabilities."""
+    seeds = options.repeats or SEEDS
+    parts = []
+    for share in PROPORTIONS:
+
+        def some_soft(p: np.ndarray, rng: np.random.Generator, share: float = share) -> np.ndarray:
+            soft = rng.permutation(len(p)) < round(share * len(p))
+            return np.where(soft, p, (p > 0.5).astype(float))
+
+        rows = compare_methods(TABLE2, TABLE2_NOISE, TABLE2_NOISE, seeds, some_soft)
+        parts.append(rows.assign(share=share))
+    table = medians(pd.concat(parts, ignore_index=True), ["share", "method"])
+    return Result(
+        "Share of probabilistic labels: [N14] Fig. 7",
+        f"Set-up of Table II (diagonal means, noise ±.15, η = .15), n = {N_TRAIN}; the rest of the "
+        f"labels are thresholded; medians over seeds 0 to {seeds - 1}.",
+        {"Measures": table, "Order of the methods": _orders(table, "share")},
+        {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
+        [
+            "With no probabilistic label all are the same SVM, so that an order of the AUC is a "
+            "tie: no scale can be learned, and the fixed one, which then stands in both rows, is "
+            "not fitted to the labels, which costs KL there."
+        ],
+    )
+
+
+def discrete(options: Options) -> Result:
+    """Take five-level labels as readers give them ("data not shown" in [N14] VI)."""
+    seeds = options.repeats or SEEDS
+    continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)
+    rounded = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p))
+    parts = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
+    table = medians(pd.concat(parts, ignore_index=True), ["labels", "method"])
+    return Result(
+        "Five-level labels: [N14] VI, data not shown there",
+        f"Set-up of Table II (diagonal means, noise ±.15), labels rounded to 0, .25, .5, .75, 1, "
+        f"η = .125, half a step; medians over seeds 0 to {seeds - 1}.",
+        {"Measures": table, "Order of the methods": _orders(table, "labels")},
+        remarks=["The paper says that discrete labels lead to the same conclusions."],
+    )
+
+
+def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Return the paper's methods from best to worst for every measure, level and scale."""
+    rows = []
+    for level, part in table.groupby(by, sort=False):
+        for method, scale in SCALES.items():
+            row: dict[str, object] = {by: level, "scale": scale}
+            compared = part[part["method"].isin([method, "SVM", "F-SVM"])]
+            for measure, way in _BETTER.items():
+                ranked = compared.dropna(subset=measure).sort_values(
+                    measure, ascending=way == "lower", kind="stable"
+                )
+                row[measure] = " > ".join(ranked["method"].replace(method, "P-SVM"))
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _plot(table: pd.DataFrame, by: str, label: str) -> Figure:
+    figure = Figure(figsize=(10, 6))
+    for axes, measure in zip(figure.subplots(2, 2).ravel(), _BETTER, strict=True):
+        for method, part in table.groupby("method", sort=False):
+            axes.plot(part[by], part[measure], "o-", ms=3, color=COLOURS[str(method)], label=method)
+        axes.set_xlabel(label)
+        axes.set_ylabel(measure if measure != "Err" else "alignment error")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend()
+    figure.tight_layout()
+    return figure

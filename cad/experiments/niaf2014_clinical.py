@@ -3,8 +3,6 @@
 Malignant is any cancer, as in the papers.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ learned from belief (the category's share of significant cancer) never sees a le
 and is judged on it. Nothing of the marksheet is in the package: its licence is CC BY-NC 4.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -389,9 +387,7 @@ def _interval(value: float, variance: float, sign: str) -> str:
 
 def readers(options: Options) -> Result:
     """Compare what learners are told, on real men: by lesion, by man, by centre."""
-    if options.data is None:
-        raise CadError("picai-readers needs --data", hint="the folder of the PI-CAI marksheet")
-    men, lesions = read_marksheet(options.data)
+    men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
     repeats = options.repeats or REPEATS
     runs = Parallel(n_jobs=options.jobs)(
         delayed(score_lesions)(lesions, deal(lesions["man"], seed), seed) for seed in range(repeats)

@@ -1,7 +1,5 @@
 """What an experiment gives: tables beside the published numbers, figures, remarks."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import dataclass, field
 from pathlib import Path

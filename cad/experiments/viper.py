@@ -4,12 +4,9 @@ Gallas et al., J. Med. Imaging 6 (2019) 015501, Table 3. Readers are split-plot:
 two of four groups of cases.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
-from cad.errors import CadError
 from cad.evaluation.readers.mrmc import obuchowski_rockette, u_statistic
 from cad.experiments import Options
 from cad.experiments.results import Result
@@ -69,10 +66,9 @@ def in_blocks(rows: pd.DataFrame) -> str:
 
 def readers(options: Options) -> Result:
     """Compare each sub-study's difference of AUC with the published one."""
-    if options.data is None:
-        raise CadError("viper-readers needs --data", hint=f"the folder of {FILE}")
-    with reading(options.data / FILE, "not VIPER's table of readings"):
-        every = pd.read_csv(options.data / FILE)
+    path = options.folder(FILE) / FILE
+    with reading(path, "not VIPER's table of readings"):
+        every = pd.read_csv(path)
     rows = []
     for name, (difference, error) in PUBLISHED.items():
         part = every[every["subStudyLabel"] == name]

@@ -5,25 +5,414 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
+from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
-from scipy.stats import rankdata
+from scipy.stats import rankdata, wilcoxon
 from sklearn import config_context
 from sklearn.model_selection import StratifiedKFold
+from sklearn.svm import SVC
 
+from cad.evaluation.folds.compare import hochberg
 from cad.experiments import Options
 from cad.experiments.results import Result
-from cad.experiments.uci import DataSet, draw_rows, encode, read_sets
-from cad.experiments.uci_openml import fetch_sets, provenance
-from cad.experiments.wang_methods import METHODS, Split
-from cad.experiments.wang_tables import Found, assemble
+from cad.experiments.uci import DataSet, draw_rows, encode, fetch_sets, provenance, read_sets
 from cad.files import write_atomic
+from cad.learners.ranking.opauc import opauc_path
+from cad.learners.ranking.rankboost import RankBoost, SSRankBoost, neighbour_ranks
+from cad.learners.ranking.svmlin import SVMLin
+from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
+
+Found = dict[str, dict[str, dict[str, Any]]]
+
+# [W14] Table 2, mean AUC per set, in the order of METHODS.
+PUBLISHED: dict[str, tuple[float, ...]] = {
+    "Abalone": (0.700, 0.699, 0.620, 0.701, 0.704, 0.654, 0.703, 0.702),
+    "Arcene_train": (0.806, 0.806, 0.659, 0.701, 0.811, 0.707, 0.815, 0.818),
+    "Blood": (0.735, 0.735, 0.689, 0.716, 0.725, 0.691, 0.737, 0.736),
+    "Breast": (0.906, 0.927, 0.946, 0.877, 0.926, 0.915, 0.910, 0.930),
+    "Bupaliver": (0.631, 0.627, 0.631, 0.641, 0.648, 0.652, 0.638, 0.632),
+    "Cancer_wbc": (0.993, 0.993, 0.974, 0.993, 0.994, 0.984, 0.994, 0.993),
+    "Cardio": (0.984, 0.979, 0.963, 0.984, 0.982, 0.978, 0.983, 0.979),
+    "cmc": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.999, 1.0),
+    "cnae_9": (0.932, 0.938, 0.904, 0.958, 0.959, 0.927, 0.943, 0.943),
+    "Credit_g": (0.734, 0.734, 0.700, 0.725, 0.719, 0.699, 0.733, 0.734),
+    "Derm": (0.993, 0.994, 0.960, 0.994, 0.991, 0.981, 0.996, 0.996),
+    "E.coli": (0.948, 0.952, 0.860, 0.931, 0.917, 0.922, 0.947, 0.951),
+    "Glass": (0.963, 0.964, 0.905, 0.954, 0.964, 0.934, 0.970, 0.970),
+    "Heart": (0.923, 0.925, 0.880, 0.928, 0.923, 0.892, 0.925, 0.925),
+    "Hepatitis": (0.856, 0.853, 0.753, 0.842, 0.854, 0.803, 0.854, 0.851),
+    "House": (0.988, 0.988, 0.983, 0.989, 0.989, 0.984, 0.991, 0.990),
+    "Ionosphere": (0.951, 0.946, 0.914, 0.889, 0.933, 0.901, 0.964, 0.962),
+    "Iris": (1.0, 1.0, 0.998, 1.0, 1.0, 0.999, 1.0, 1.0),
+    "Kidney_inflam": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+    "Kr vs kp": (0.884, 0.884, 0.934, 0.873, 0.891, 0.934, 0.892, 0.888),
+    "Mushroom": (0.954, 0.957, 0.955, 0.954, 0.949, 0.956, 0.961, 0.961),
+    "Parkinsons": (0.878, 0.878, 0.885, 0.879, 0.877, 0.885, 0.878, 0.879),
+    "pima": (0.766, 0.767, 0.729, 0.766, 0.778, 0.736, 0.784, 0.777),
+    "Post_op": (0.604, 0.606, 0.593, 0.607, 0.595, 0.606, 0.607, 0.606),
+    "sonar": (0.830, 0.850, 0.842, 0.839, 0.833, 0.837, 0.845, 0.849),
+    "Spectf": (0.852, 0.852, 0.736, 0.852, 0.834, 0.783, 0.849, 0.852),
+    "Statlog": (0.928, 0.925, 0.887, 0.924, 0.926, 0.885, 0.928, 0.927),
+    "Survival": (0.646, 0.644, 0.616, 0.646, 0.642, 0.616, 0.647, 0.658),
+    "Teach": (0.708, 0.710, 0.684, 0.670, 0.675, 0.700, 0.731, 0.726),
+    "Tictactoe": (0.750, 0.744, 0.762, 0.679, 0.692, 0.765, 0.774, 0.782),
+    "Vehicle": (0.949, 0.951, 0.859, 0.850, 0.937, 0.877, 0.956, 0.966),
+    "Weight": (0.988, 0.989, 0.958, 0.974, 0.988, 0.913, 0.988, 0.988),
+    "Wine": (1.0, 1.0, 0.976, 1.0, 1.0, 0.994, 1.0, 1.0),
+    "Zoo": (0.989, 0.990, 0.992, 0.990, 0.991, 0.991, 0.991, 0.991),
+}
+PUBLISHED_MEAN = (0.875, 0.877, 0.845, 0.863, 0.872, 0.856, 0.880, 0.881)
+NOTABLE = 0.02
+_TIE = 0.0005  # the paper prints three digits
+
+
+# What is known about sets whose numbers differ, each checked by hand.
+REASONS = {
+    "cmc": "no method comes near 1.0 from these attributes: the published label must be another "
+    "one (the manifest doubts 'Long/use of contraceptives')",
+    "Zoo": "not the one-hot animal name (without it the SVM has .885 as well): with .99 the "
+    "published label is likely another one than 'aquatic'",
+    "Bupaliver": "drinks > 5 as label is a reading of the text; another one is likely meant",
+    "Mushroom": "one-hot columns; coded as integers the SVM has .965",
+    "Arcene_train": "which half of the copy is the training half rests on row order (manifest)",
+    "Tictactoe": "one-hot squares; coded as integers the linear methods fall to the published "
+    "level (SVMlin .684, OPAUC .692)",
+}
+
+
+def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds: float) -> Result:
+    """Return tables and figures from the AUCs of every protocol, set and method.
+
+    ``spread`` holds the SVM's mean AUC of every set for other draws of rows and folds.
+    """
+    names = list(spread)
+    means = {
+        mode: pd.DataFrame(
+            {m: [float(np.mean(sets[n][m]["auc"])) for n in names] for m in METHODS}, index=names
+        )
+        for mode, sets in found.items()
+    }
+    published = pd.DataFrame([PUBLISHED[n] for n in names], index=names, columns=list(METHODS))
+    tables = {"Mean AUC over the sets": _summary(means, published, len(names) == len(PUBLISHED))}
+    for mode, table in means.items():
+        tables[f"Table 2, {mode}"] = table.round(3).rename_axis("set").reset_index()
+        tables[f"Table 3, {mode}: wins-ties-losses of the row"] = _wins(table)
+        if len(names) >= 6:
+            tables[f"Table 4, {mode}: Wilcoxon signed-rank p"] = _wilcoxon(table)
+    tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = _differences(
+        means["with flaws"], published, spread
+    )
+    return Result(
+        "Eight rankers on UCI sets: [W14] Tables 2 to 4, Fig. 1",
+        f"{len(names)} sets, at most 100 random rows each (seed 0), {repeats} x 2-fold, test rows "
+        "unlabelled for the semi-supervised methods. 'With flaws': the grid's best value on the "
+        "test folds, encoding and kernel width from all rows, folds below .5 flipped, leaking "
+        "columns kept, as in the paper or its code. 'Honest': three inner folds choose, "
+        "everything is fitted on training rows, nothing is flipped, leaking columns are dropped. "
+        f"{seconds / 60:.0f} minutes of one processor.",
+        tables,
+        {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(found["with flaws"], names)},
+        [
+            "Which rows were drawn, their encoding and the folds are not published; the last table "
+            "shows what another draw alone does to the SVM.",
+            *_findings(means),
+            "The manifest's doubts apply: the labels of Bupaliver, Cardio and cmc are readings of "
+            "the text. Cardio's published .98 needs its leaking columns: without "
+            "them the same SVM, chosen inside, has .79.",
+        ],
+    )
+
+
+def _findings(means: dict[str, pd.DataFrame]) -> list[str]:
+    """Say what the protocol does to the paper's conclusion."""
+    average = {mode: table.mean() for mode, table in means.items()}
+    ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
+    drop = average["with flaws"] - average["honest"]
+    return [
+        f"The better SSLROC is {ahead['with flaws']:+.3f} from the SVM with flaws and "
+        f"{ahead['honest']:+.3f} when the choice is made inside the training rows.",
+        f"Choosing inside costs {drop.min():.3f} ({drop.idxmin()}) to {drop.max():.3f} "
+        f"({drop.idxmax()}): the larger the grid, the more the best value on the test folds "
+        "flatters (OPAUC has 299 points, the SVM 7).",
+        "SSRankBoost's neighbours see test rows but no test label: its scores do not change when "
+        "test rows are permuted, and at discount 0 it is RankBoost.",
+    ]
+
+
+def _summary(
+    means: dict[str, pd.DataFrame], published: pd.DataFrame, complete: bool
+) -> pd.DataFrame:
+    rows = [{"protocol": mode, **table.mean().round(3)} for mode, table in means.items()]
+    paper = dict(zip(METHODS, PUBLISHED_MEAN, strict=True)) if complete else published.mean()
+    return pd.DataFrame([*rows, {"protocol": "published", **paper}])
+
+
+def _wins(table: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for a in table:
+        row: dict[str, object] = {"method": a}
+        for b in table:
+            gap = table[a] - table[b]
+            won, lost = int((gap > _TIE).sum()), int((gap < -_TIE).sum())
+            row[str(b)] = f"{won}-{len(gap) - won - lost}-{lost}"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _wilcoxon(table: pd.DataFrame) -> pd.DataFrame:
+    """Return p-values of all pairs; a star where Hochberg's procedure rejects at .05."""
+    names = list(table)
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    p = [_signed_rank(table[a] - table[b]) for a, b in pairs]
+    adjusted = hochberg(p)
+    cell = {
+        pair: f"{value:.3f}{'*' if q < 0.05 else ''}"
+        for pair, value, q in zip(pairs, p, adjusted, strict=True)
+    }
+    return pd.DataFrame(
+        [{"method": a, **{b: cell.get((a, b), cell.get((b, a), "")) for b in names}} for a in names]
+    )
+
+
+def _signed_rank(gap: pd.Series) -> float:
+    return 1.0 if (gap == 0).all() else float(wilcoxon(gap, zero_method="zsplit").pvalue)
+
+
+def _differences(
+    ours: pd.DataFrame, published: pd.DataFrame, spread: dict[str, list[float]]
+) -> pd.DataFrame:
+    """Return the largest difference set by set, and what the draw of rows does to the SVM."""
+    rows = []
+    for name, gap in (ours - published).iterrows():
+        if gap.abs().max() <= NOTABLE:
+            continue
+        draws = np.array(spread[str(name)])
+        own = published.loc[name, "SVM"]
+        inside = draws.min() - _TIE <= own <= draws.max() + _TIE
+        by_draw = f"the draw of rows and folds: {len(draws)} draws reach the published SVM"
+        rows.append(
+            {
+                "set": name,
+                "mean difference": float(gap.mean()),
+                "largest": f"{gap[gap.abs().idxmax()]:+.3f} ({gap.abs().idxmax()})",
+                f"SVM over {len(draws)} draws": f"{draws.min():.3f} to {draws.max():.3f}",
+                "SVM published": float(own),
+                "draws not above it": int((draws <= own + _TIE).sum()),
+                "why": REASONS.get(str(name), by_draw if inside else "not explained"),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.sort_values("mean difference", key=abs, ascending=False) if rows else table
+
+
+def _maps(sets: dict[str, dict[str, Any]], names: list[str]) -> Figure:
+    shown = names[:3]
+    figure = Figure(figsize=(7, 2.6 * len(shown)))
+    for row, name in zip(figure.subplots(len(shown), 2, squeeze=False), shown, strict=True):
+        for axes, method in zip(row, ("SSLROC1", "SSLROC2"), strict=True):
+            draw_map(axes, sets[name][method]["grid"], f"{name}, {method}")
+    figure.tight_layout()
+    return figure
+
+
+def draw_map(axes: Any, values: list[float], title: str) -> None:
+    """Draw the AUC of SSLROC's grid as a map over C and M."""
+    image = axes.imshow(np.reshape(values, (len(C_SSL), len(M_SSL))), cmap="cividis")
+    axes.set(title=title, xlabel="log10 M", ylabel="log10 C")
+    axes.set_xticks(range(len(M_SSL)), [f"{np.log10(m):g}" for m in M_SSL])
+    axes.set_yticks(range(len(C_SSL)), [f"{np.log10(c):g}" for c in C_SSL])
+    axes.figure.colorbar(image, ax=axes)
+
+
+Rows = np.ndarray
+
+
+@dataclass(frozen=True)
+class Split:
+    """Hold training rows, their labels and test rows; kernels are made once for all grid points.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n_train, d)
+    y : ndarray, shape (n_train,)
+        1 or 0.
+    X_test : ndarray, shape (n_test, d)
+    gamma : float
+        Of the RBF kernel, from the 90th percentile of pairwise distances.
+    """
+
+    X: Rows
+    y: Rows
+    X_test: Rows
+    gamma: float
+
+    @property
+    def both(self) -> tuple[Rows, Rows]:
+        """Return training and test rows with the labels 1, 0 and -1 (unlabelled)."""
+        labels = np.concatenate([self.y, np.full(len(self.X_test), -1.0)])
+        return np.vstack([self.X, self.X_test]), labels
+
+    @property
+    def rotated(self) -> Split:
+        """Return the rows in coordinates of their own span, where features outnumber rows.
+
+        Distances and inner products stay, so linear methods with a Euclidean penalty give the
+        same scores at a fraction of the work.
+        """
+        rows = np.vstack([self.X, self.X_test])
+        if rows.shape[1] <= len(rows):
+            return self
+        u, singular, _ = np.linalg.svd(rows, full_matrices=False)
+        spanned = u * singular
+        n = len(self.X)
+        return replace(self, X=spanned[:n], X_test=spanned[n:])
+
+    def kernel(self, a: Rows, b: Rows) -> Rows:
+        """Return the RBF kernel matrix."""
+        square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+        kernel: np.ndarray = np.exp(-self.gamma * np.maximum(square, 0.0))
+        return kernel
+
+
+Point = dict[str, float]
+
+
+Scores = Callable[[Split, list[Point]], Rows]
+"""From a split and points of a grid to scores, shape (len(points), n_test); NaN where refused."""
+
+
+C_SVM = tuple(10.0**k for k in range(-4, 3))
+C_SSL = tuple(10.0**k for k in range(-3, 2))
+M_SSL = (0.1, 1.0, 10.0)
+ROUNDS = tuple(range(30, 91, 10))
+ETA_OPAUC = tuple(2.0**k for k in range(-12, 11))
+LAMBDA_OPAUC = tuple(2.0**k for k in range(-10, 3))
+LAMBDA_LIN = tuple(10.0**k for k in range(-4, 5))
+LAMBDA_U_LIN = tuple(10.0**k for k in range(-2, 3))
+DISCOUNTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+NEIGHBOURS = tuple(range(1, 11))
+
+
+def _svm(split: Split, points: list[Point]) -> Rows:
+    K, K_test = split.kernel(split.X, split.X), split.kernel(split.X_test, split.X)
+    return np.array(
+        [
+            SVC(C=point["C"], kernel="precomputed").fit(K, split.y).decision_function(K_test)
+            for point in points
+        ]
+    )
+
+
+def _svmroc(split: Split, points: list[Point]) -> Rows:
+    order = np.argsort(-split.y, kind="stable")
+    X = split.X[order]
+    problem = _pairs(split, kernel_factor(split.kernel(X, X)), margin=1.0, norm=1)
+    K_test = split.kernel(split.X_test, X)
+    costs = [point["C"] for point in points]
+    return np.array([K_test @ solve_pairwise(problem.with_costs(C, C)).beta for C in costs])
+
+
+def _sslroc(norm: int) -> Scores:
+    def scores(split: Split, points: list[Point]) -> Rows:
+        X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
+        factor = kernel_factor(split.kernel(X, X))
+        rows = []
+        for point in points:
+            problem = _pairs(split, factor, point["M"], norm)
+            # A pair costs C / 2 in [W14] (3).
+            half = point["C"] / 2.0
+            rows.append(solve_pairwise(problem.with_costs(half, half)).f[len(split.X) :])
+        return np.array(rows)
+
+    return scores
+
+
+def _pairs(split: Split, factor: Rows, margin: float, norm: int) -> PairwiseProblem:
+    """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
+    n_positive = int(split.y.sum())
+    return PairwiseProblem(
+        factor=factor,
+        n_positive=n_positive,
+        n_negative=len(split.y) - n_positive,
+        weight=np.ones(len(factor)),
+        labelled_cost=1.0,
+        unlabelled_cost=1.0,
+        margin=margin,
+        norm=norm,
+    )
+
+
+def _rankboost(split: Split, points: list[Point]) -> Rows:
+    model = RankBoost(n_rounds=max(ROUNDS), platt_folds=0).fit(split.X, split.y)
+    # One fit of the most rounds holds the scores after every smaller number of them.
+    stages = list(model.staged_decision_function(split.X_test))
+    return np.array([stages[int(point["rounds"]) - 1] for point in points])
+
+
+def _opauc(split: Split, points: list[Point]) -> Rows:
+    # Some tables are sorted by class; one pass over them has to be in random order.
+    order = np.random.default_rng(0).permutation(len(split.y))
+    X, sign, one = split.X[order], np.where(split.y == 1, 1.0, -1.0)[order], np.ones(len(order))
+    etas, lams = sorted({p["eta"] for p in points}), sorted({p["lam"] for p in points})
+    coef, _ = opauc_path(X, sign, one, etas, lams)
+    rows = [coef[etas.index(p["eta"]), lams.index(p["lam"])] for p in points]
+    scores: Rows = np.array(rows) @ split.X_test.T
+    return scores
+
+
+def _svmlin(split: Split, points: list[Point]) -> Rows:
+    X, labels = split.rotated.both
+    n = len(split.X)
+    return np.array(
+        [
+            SVMLin(lambda_=point["lam"], lambda_u=point["lam_u"], platt_folds=0)
+            .fit(X, labels)
+            .decision_function(X[n:])
+            for point in points
+        ]
+    )
+
+
+def _ssrankboost(split: Split, points: list[Point]) -> Rows:
+    X, labels = split.both
+    sign = np.select([labels == 1, labels == 0], [1.0, -1.0], 0.0)
+    fits: dict[tuple[float, bytes], Rows] = {}
+    rows = []
+    for point in points:
+        d, k = point["discount"], int(point["K"])
+        # Fits are equal where the same rows got the same ranks, or no weight.
+        key = d, neighbour_ranks(X, sign, k).tobytes() if d > 0 else b""
+        if key not in fits:
+            model = SSRankBoost(discount=d, k=k, platt_folds=0).fit(X, labels)
+            fits[key] = model.decision_function(split.X_test)
+        rows.append(fits[key])
+    return np.array(rows)
+
+
+def _grid(**axes: tuple[float, ...]) -> list[Point]:
+    return [dict(zip(axes, point, strict=True)) for point in product(*axes.values())]
+
+
+METHODS: dict[str, tuple[list[Point], Scores]] = {
+    "SVM": (_grid(C=C_SVM), _svm),
+    "SVMROC": (_grid(C=C_SVM), _svmroc),
+    "RankBoost": (_grid(rounds=tuple(float(n) for n in ROUNDS)), _rankboost),
+    "OPAUC": (_grid(eta=ETA_OPAUC, lam=LAMBDA_OPAUC), _opauc),
+    "SVMlin": (_grid(lam=LAMBDA_LIN, lam_u=LAMBDA_U_LIN), _svmlin),
+    "SSRankBoost": (_grid(discount=DISCOUNTS, K=tuple(float(k) for k in NEIGHBOURS)), _ssrankboost),
+    "SSLROC1": (_grid(C=C_SSL, M=M_SSL), _sslroc(1)),
+    "SSLROC2": (_grid(C=C_SSL, M=M_SSL), _sslroc(2)),
+}
+
 
 REPEATS, FOLDS, INNER_FOLDS, DRAWS = 5, 2, 3, 50
 WIDTH_PERCENTILE = 90

@@ -1,9 +1,6 @@
 """[W14] Figs 3 and 4 on a cohort's regions: eight rankers, transductive per batch of patients."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,18 +9,14 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import pdist
 from sklearn import config_context
 
-from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import encode
-from cad.experiments.wang2014 import WIDTH_PERCENTILE, aucs
-from cad.experiments.wang_methods import METHODS, Split
-from cad.experiments.wang_tables import draw_map
+from cad.experiments.wang2014 import METHODS, WIDTH_PERCENTILE, Split, aucs, draw_map
 from cad.pipeline import aggregate_cohort
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
-from cad.stages.aggregate import Table
 
 BATCHES = 5
 # [W14] Fig. 3 gives these two in the text, on another organ: CT colonography.
@@ -35,20 +28,18 @@ def roi(options: Options) -> Result:
 
     ``options.repeats`` is the number of batches of patients.
     """
-    if options.data is None:
-        raise CadError("a cohort folder is needed", hint="give it with --data")
-    table, cohort = _table(options.data, options)
+    settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
+    found = aggregate_cohort(
+        settings,
+        options.folder("a cohort"),
+        options.out / "features",
+        ExecutionOptions(options.jobs),
+    )
+    table, cohort = found.table, "Simulated cohort" if found.simulated else "Cohort"
     truth = table.labels["truth"].to_numpy(float)
     histology = bool(np.isfinite(truth).any())
     y = truth if histology else np.where(np.isfinite(table.y), table.y > 0.5, np.nan)
     return compare_losses(table.X, y, table.groups, options, cohort, histology)
-
-
-def _table(folder: Path, options: Options) -> tuple[Table, str]:
-    settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
-    out = options.out / "features"
-    found = aggregate_cohort(settings, folder, out, ExecutionOptions(options.jobs))
-    return found.table, "Simulated cohort" if found.simulated else "Cohort"
 
 
 def compare_losses(

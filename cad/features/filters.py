@@ -8,8 +8,6 @@ smaller than the support is measured all the same: the response at its voxels se
 surroundings.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations, product

@@ -4,8 +4,6 @@ Both are computed only at the voxels that are asked for; beyond the image's bord
 is repeated. In a constant neighbourhood both are 0.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

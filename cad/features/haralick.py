@@ -14,8 +14,6 @@ At distance d the 13 (in a slice 4) unit directions are multiplied by d (IBSI). 
 offsets of Chebyshev norm d instead; at distance 1 both are the same.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -8,8 +8,6 @@ w) - floor(min / w) + 1. A constant region without an anchor has one level, 1. I
 is 0, uniformity 1, both gradients are 0 at level 1.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

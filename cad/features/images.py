@@ -4,8 +4,6 @@ Nothing is computed for a whole grid: the T2 image is standardised and cut, perf
 inside gland and regions only. A cut image keeps its place in the patient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

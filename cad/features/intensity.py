@@ -11,8 +11,6 @@ the middles of the weights. Equal values share their weights evenly: none of the
 equal weights nothing changes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

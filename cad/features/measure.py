@@ -4,8 +4,6 @@ Regions of interest, perturbed copies of them and spheres around voxels all pass
 :func:`measure`: a probability map and a table of features cannot disagree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import pairwise
 

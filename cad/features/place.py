@@ -5,8 +5,6 @@ the gland mask on the region's slice and carry that word to the page; ``sector``
 goes before them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

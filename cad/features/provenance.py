@@ -18,8 +18,7 @@ import pandas as pd
 
 from cad.errors import CadError
 from cad.files import JsonObject
-from cad.imaging.study_files import image_path
-from cad.imaging.transmit import b1_path
+from cad.imaging.study_files import b1_path, image_path
 from cad.settings import PipelineSettings
 from cad.terms.modality import MODALITIES
 

@@ -4,8 +4,6 @@ Levels are made as for our own texture: the same bin number or width. pyradiomic
 region on its cut image; its version and settings are its own otherwise.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from typing import Any

@@ -7,8 +7,6 @@ Outlines that several readers drew are measured in the same way, with one prepar
 for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,16 +16,7 @@ from scipy import ndimage
 from scipy.stats import f as f_distribution
 
 from cad.errors import CadError
-from cad.features.images import (
-    Prepared,
-    available,
-    box_around,
-    compact,
-    crop,
-    enclosing,
-    grid_of,
-    prepare,
-)
+from cad.features import images
 from cad.features.measure import measure, pick
 from cad.features.radiomics_classes import radiomics_features
 from cad.features.regions import RegionVoxels
@@ -137,8 +126,8 @@ def perturbed_features(
         that keeps too little in a grid (:mod:`cad.imaging.drawn`) has NaN there.
     """
     chosen = perturbation or Perturbation()
-    names, _ = available(study, settings)
-    work = compact(at_spacing(study, settings.images))
+    names, _ = images.available(study, settings)
+    work = images.compact(at_spacing(study, settings.images))
     copies = [
         (roi.roi_id, repeat, mask)
         for roi in work.rois
@@ -198,7 +187,7 @@ def prepared_copies(
     name: str,
     masks: Sequence[Volume],
     scale: NyulScale | None = None,
-) -> tuple[Prepared, RegionVoxels] | None:
+) -> tuple[images.Prepared, RegionVoxels] | None:
     """Prepare a modality once for many masks, ready for :func:`cad.features.measure.measure`.
 
     Parameters
@@ -219,12 +208,12 @@ def prepared_copies(
     tuple of Prepared and RegionVoxels, or None
         One region a mask, in order; None where no mask can be measured.
     """
-    grid = grid_of(study, name)
-    boxes = [box for mask in masks if (box := box_around(mask, grid, 0.0)) is not None]
+    grid = images.grid_of(study, name)
+    boxes = [box for mask in masks if (box := images.box_around(mask, grid, 0.0)) is not None]
     if not boxes:
         return None
     # One box for all copies, so that an image is prepared once and not once a copy.
-    part = crop(grid, enclosing(boxes))
+    part = images.crop(grid, images.enclosing(boxes))
     shares = []
     for mask in masks:
         drawn = fill(mask, part, settings.features.partial_voxels == "half")
@@ -232,7 +221,7 @@ def prepared_copies(
     needed = np.logical_or.reduce([share > 0 for share in shares])
     if not needed.any():
         return None
-    prepared = prepare(study, settings, name, part.with_array(needed), scale)
+    prepared = images.prepare(study, settings, name, part.with_array(needed), scale)
     return prepared, RegionVoxels.from_shares([shares_on(s, part, prepared.grid) for s in shares])
 
 
@@ -262,8 +251,8 @@ def masks_features(
         A row a mask, the columns of ``extract``; NaN where a mask has too little of an image. An
         image that cannot be prepared has no columns.
     """
-    names, _ = available(study, settings)
-    work = compact(at_spacing(study, settings.images))
+    names, _ = images.available(study, settings)
+    work = images.compact(at_spacing(study, settings.images))
     columns = _size(study, settings, masks)
     for name in names:
         try:

@@ -4,8 +4,6 @@ Everything is measured on the label map as drawn, in millimetres, and belongs to
 must not say it in disguise, see :data:`cad.terms.features.COUNTING`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

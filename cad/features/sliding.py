@@ -10,8 +10,6 @@ computed once, so that a gland takes seconds to a few minutes. ``step`` measures
 in a slice for a quick look.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -19,17 +17,7 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
-from cad.features.images import (
-    Prepared,
-    absence_notes,
-    available,
-    box_of_points,
-    compact,
-    crop,
-    grid_of,
-    prepare,
-    roi_union,
-)
+from cad.features import images
 from cad.features.measure import measure
 from cad.features.regions import RegionVoxels
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
@@ -101,7 +89,7 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
         # A gland that lies off the grid is as good as none: then the regions say where.
         if gland.array.any():
             return gland
-    union = roi_union(study)
+    union = images.roi_union(study)
     inside = resample_mask(union, grid) if union is not None else None
     if inside is None or not inside.array.any():
         raise CadError(
@@ -157,12 +145,12 @@ def sliding_rows(
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     # In the patient's space: every modality has the same point in the middle of its sphere.
     points = inside.index_to_patient(chosen[:, ::-1])
-    names, absent = available(study, settings)
-    notes = absence_notes(absent)
+    names, absent = images.available(study, settings)
+    notes = images.absence_notes(absent)
     # After the grid was taken: the map keeps the voxels of T2 as acquired, features are measured
     # at the spacing that the model learned from.
     study = at_spacing(study, settings.images)
-    work = compact(study)
+    work = images.compact(study)
     columns: dict[str, np.ndarray] = {}
     for name in names:
         try:
@@ -203,7 +191,7 @@ def _chosen(inside: Volume, step: int) -> np.ndarray:
 def _map_grid(study: Study) -> Volume:
     for entry in MODALITIES:
         if study.grid(entry.name) is not None:
-            return grid_of(study, entry.name)
+            return images.grid_of(study, entry.name)
     raise CadError("the study has no image", patient=study.participant_id)
 
 
@@ -214,24 +202,24 @@ def _prepare_around(
     points: np.ndarray,
     radius_mm: float,
     scale: NyulScale | None,
-) -> Prepared:
+) -> images.Prepared:
     """Return the modality wherever a sphere reaches."""
-    grid = grid_of(study, name)
-    box = box_of_points(points, grid, radius_mm)
+    grid = images.grid_of(study, name)
+    box = images.box_of_points(points, grid, radius_mm)
     if box is None:
         raise CadError("the mask lies outside the image")
-    part = crop(grid, box)
+    part = images.crop(grid, box)
     # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
     needed = np.zeros(part.shape, bool)
     for chunk in _chunks(part, points, radius_mm):
         needed |= chunk.voxels()
     if not needed.any():
         raise CadError("the mask lies outside the image")
-    return prepare(study, settings, name, part.with_array(needed), scale)
+    return images.prepare(study, settings, name, part.with_array(needed), scale)
 
 
 def _slide(
-    prepared: Prepared, settings: PipelineSettings, points: np.ndarray, radius_mm: float
+    prepared: images.Prepared, settings: PipelineSettings, points: np.ndarray, radius_mm: float
 ) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
     first = 0

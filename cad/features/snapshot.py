@@ -1,7 +1,5 @@
 """What a page shows of a study: slices on one display grid, curves with their fits, notes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 
@@ -13,8 +11,7 @@ from cad.features.place import axial_diameter, curve_type, gland_on, place_of
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject
 from cad.imaging.geometry import bounding_box, resample_image, resample_mask
-from cad.imaging.registration import Registration
-from cad.imaging.registration_view import registration_view
+from cad.imaging.registration import Registration, registration_view
 from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Volume
 from cad.terms.modality import MODALITIES
@@ -67,7 +64,7 @@ def snapshot(
         "study_id": study.study_id,
         "participant_id": study.participant_id,
         "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
-        "gland_ml": None if study.gland is None else _millilitres(study.gland),
+        "gland_ml": None if study.gland is None else study.gland.millilitres,
         "archive": _archive(study, grid),
         "acquired": _acquired(study),
         "notes": [*study.notes, *features.notes],
@@ -175,14 +172,10 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
         return {"volume_mm3": 0.0, "diameter_mm": None, "place": None}
     place = None if gland is None else place_of(gland, inside, roi.zone)
     return {
-        "volume_mm3": round(1000.0 * _millilitres(study.roi_map.with_array(inside)), 1),
+        "volume_mm3": round(1000.0 * study.roi_map.with_array(inside).millilitres, 1),
         "diameter_mm": round(axial_diameter(inside, study.roi_map.spacing[:2]), 1),
         "place": None if place is None else place._asdict(),
     }
-
-
-def _millilitres(mask: Volume) -> float:
-    return float((mask.array != 0).sum()) * float(np.prod(mask.spacing)) / 1000.0
 
 
 def _acquired(study: Study) -> JsonObject:

@@ -1,7 +1,5 @@
 """One row of features per region of a study."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,20 +7,8 @@ import numpy as np
 import pandas as pd
 
 from cad.errors import CadError
+from cad.features import images
 from cad.features.filters import check_filters, filter_words
-from cad.features.images import (
-    Prepared,
-    absence_notes,
-    available,
-    box_around,
-    compact,
-    crop,
-    crop_dynamic,
-    filters_of,
-    grid_of,
-    prepare,
-    roi_union,
-)
 from cad.features.measure import measure, pick, resegmented, texture_of
 from cad.features.perfusion.maps import RegionCurve
 from cad.features.provenance import PREFIX
@@ -115,17 +101,17 @@ def extract(
     # Before anything is measured: a missing extra must not end a run after an hour.
     check_radiomics(settings.features.radiomics)
     check_filters(settings.features)
-    names, absent = available(study, settings)
+    names, absent = images.available(study, settings)
     if not names:
         raise CadError(
             f"the study has none of the images {', '.join(settings.features.modalities)}",
             patient=study.participant_id,
             hint="add images, or other modalities to the pipeline",
         )
-    work = compact(at_spacing(study, settings.images))
+    work = images.compact(at_spacing(study, settings.images))
     # The others are missing from the study itself, which its page says.
     result = StudyFeatures(
-        _keys(study, []), absence_notes([name for name in absent if modality(name).optional])
+        _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
     )
     half = settings.features.partial_voxels == "half"
     drawn = _drawn(work, names, half, result.failures)
@@ -164,7 +150,7 @@ def _drawn(
 
     A region that no modality can measure, or that lies beside the gland, is a failure.
     """
-    union = roi_union(study)
+    union = images.roi_union(study)
     parts = {name: _part(study, name, union) for name in names}
     measurable: dict[str, dict[str, Drawn]] = {}
     stray = strays(study)
@@ -180,9 +166,9 @@ def _drawn(
 
 def _part(study: Study, name: str, union: Volume | None) -> Volume:
     """Return the part of a grid around the regions; a single corner where they lie beside it."""
-    grid = grid_of(study, name)
-    box = box_around(union, grid, 0.0) if union is not None else None
-    return crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
+    grid = images.grid_of(study, name)
+    box = images.box_around(union, grid, 0.0) if union is not None else None
+    return images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
 
 
 def _left_out(
@@ -208,7 +194,7 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    grid = _part(study, name, roi_union(study))
+    grid = _part(study, name, images.roi_union(study))
     # What cannot be measured stays as an empty region: its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
@@ -216,12 +202,12 @@ def _modality(
     try:
         if waits:
             unscaled = unscaled_t2(
-                study, settings.images, needed, filters_of(settings.features, name)
+                study, settings.images, needed, images.filters_of(settings.features, name)
             )
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
             # A region that cannot be measured moves no other's scale.
-            prepared = prepare(replace(study, rois=rois), settings, name, needed, scale)
+            prepared = images.prepare(replace(study, rois=rois), settings, name, needed, scale)
     except CadError as error:
         result.failures.append(error.at(patient=study.participant_id))
         result.notes.append(f"{name} not measured: {error.problem}")
@@ -252,7 +238,7 @@ def _unit(name: str) -> str:
 
 
 def _provenance(
-    prepared: Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
+    prepared: images.Prepared, drawn: list[Drawn], regions: RegionVoxels, settings: PipelineSettings
 ) -> dict[str, list[str | float | None]]:
     """Say how one modality's values were made, for every region; None where it was not measured."""
     name, spacing = prepared.name, prepared.grid.spacing
@@ -270,7 +256,7 @@ def _provenance(
     say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
-    filters = filters_of(settings.features, name)
+    filters = images.filters_of(settings.features, name)
     if filters:
         say(f"{name}_filters", [", ".join(map(filter_words, filters))] * len(drawn))
     say(f"{name}_voxels", [d.voxels for d in drawn])
@@ -279,7 +265,9 @@ def _provenance(
     return columns
 
 
-def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings) -> list[float]:
+def _valid(
+    prepared: images.Prepared, regions: RegionVoxels, settings: FeatureSettings
+) -> list[float]:
     """Return the share of each region that has a value; in a series, that the first model fits."""
     quality = (n for n in prepared.maps if MAPS[n].role == "did_not_fit")
     unfit = prepared.maps.get(next(quality, ""))
@@ -298,7 +286,11 @@ def _valid(prepared: Prepared, regions: RegionVoxels, settings: FeatureSettings)
 
 
 def _keep_perfusion(
-    study: Study, prepared: Prepared, regions: RegionVoxels, rois: list[Roi], result: StudyFeatures
+    study: Study,
+    prepared: images.Prepared,
+    regions: RegionVoxels,
+    rois: list[Roi],
+    result: StudyFeatures,
 ) -> None:
     made = prepared.perfusion
     if made is None:
@@ -325,13 +317,13 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
     The same numbers as the map that features are taken from, which covers gland and regions only.
     """
-    union = roi_union(study)
+    union = images.roi_union(study)
     if study.dce is None or union is None:
         return None
-    box = box_around(union, study.dce.grid, _SHOWN_MM)
+    box = images.box_around(union, study.dce.grid, _SHOWN_MM)
     if box is None:
         return None
-    dynamic = crop_dynamic(study.dce, box)
+    dynamic = images.crop_dynamic(study.dce, box)
     after = np.flatnonzero(np.asarray(dynamic.times) >= arrival)
     baseline = dynamic.frames[:n_baseline].mean(axis=0, dtype=np.float32)
     peak = dynamic.frames[after[0] :].max(axis=0).astype(np.float32)
@@ -340,7 +332,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
     return dynamic.grid.with_array(np.where(positive, share, 0).astype(np.float32))
 
 
-def _unfit_notes(prepared: Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
+def _unfit_notes(prepared: images.Prepared, regions: RegionVoxels, rois: list[Roi]) -> list[str]:
     """Return how many voxels of which regions the kinetic statistics leave out."""
     notes = []
     for name, image in prepared.maps.items():

@@ -1,17 +1,307 @@
-"""Folders that one process at a time changes, by one commit."""
+"""Change a folder by one commit: build aside, decide by one rename, carry out what was decided.
 
-from cad.folders.change import commit, is_ours, keep, owned, pending, settle, stage
-from cad.folders.kind import Kind, claimed, require_kind
+A change of a cohort, a model or a run is built in a hidden folder inside it (``.stage-…``), where
+nothing of it counts. One rename of what was built to ``.commit`` decides; from then on it counts,
+and what lies there is moved into place, file by file and folder by folder, as ``journal.json`` in
+it lists. A process may be killed at any moment: the next one that opens the folder carries out what
+was decided, as often as it takes, and removes what was not.
 
-__all__ = [
-    "Kind",
-    "claimed",
-    "commit",
-    "is_ours",
-    "keep",
-    "owned",
-    "pending",
-    "require_kind",
-    "settle",
-    "stage",
-]
+A command keeps out of a folder that is not of its own kind: nothing there is touched.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from cad.errors import CadError
+from cad.files import PART_SUFFIX, flush_names, make_folder, write_atomic, write_json
+from cad.folders.lock import LOCK, locked
+from cad.reading import read_bytes, read_json, reading
+
+COMMIT = ".commit"
+_JOURNAL, _NEW = "journal.json", "new"
+_STAGE = ".stage-"
+# Eight characters are tempfile's; earlier versions built in .import- and .fetch-.
+_STAGES = re.compile(r"\.(stage|import|fetch)-[a-z0-9_]{8}")
+_PART = re.compile(r"\.[a-z0-9_]{8}" + re.escape(PART_SUFFIX))
+_PATIENCE = 10.0  # seconds for another process to carry out what it has decided
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a name in a folder is a lock, journal or temporary file of this program.
+
+    Parameters
+    ----------
+    name : str
+        Of an entry, without its folder.
+    """
+    return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes, and finish what a killed one left there.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when absent.
+
+    Raises
+    ------
+    CadError
+        When another process writes into the folder.
+    """
+    with locked(folder):
+        _carry_out(folder)
+        _sweep(folder)
+        yield
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Path]:
+    """Make a hidden folder to build in, on the same disk; it is removed at the end.
+
+    Parameters
+    ----------
+    folder : Path
+        Owned by this process (:func:`owned`).
+
+    Yields
+    ------
+    Path
+        Empty.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_STAGE) as name:
+        yield Path(name)
+
+
+def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) -> None:
+    """Put staged files and folders into place, all or none, for the owner of ``folder``.
+
+    Parameters
+    ----------
+    folder : Path
+        What is changed.
+    new : mapping of str to Path
+        Place, relative to the folder, to a whole file or folder in a :func:`stage` of it. What is
+        in the place goes. No place lies in another.
+    gone : collection of str
+        Places that are emptied.
+    """
+    with stage(folder) as scratch:
+        change = scratch / "change"
+        (change / _NEW).mkdir(parents=True)
+        for place, built in new.items():
+            target = change / _NEW / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(built, target)
+        write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
+        for inner, _, names in os.walk(change):
+            for name in names:  # also what a library wrote, which flushes nothing
+                _flush(Path(inner, name))
+            flush_names(Path(inner))
+        os.rename(change, folder / COMMIT)
+        flush_names(folder)
+    _carry_out(folder)
+
+
+def settle(folder: Path) -> None:
+    """Carry out a change that a killed process had decided, so that a reader sees the folder whole.
+
+    Parameters
+    ----------
+    folder : Path
+        Nothing happens where no change is pending.
+
+    Raises
+    ------
+    CadError
+        When it cannot be carried out: another process does not end it, or writing is refused.
+    """
+    begin = time.monotonic()
+    while pending(folder):
+        try:
+            with locked(folder):
+                _carry_out(folder)
+        except OSError as error:
+            raise CadError(
+                f"a change of this folder was decided and cut short, and not ended: {error}",
+                file=folder,
+                hint="run the same command as a user who may write there",
+            ) from error
+        except CadError:
+            if time.monotonic() - begin > _PATIENCE:
+                raise
+            time.sleep(0.02)
+
+
+def pending(folder: Path) -> bool:
+    """Tell whether a change of the folder is decided and not yet carried out."""
+    return (folder / COMMIT / _JOURNAL).is_file()
+
+
+def keep(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, or a copy where the file system has no links.
+
+    Parameters
+    ----------
+    source, target : str or Path
+        The file, and its new name.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _carry_out(folder: Path) -> None:
+    """Move what was committed into place; every step may have been done before."""
+    change = folder / COMMIT
+    if pending(folder):
+        new, gone = _read(folder, change / _JOURNAL)
+        for number, place in enumerate([*new, *gone]):
+            built, target = change / _NEW / place, folder / place
+            arrived = place in new and not os.path.lexists(built)
+            if not arrived and (target.is_dir() or place in gone) and os.path.lexists(target):
+                os.rename(target, change / f"old-{number}")
+                flush_names(target.parent)
+            if place in new and not arrived:
+                make_folder(target.parent)
+                os.replace(built, target)
+                flush_names(target.parent)
+        (change / _JOURNAL).unlink()  # from here on it is done
+    if change.exists():
+        shutil.rmtree(change)
+        flush_names(folder)
+
+
+def _flush(path: Path) -> None:
+    """Bring a file's content to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:
+    """Return the places that a journal names; none may lead out of the folder."""
+    with reading(journal, "no journal of a change"):
+        content = read_json(journal)
+        new, gone = ([str(place) for place in content[key]] for key in ("new", "gone"))
+    top = folder.resolve()
+    for place in [*new, *gone]:
+        parts = PurePosixPath(place).parts
+        inside = parts and not PurePosixPath(place).is_absolute() and ".." not in parts
+        if not inside or not (folder / place).parent.resolve().is_relative_to(top):
+            raise CadError(f"{place[:80]!r} would lie outside the folder", file=journal)
+    return new, gone
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes were building: nothing of it counts.
+
+    Folders in the folder belong to it, but for those that another process has locked.
+    """
+    inner = [p for p in folder.glob(f"*/.*{PART_SUFFIX}") if not (p.parent / LOCK).exists()]
+    for path in [*folder.iterdir(), *inner]:
+        if _PART.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+        elif _STAGES.fullmatch(path.name) and path.is_dir():
+            shutil.rmtree(path)
+
+
+MARK = ".cad-kind"
+_LONGEST = 100  # bytes of a mark
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Say what a folder is for, and how it is recognised.
+
+    Parameters
+    ----------
+    name : str
+        What is written there, in the words of the command.
+    holds : callable
+        Tells whether a folder without a mark is of this kind: one that holds nothing but whole
+        results, or one that an earlier version wrote.
+    marked : bool
+        Whether a new folder gets the file :data:`MARK` with the name. A kind whose first commit
+        makes it recognisable needs none.
+    """
+
+    name: str
+    holds: Callable[[Path], bool]
+    marked: bool = True
+
+
+def require_kind(folder: Path, *kinds: Kind) -> None:
+    """Refuse a folder that holds something else than these kinds; absent or empty is fine.
+
+    Parameters
+    ----------
+    folder : Path
+        Where a command is to write.
+    *kinds : Kind
+        What may be there.
+
+    Raises
+    ------
+    CadError
+        Naming the folder and its content.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CadError("a folder is needed, this is a file", file=folder, hint="name another")
+    names = sorted(p.name for p in folder.iterdir() if not is_ours(p.name) and p.name != MARK)
+    if not names or pending(folder):  # a change of ours was decided there
+        return
+    mark = _mark(folder)
+    if any(mark == kind.name or (not mark and kind.holds(folder)) for kind in kinds):
+        return
+    content = f"a {mark}" if mark else f"{', '.join(names[:3])}{', …' if names[3:] else ''}"
+    wanted = " or ".join(kind.name for kind in kinds)
+    raise CadError(
+        f"the folder holds {content} and is not a {wanted}; nothing in it was changed",
+        file=folder,
+        hint=f"name a new or an empty folder, or an earlier {wanted}",
+    )
+
+
+def _mark(folder: Path) -> str:
+    """Return the name that a folder's mark says; empty without one."""
+    mark = folder / MARK
+    return read_bytes(mark, _LONGEST).decode(errors="replace").strip() if mark.is_file() else ""
+
+
+@contextmanager
+def claimed(folder: Path, kind: Kind) -> Iterator[None]:
+    """Lock a folder as :func:`cad.folders.owned` does, and make sure that it is of this kind.
+
+    Parameters
+    ----------
+    folder : Path
+        Made and marked when absent.
+    kind : Kind
+        What it is to hold.
+
+    Raises
+    ------
+    CadError
+        As :func:`require_kind`, and when another process writes into the folder.
+    """
+    require_kind(folder, kind)
+    with owned(folder):
+        require_kind(folder, kind)  # what a killed process had decided there is in place now
+        if kind.marked and _mark(folder) != kind.name:
+            write_atomic(folder / MARK, f"{kind.name}\n".encode())
+        yield

@@ -1,7 +1,5 @@
 """Let one process at a time write into a folder: a cohort, a model, a run."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

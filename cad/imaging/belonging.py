@@ -5,8 +5,6 @@ information as they lie than turned or moved; a region lies in the gland it was 
 and a field of view have the size of a man's. Limits and false-alarm rates: docs/import.md.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import defaultdict
@@ -55,14 +53,14 @@ def strays(study: Study) -> dict[str, CadError]:
         image = study.t2w if study.t2w is not None else labels
         body = image.with_array(foreground(image))
         inside, least, where = fill(body, labels).share, IN_BODY, "tissue (T2)"
-    gland = None if study.gland is None else _millilitres(study.gland)
+    gland = None if study.gland is None else study.gland.millilitres
     problems = {}
     for roi in study.rois:
         region = labels.array == roi.label
         if not region.any():
             continue
         share = float(inside[region].mean())
-        part = 0.0 if gland is None else _millilitres(labels.with_array(region)) / gland
+        part = 0.0 if gland is None else labels.with_array(region).millilitres / gland
         if share < least:
             problem = f"{share:.0%} of the ROI lie in {where}, at least {least:.0%} are needed"
             hint = "mask and image are of another man, moved or turned; draw the ROI again"
@@ -220,11 +218,6 @@ def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
     return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
 
 
-def gland_volume(study: Study) -> float | None:
-    """Return the volume of the gland mask, mL; None without one."""
-    return None if study.gland is None else _millilitres(study.gland)
-
-
 def width(image: Volume) -> float:
     """Return the longest edge of an image's field of view in mm."""
     return max(n * s for n, s in zip(image.shape[::-1], image.spacing, strict=True))
@@ -234,7 +227,3 @@ def voxel_hash(image: Volume) -> str:
     """Return a hash of an image's voxels, however they are stored."""
     values = np.ascontiguousarray(image.array, np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).hexdigest()
-
-
-def _millilitres(mask: Volume) -> float:
-    return float(np.count_nonzero(mask.array)) * float(np.prod(mask.spacing)) / 1000.0

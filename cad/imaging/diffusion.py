@@ -1,7 +1,5 @@
 """Diffusion-weighted images: the ADC map, and the image at a high b-value."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cad.errors import CadError

@@ -5,8 +5,6 @@ is measured there when enough of what is measured is the region, and left out of
 the reason, when not. Whoever is left out of one modality keeps the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

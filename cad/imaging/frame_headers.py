@@ -5,8 +5,6 @@ frame. Both are laid flat under the classic keywords, the frame's own before the
 the top, so that one function reads a plane whatever it lies in.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

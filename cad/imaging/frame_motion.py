@@ -8,22 +8,14 @@ the alignment to T2 (:mod:`cad.imaging.registration`), which moves a whole serie
 alone, frames of one grid have to be interpolated: cubic splines keep their detail.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import SimpleITK as sitk
 
 from cad.errors import CadError
+from cad.imaging import registration
 from cad.imaging.geometry import resample_image
-from cad.imaging.registration import (
-    MAX_SHIFT_MM,
-    dce_reference,
-    descent,
-    image_information,
-    neighbourhood,
-)
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume, triple
 
@@ -61,7 +53,7 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
     try:
-        return _still(study.dce, neighbourhood(study, study.dce.grid))
+        return _still(study.dce, registration.neighbourhood(study, study.dce.grid))
     except CadError as error:
         raise error.at(patient=study.participant_id) from None
 
@@ -73,14 +65,16 @@ def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, s
     shifts = np.zeros((len(frames), 3))
     out = frames
     for _ in range(_PASSES):
-        late = dce_reference(replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat))
+        late = registration.dce_reference(
+            replace(dynamic, frames=np.stack([f.array for f in out]), grid=flat)
+        )
         seen = np.stack([_shift(late, f, region, s) for f, s in zip(frames, shifts, strict=True)])
         seen -= np.median(seen[:_FIRST], axis=0)
         length = np.linalg.norm(seen, axis=1, keepdims=True)
-        shifts = np.where((length >= _LEAST_MM) & (length <= MAX_SHIFT_MM), seen, 0.0)
+        shifts = np.where((length >= _LEAST_MM) & (length <= registration.MAX_SHIFT_MM), seen, 0.0)
         out = [_shifted(f, shift) for f, shift in zip(frames, shifts, strict=True)]
-    before = float(np.mean([image_information(late, f, region) for f in frames]))
-    after = float(np.mean([image_information(late, f, region) for f in out]))
+    before = float(np.mean([registration.image_information(late, f, region) for f in frames]))
+    after = float(np.mean([registration.image_information(late, f, region) for f in out]))
     if not after > before:
         note = "no motion found between the frames of the dynamic series"
         return dynamic, np.zeros_like(shifts), note
@@ -98,7 +92,7 @@ def _shift(fixed: Volume, moving: Volume, region: np.ndarray, start: np.ndarray)
     """Find the shift (mm) in the slice that brings a frame in line with ``fixed``."""
     transform = sitk.TranslationTransform(3, [float(v) for v in -start])
     where = fixed.with_array(region)
-    method = descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
+    method = registration.descent(where, transform, step_mm=1.0, iterations=60, fine_mm=0.0)
     method.SetOptimizerWeights([1.0, 1.0, 0.0])  # in the slices only
     try:
         method.Execute(fixed.to_sitk(), moving.to_sitk())

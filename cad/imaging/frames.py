@@ -4,8 +4,6 @@ A classic file holds one plane, an enhanced multi-frame object many, a Siemens m
 is cut into planes. All become :class:`Frame`; nothing behind this module knows the difference.
 """
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -8,8 +8,6 @@ against each other every voxel is sampled at evenly spaced points, at least six 
 of a mask voxel apart.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import SimpleITK as sitk
 

@@ -5,8 +5,6 @@ up; values are linear between voxel centres, or cubic splines. Voxel sizes then 
 between sites, which texture would see.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Makers of scanners by our own words: what a header says in its own may name somebody."""
 
-from __future__ import annotations
-
 # What a maker's entry begins with, in small letters, and what is said of it.
 _MAKERS = {
     "siemens": "Siemens",

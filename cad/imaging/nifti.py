@@ -4,8 +4,6 @@ NIfTI-1 files carry their place in ``sform`` or ``qform`` (RAS, mm); a dynamic s
 times, repetition time (seconds) and flip angle (degrees) in the BIDS sidecar beside it.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

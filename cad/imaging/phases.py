@@ -1,7 +1,5 @@
 """Stacks become a dynamic series: phases in their order, dated by a clock of the header."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

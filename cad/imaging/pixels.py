@@ -1,7 +1,5 @@
 """Voxels of stacks: files decoded once, cut into planes, scaled to values with a unit."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 from pathlib import Path

@@ -9,8 +9,6 @@ fat, the range is that of any tissue. Nothing is corrected: a value outside is n
 the likely cause and the way out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -20,14 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.belonging import (
-    better_placed,
-    gland_placed,
-    gland_volume,
-    like_t2,
-    width,
-    zone_order,
-)
+from cad.imaging import belonging
 from cad.imaging.geometry import resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
@@ -276,14 +267,13 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
 
 
 def _belonging(study: Study) -> Iterator[Statistic]:
-    volume = gland_volume(study)
-    if volume is not None:
-        yield "gland_volume", volume, ""
+    if study.gland is not None:
+        yield "gland_volume", study.gland.millilitres, ""
     for modality in MODALITIES:
         grid = study.grid(modality.name)
         if grid is not None:
-            yield "field_of_view", width(grid), f" of {modality.short}"
-    order = zone_order(study)
+            yield "field_of_view", belonging.width(grid), f" of {modality.short}"
+    order = belonging.zone_order(study)
     if order is not None:
         yield "zone_order", order, ""
     images = {} if study.adc is None else {"adc": study.adc}
@@ -292,18 +282,18 @@ def _belonging(study: Study) -> Iterator[Statistic]:
         images["dce"] = study.dce.grid.with_array(mean)
     # Without contrast agent too little tells a gland from what lies behind it.
     if study.gland is not None and study.dce is not None:
-        gains = gland_placed(study.gland, images.values())
+        gains = belonging.gland_placed(study.gland, images.values())
         yield from ((f"gland_{kind}", gain, "") for kind, gain in gains.items())
     if study.t2w is None:
         return
     mirrors = []
     for name, image in images.items():
-        gains = better_placed(study.t2w, image, distorted=name == "adc")
+        gains = belonging.better_placed(study.t2w, image, distorted=name == "adc")
         mirrors.append(gains["mirrored"])
         yield from ((f"{name}_{kind}", gain, "") for kind, gain in gains.items())
     if len(mirrors) > 1:  # what both say of T2 needs less of each
         yield "t2w_mirrored", max(mirrors), ""
-    alike = like_t2(study)
+    alike = belonging.like_t2(study)
     if alike is not None:
         yield "adc_like_t2w", alike, ""
 

@@ -1,7 +1,5 @@
 """What the image settings ask for before anything is measured: ADC map, alignment."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

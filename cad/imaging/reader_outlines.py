@@ -3,8 +3,6 @@
 Their labels are those of ``rois.tsv``; a reader's map holds the regions that this reader outlined.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

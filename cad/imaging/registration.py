@@ -4,22 +4,16 @@ The moving image is not resampled: its origin and direction change, so that ever
 measured value and regions are mapped to it by geometry alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 import SimpleITK as sitk
+from skimage.feature import canny
 
 from cad.errors import CadError
-from cad.imaging.geometry import (
-    bounding_box,
-    box_between,
-    limits,
-    overlaps,
-    resample_image,
-    resample_mask,
-)
+from cad.files import JsonObject
+from cad.imaging import geometry
+from cad.imaging.geometry import resample_image
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume, triple
 
@@ -153,7 +147,7 @@ def register_rigid(
     CadError
         When the images do not overlap or one is constant.
     """
-    if not overlaps(moving, fixed):
+    if not geometry.overlaps(moving, fixed):
         raise CadError(
             f"the {name} image and the T2 image do not overlap",
             hint="check that both belong to one study and one frame of reference",
@@ -161,12 +155,14 @@ def register_rigid(
     target = _working_grid(fixed, region)
     # The same voxels before and after, or information would change by what is compared.
     where = _compared(target, fixed, region, moving)
-    fixed_image = resample_image(fixed, target)
-    before = image_information(fixed_image, resample_image(moving, target), where)
+    fixed_image = geometry.resample_image(fixed, target)
+    before = image_information(fixed_image, geometry.resample_image(moving, target), where)
     transform = _search(fixed_image, moving, where)
     # ITK maps points of the fixed image to the moving one; the image is moved the other way.
     matrix = np.linalg.inv(_matrix(transform))
-    after = image_information(fixed_image, resample_image(_moved(moving, matrix), target), where)
+    after = image_information(
+        fixed_image, geometry.resample_image(_moved(moving, matrix), target), where
+    )
     centre = target.centre
     # Of the middle of the region: a rotation about a far origin looks like a long way.
     shift = float(np.linalg.norm((matrix @ np.append(centre, 1.0))[:3] - centre))
@@ -234,13 +230,13 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
         if mask is None:
             continue
         margin = np.ceil(MARGIN_MM / np.array(fixed.spacing[::-1])).astype(int)
-        box = bounding_box(resample_mask(mask, fixed).array, margin)
+        box = geometry.bounding_box(geometry.resample_mask(mask, fixed).array, margin)
         if box is not None:
             break
     else:
         # All slices: a stack of the prostate is short, its field of view is wide.
         middle = np.array([0, fixed.shape[1] // 4, fixed.shape[2] // 4])
-        box = box_between(middle, fixed.shape - middle, fixed.shape)
+        box = geometry.box_between(middle, fixed.shape - middle, fixed.shape)
     region = np.zeros(fixed.shape, bool)
     region[box] = True
     return region
@@ -248,10 +244,10 @@ def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
 
 def _working_grid(fixed: Volume, region: np.ndarray | None) -> Volume:
     """Crop the fixed grid to the region, in-plane voxels no smaller than the working size."""
-    box = bounding_box(np.ones(fixed.shape, bool) if region is None else region)
+    box = geometry.bounding_box(np.ones(fixed.shape, bool) if region is None else region)
     if box is None:
         raise ValueError("the region is empty")
-    low, high = limits(box[::-1])
+    low, high = geometry.limits(box[::-1])
     # Finer voxels hold no more of what moves, and cost their number at each step.
     spacing = np.maximum(fixed.spacing, _WORKING_MM)
     count = np.maximum(np.floor((high - low) * fixed.spacing / spacing).astype(int), 1)
@@ -263,10 +259,10 @@ def _compared(
     target: Volume, fixed: Volume, region: np.ndarray | None, moving: Volume
 ) -> np.ndarray:
     """Return the voxels of the working grid that the moving image covers before it is moved."""
-    covered: np.ndarray = np.isfinite(resample_image(moving, target).array)
-    covered &= np.isfinite(resample_image(fixed, target).array)
+    covered: np.ndarray = np.isfinite(geometry.resample_image(moving, target).array)
+    covered &= np.isfinite(geometry.resample_image(fixed, target).array)
     if region is not None:
-        covered &= np.asarray(resample_mask(fixed.with_array(region), target).array, bool)
+        covered &= np.asarray(geometry.resample_mask(fixed.with_array(region), target).array, bool)
     # A histogram of 32 x 32 bins says nothing of fewer voxels.
     if covered.sum() < 1000:
         raise CadError(
@@ -349,3 +345,69 @@ def _moved(image: Volume, matrix: np.ndarray) -> Volume:
         origin=triple((matrix @ np.append(image.origin, 1.0))[:3]),
         direction=matrix[:3, :3] @ np.asarray(image.direction),
     )
+
+
+# Contrasts differ too much for a checkerboard: the eye compares outlines.
+EDGE_SCALE_MM = 1.4
+EDGE_SHARE = (0.80, 0.93)
+
+
+def registration_view(
+    registration: Registration, fixed: Volume, z: int
+) -> tuple[JsonObject, np.ndarray]:
+    """Return numbers and pictures of one alignment.
+
+    Parameters
+    ----------
+    registration : Registration
+        With the moved image.
+    fixed : Volume
+        The T2 image on the display grid.
+    z : int
+        Slice of ``fixed`` to draw.
+
+    Returns
+    -------
+    numbers : dict
+        ``moving, before, after, translation_mm, rotation_deg, accepted, note``.
+    pictures : ndarray of uint8, shape (3, H, W)
+        The moving image before and after, and the edges of T2 (255, else 0).
+    """
+    slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
+    places = (registration.moving, registration.apply(registration.moving))
+    moved = [resample_image(image, slab).array[0] for image in places]
+    low, high = _window(np.stack(moved))
+    t2 = np.nan_to_num(slab.array[0].astype(float))
+    edges = canny(
+        t2,
+        EDGE_SCALE_MM / min(fixed.spacing[:2]),
+        low_threshold=EDGE_SHARE[0],
+        high_threshold=EDGE_SHARE[1],
+        use_quantiles=True,
+    )
+    pictures = [_grey(image, low, high) for image in moved]
+    numbers = {
+        "moving": registration.name,
+        "before": round(registration.before, 4),
+        "after": round(registration.after, 4),
+        "translation_mm": round(registration.shift_mm, 2),
+        "rotation_deg": round(registration.angle_deg, 2),
+        "accepted": registration.accepted,
+        "note": registration.note,
+    }
+    return numbers, np.stack([*pictures, np.where(edges, 255, 0).astype(np.uint8)])
+
+
+def _window(array: np.ndarray) -> tuple[float, float]:
+    finite = array[np.isfinite(array)].astype(float)
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = np.percentile(finite, (1, 99.5))
+    return float(low), float(max(high, low + 1e-6))
+
+
+def _grey(array: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Scale to 0..255; black where the image does not reach."""
+    share = (np.clip(array.astype(float), low, high) - low) / (high - low)
+    grey: np.ndarray = np.nan_to_num(np.rint(255 * share)).astype(np.uint8)
+    return grey

@@ -5,8 +5,6 @@ echo time and time point. Geometry is compared with a tolerance because scanners
 differ in the last digits.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A study in memory: the volumes, masks and regions of one patient's examination."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from cad.imaging.volume import Dynamic, Volume

@@ -12,9 +12,11 @@
 ======================================  ==============================================
 
 ``<study>`` is ``sub-XXX`` or ``sub-XXX_ses-YY``.
-"""
 
-from __future__ import annotations
+The transmit field (B1+) is the share of the stated flip angle that the tissue gets. The sidecar's
+unit and the values must agree on whether it is a fraction or in percent; a map that leaves it open
+is refused, because every T1 would be wrong by its square.
+"""
 
 import difflib
 import re
@@ -25,29 +27,69 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.files import JsonObject
+from cad.imaging import nifti
 from cad.imaging.belonging import strays
 from cad.imaging.drawn import require_measurable
 from cad.imaging.geometry import overlaps
 from cad.imaging.makers import maker
-from cad.imaging.nifti import (
-    positive,
-    read_dynamic,
-    read_sidecar,
-    read_volume,
-    sidecar_path,
-    stated_number,
-    stored_normal,
-    write_dynamic,
-    write_gradients,
-    write_sidecar,
-    write_volume,
-)
+from cad.imaging.nifti import read_sidecar, read_volume, sidecar_path
 from cad.imaging.study import Protocol, Roi, Study
-from cad.imaging.transmit import b1_path, read_b1
 from cad.imaging.units import in_unit
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import kind_of, reading
 from cad.terms.modality import MODALITIES, Modality
+
+# Beyond these no body coil at 1.5 or 3 T goes; a voxel there holds no measurement.
+LEAST, MOST = 0.3, 2.0
+_FACTORS = {"percent": 0.01, "%": 0.01, "1": 1.0, "ratio": 1.0, "fraction": 1.0}
+_UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS says "arbitrary" of either
+
+
+def b1_path(folder: Path, study_id: str) -> Path:
+    """Return where a study's map of the transmit field lies."""
+    return folder / "fmap" / f"{study_id}_TB1map.nii.gz"
+
+
+def read_b1(path: Path) -> Volume | None:
+    """Read a map of the transmit field as a fraction (1: as stated); None where there is no file.
+
+    Voxels without a possible value are NaN.
+
+    Raises
+    ------
+    CadError
+        With the file: for a unit that is no ratio, values that fit neither fraction nor percent,
+        or values that contradict the stated unit.
+    """
+    if not path.is_file():
+        return None
+    volume = read_volume(path)
+    values = volume.array.astype(np.float32)
+    positive = values[np.isfinite(values) & (values > 0)]
+    level = float(np.median(positive)) if positive.size else 0.0
+    # Scanners write the field as a fraction or in percent, often without saying which: the level
+    # tells, for no field is a hundredth or a hundred times the stated one.
+    factor = next((f for f in (1.0, 0.01) if LEAST <= level * f <= MOST), None)
+    if factor is None:
+        raise CadError(
+            f"a map of the transmit field with a median of {level:.3g}: neither a fraction of the "
+            f"stated flip angle ({LEAST:g} to {MOST:g}) nor percent of it "
+            f"({100 * LEAST:g} to {100 * MOST:g})",
+            file=path,
+            hint="divide actual by stated flip angles, or remove the file",
+        )
+    stated = str(read_sidecar(path).get("Units", "") or "").strip().lower()
+    if stated not in _UNSTATED and _FACTORS.get(stated) != factor:
+        raise CadError(
+            f"Units {stated!r} of a transmit-field map with a median of {level:.3g}; expected "
+            f"{'percent' if factor < 1 else 'fraction'}",
+            file=sidecar_path(path),
+            hint="correct Units (fraction or percent) or the map",
+        )
+    ratio = values * np.float32(factor)
+    possible = (ratio >= LEAST) & (ratio <= MOST)
+    return replace(volume, array=np.where(possible, ratio, np.nan).astype(np.float32), unit="")
+
 
 _DIFFUSION = re.compile(r"_acq-b(\d+(?:p\d+)?)_dwi\.nii\.gz$")
 _PLACES = {
@@ -184,30 +226,32 @@ def write_study(folder: Path, study: Study) -> None:
         path = image_path(folder, name, modality.name)
         image = study.image(modality.name)
         if isinstance(image, Dynamic):
-            write_dynamic(path, image)
+            nifti.write_dynamic(path, image)
         elif image is not None:
-            write_volume(path, image)
+            nifti.write_volume(path, image)
             if modality.unit:
-                write_sidecar(path, {"Units": modality.unit})
+                nifti.write_sidecar(path, {"Units": modality.unit})
     for kind, mask in (("rois", study.roi_map), ("gland", study.gland), ("vessel", study.vessel)):
         if mask is not None:
-            write_volume(image_path(folder, name, kind), mask)
+            nifti.write_volume(image_path(folder, name, kind), mask)
     for index, (flip_angle, volume) in enumerate(study.vfa, start=1):
         path = vfa_path(folder, name, index)
-        write_volume(path, volume)
+        nifti.write_volume(path, volume)
         entries: JsonObject = {"FlipAngle": float(flip_angle)}
         if study.vfa_repetition_time is not None:
             entries["RepetitionTime"] = float(study.vfa_repetition_time)
-        write_sidecar(path, entries)
+        nifti.write_sidecar(path, entries)
     if study.b1 is not None:
         # 0 for no value: no angle is 0, so that reading makes it NaN again.
-        write_volume(b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array)))
-        write_sidecar(b1_path(folder, name), {"Units": "fraction"})
+        nifti.write_volume(
+            b1_path(folder, name), study.b1.with_array(np.nan_to_num(study.b1.array))
+        )
+        nifti.write_sidecar(b1_path(folder, name), {"Units": "fraction"})
     for b_value, volume in study.diffusion:
         path = diffusion_path(folder, name, b_value)
-        write_volume(path, volume)
-        write_sidecar(path, {"BValue": float(b_value)})
-        write_gradients(path, b_value)
+        nifti.write_volume(path, volume)
+        nifti.write_sidecar(path, {"BValue": float(b_value)})
+        nifti.write_gradients(path, b_value)
 
 
 def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
@@ -241,24 +285,26 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
 def _image(path: Path, modality: Modality) -> Volume | None:
     if not path.is_file():
         return None
-    volume = replace(_required_image(path), unit=str(read_sidecar(path).get("Units", "") or ""))
+    volume = replace(
+        _required_image(path), unit=str(nifti.read_sidecar(path).get("Units", "") or "")
+    )
     try:
         return in_unit(volume, modality)[0]
     except CadError as error:
-        raise error.at(file=sidecar_path(path)) from None
+        raise error.at(file=nifti.sidecar_path(path)) from None
 
 
 def _protocol(path: Path, grid: Volume) -> Protocol:
-    entries = read_sidecar(path)
+    entries = nifti.read_sidecar(path)
     keys = ("RepetitionTime", "EchoTime", "FlipAngle", "MagneticFieldStrength")
-    numbers = [stated_number(entries, key, path) for key in keys]
+    numbers = [nifti.stated_number(entries, key, path) for key in keys]
     uids = [entries.get(key) for key in ("StudyInstanceUID", "FrameOfReferenceUID")]
     study_uid, frame_uid = (None if not uid else str(uid) for uid in uids)
     repetition, echo, angle, field = numbers
     series, images = entries.get("SeriesNumber"), entries.get("InstanceNumbers")
     whole = images if isinstance(images, list) else []
     # Numbers come in the file's order of slices, which need not be the order they are read in.
-    along = float(stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
+    along = float(nifti.stored_normal(path) @ np.asarray(grid.direction)[:, 2]) if whole else 0.0
     whole = whole[:: -1 if along < 0 else 1] if abs(along) > _SAME_AXIS else []
     return Protocol(
         repetition, echo, angle, field, study_uid, frame_uid,
@@ -270,7 +316,7 @@ def _protocol(path: Path, grid: Volume) -> Protocol:
 
 
 def _required_image(path: Path) -> Volume:
-    volume = read_volume(path)
+    volume = nifti.read_volume(path)
     _check_values(volume.array, path)
     return volume
 
@@ -294,7 +340,7 @@ def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> No
 def _read_dynamic(path: Path) -> Dynamic | None:
     if not path.is_file():
         return None
-    dynamic = read_dynamic(path)
+    dynamic = nifti.read_dynamic(path)
     for number, frame in enumerate(dynamic.frames, start=1):
         _check_values(frame, path, f"frame {number}")
     return dynamic
@@ -303,8 +349,8 @@ def _read_dynamic(path: Path) -> Dynamic | None:
 def _read_vfa(study: Study, folder: Path) -> None:
     times = set()
     for path in sorted((folder / "perf").glob(f"{study.study_id}_flip-*_VFA.nii.gz")):
-        sidecar = read_sidecar(path)
-        angle = positive(sidecar, "FlipAngle", path)
+        sidecar = nifti.read_sidecar(path)
+        angle = nifti.positive(sidecar, "FlipAngle", path)
         if angle is None:
             raise CadError(
                 "a variable-flip-angle image without FlipAngle (degrees) in its sidecar", file=path
@@ -317,7 +363,7 @@ def _read_vfa(study: Study, folder: Path) -> None:
                 file=path,
             )
         study.vfa.append((angle, volume))
-        times.add(positive(sidecar, "RepetitionTime", path))
+        times.add(nifti.positive(sidecar, "RepetitionTime", path))
     study.vfa.sort(key=lambda pair: pair[0])
     if len(times) > 1:
         stated = sorted(map(str, times))
@@ -330,7 +376,7 @@ def _read_vfa(study: Study, folder: Path) -> None:
 def _labels(path: Path) -> Volume | None:
     if not path.is_file():
         return None
-    volume = read_volume(path)
+    volume = nifti.read_volume(path)
     array = volume.array
     if array.dtype.kind == "f":
         whole = np.round(array)
@@ -396,7 +442,9 @@ def _check_frames(study: Study, folder: Path) -> None:
     images = {m.name: study.grid(m.name) for m in MODALITIES}
     masks = {"rois": study.roi_map, "gland": study.gland, "vessel": study.vessel}
     uids = {
-        kind: read_sidecar(image_path(folder, study.study_id, kind)).get("FrameOfReferenceUID")
+        kind: nifti.read_sidecar(image_path(folder, study.study_id, kind)).get(
+            "FrameOfReferenceUID"
+        )
         for kind in (*images, *masks)
     }
     stated = {kind: uids[kind] for kind, image in images.items() if image and uids[kind]}

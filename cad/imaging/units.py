@@ -1,7 +1,5 @@
 """Units as headers write them, and what turns them into the unit of a modality."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

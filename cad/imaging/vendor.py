@@ -7,8 +7,6 @@ Chenevert et al., Transl Oncol 7 (2014) 65, PMC3998685. United Imaging: b-value,
 grid with their places.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from typing import Any

@@ -80,6 +80,11 @@ class Volume:
         """Return the middle of the grid, LPS mm, shape (3,)."""
         return self.index_to_patient((np.array(self.shape[::-1]) - 1) / 2)
 
+    @property
+    def millilitres(self) -> float:
+        """Return the volume of the voxels that are not zero."""
+        return float(np.count_nonzero(self.array)) * float(np.prod(self.spacing)) / 1000.0
+
     def with_array(self, array: np.ndarray) -> Volume:
         """Return other values on the same grid, in the same unit; a mask has none."""
         return replace(self, array=array, unit="" if array.dtype == bool else self.unit)

@@ -1,7 +1,5 @@
 """From several readers' scores and histology to one label per region (docs/methods.md 1)."""
 
-from __future__ import annotations
-
 import difflib
 
 import numpy as np

@@ -6,8 +6,6 @@ is expected to give at the region's severity, which is the mean with the readers
 inclinations taken out as far as the others' scores tell.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

@@ -3,8 +3,6 @@
 They stand in tables with what they cost. Without histology their class is the readers' own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit

@@ -7,8 +7,6 @@ histology moves it a little (partial pooling). The fit is the posterior's mode, 
 Laplace approximation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 

@@ -1,7 +1,5 @@
 """The consensus rules by their names, and what one tells the learner of a fold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

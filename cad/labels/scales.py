@@ -1,7 +1,5 @@
 """Readers' scales: which scores exist, and which probability of malignancy each one states."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 

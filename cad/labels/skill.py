@@ -1,7 +1,5 @@
 """How good each reader is, and who adds nothing to the others."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 import numpy as np

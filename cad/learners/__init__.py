@@ -13,11 +13,9 @@ if TYPE_CHECKING:
     from cad.learners.baselines import KernelLogistic, LogitSVR
     from cad.learners.probabilistic import ProbabilisticSVC
     from cad.learners.ranking.opauc import OPAUC
-    from cad.learners.ranking.rankboost import RankBoost
-    from cad.learners.ranking.sslroc import SSLROC
-    from cad.learners.ranking.ssrankboost import SSRankBoost
+    from cad.learners.ranking.rankboost import RankBoost, SSRankBoost
     from cad.learners.ranking.svmlin import SVMLin
-    from cad.learners.ranking.svmroc import SVMROC
+    from cad.learners.ranking.svmroc import SSLROC, SVMROC
     from cad.learners.regressor import ProbabilityRegressor
     from cad.learners.reject import RejectSVC
     from cad.learners.svm import FuzzySVC, PlattSVC, SoftPlattSVC
@@ -38,8 +36,8 @@ _MODULES = {
     "SoftPlattSVC": "svm",
     "OPAUC": "ranking.opauc",
     "RankBoost": "ranking.rankboost",
-    "SSLROC": "ranking.sslroc",
-    "SSRankBoost": "ranking.ssrankboost",
+    "SSLROC": "ranking.svmroc",
+    "SSRankBoost": "ranking.rankboost",
     "SVMLin": "ranking.svmlin",
     "SVMROC": "ranking.svmroc",
 }

@@ -22,18 +22,10 @@ from scipy.special import expit, logit
 from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from cad.learners import soft_labels
 from cad.learners.base import KernelMachine, check_cost, cross_entropies
 from cad.learners.probabilistic import margin_scale
 from cad.learners.scaling import SCALERS
-from cad.learners.soft_labels import (
-    KIND_NAMES,
-    SoftLabels,
-    check_labels,
-    check_soft,
-    half_widths,
-    probabilistic_problem,
-    soft_labels,
-)
 from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.kernels import Gram, Kernel
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
@@ -195,7 +187,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         """Fit, and return what the average says of inner folds: log-odds, NaN where nothing."""
         rows, classes, p, weight = self._read_inputs(X, y, sample_weight)
         try:
-            p, spread = check_soft(p, 0.0 if eta is None else eta)
+            p, spread = soft_labels.check_soft(p, 0.0 if eta is None else eta)
         except ValueError as error:
             raise LearnerError(str(error)) from error
         owner = np.arange(len(p)) if groups is None else np.asarray(groups)
@@ -221,7 +213,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         self.best_params_ = asdict(points[order[0]])
         self.classes_ = classes
         labels = task.labels(points[order[0]], np.arange(len(p)))
-        self.label_kinds_ = np.array(KIND_NAMES)[labels.kinds]
+        self.label_kinds_ = np.array(soft_labels.KIND_NAMES)[labels.kinds]
         self.label_counts_ = labels.counts()
         mean = np.average(p, weights=weight)
         # Around the mean label and not around 0: a slope below 1 draws to the base rate, not to
@@ -320,7 +312,9 @@ class AveragedProbabilisticSVC(KernelMachine):
         known = np.isfinite(losses).any(axis=0) & (task.weight > 0)
         losses = losses[:, known] * task.weight[known]
         if losses.size == 0 or not np.isfinite(losses.sum(axis=1)).any():
-            check_labels(task.labels(points[0], np.arange(len(task.p))), task.weight > 0)
+            soft_labels.check_labels(
+                task.labels(points[0], np.arange(len(task.p))), task.weight > 0
+            )
             raise LearnerError(
                 f"none of {len(points)} settings could be fitted in the inner folds: their labels "
                 "say nothing, or are of one class",
@@ -366,11 +360,11 @@ class _Task:
     solver: str
     tol: float
 
-    def labels(self, point: Point, rows: NDArray[np.intp]) -> SoftLabels:
+    def labels(self, point: Point, rows: NDArray[np.intp]) -> soft_labels.SoftLabels:
         """Return what the labels of some rows say at a setting."""
-        half_width = half_widths(self.spread[rows], point.eta0, point.kappa)
+        half_width = soft_labels.half_widths(self.spread[rows], point.eta0, point.kappa)
         try:
-            return soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
+            return soft_labels.soft_labels(self.p[rows], half_width, self.boundary, point.eta0)
         except ValueError as error:
             raise LearnerError(str(error)) from error
 
@@ -399,11 +393,11 @@ class _Task:
         """Return the constraints of some rows at unit cost; None where their labels say nothing."""
         labels = self.labels(point, rows)
         try:
-            check_labels(labels, self.weight[rows] > 0)
+            soft_labels.check_labels(labels, self.weight[rows] > 0)
         except LearnerError:
             return None
         cost = self.weight[rows]
-        return probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
+        return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
 
     def values(
         self, point: Point, solution: Solution, rows: NDArray[np.intp], new: NDArray[np.intp]

@@ -1,6 +1,7 @@
-"""The bases of learners: reading labels, the kernel, decision values, complaints."""
+"""The bases of learners: reading labels, the kernel, decision values, complaints, Platt's sigmoid.
 
-from __future__ import annotations
+The sigmoid makes probabilities of decision values (Platt 2000; Lin, Lin and Weng 2007).
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from sklearn.utils.validation import (
 
 from cad.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
 from cad.learners.solvers.problem import Array, LearnerError, Solution
+from cad.logistic import fit_logistic
 
 _CLIP = 1e-6
 # How many columns that differ from the training's are named.
@@ -464,3 +466,49 @@ class KernelMachine(BinaryLearner):
 
     def _probability(self, values: Array) -> Array:
         raise NotImplementedError
+
+
+def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
+    """Regularise targets: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives.
+
+    Parameters
+    ----------
+    positive : array of bool, shape (n,)
+    weight : array, shape (n,), optional
+        Counted instead of ones.
+    """
+    positive = np.asarray(positive, dtype=bool)
+    weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
+    n_positive, n_negative = weight[positive].sum(), weight[~positive].sum()
+    targets: Array = np.where(positive, (n_positive + 1) / (n_positive + 2), 1 / (n_negative + 2))
+    return targets
+
+
+def fit_sigmoid(
+    values: ArrayLike, targets: ArrayLike, weight: ArrayLike | None = None
+) -> tuple[float, float]:
+    """Fit slope and offset of P = 1 / (1 + exp(-(slope v + offset))) by least cross-entropy.
+
+    Parameters
+    ----------
+    values : array, shape (n,)
+        Decision values.
+    targets : array, shape (n,)
+        Probabilities aimed at, in [0, 1]: :func:`platt_targets`, or soft labels themselves.
+    weight : array, shape (n,), optional
+
+    Returns
+    -------
+    slope, offset : float
+        Constant values give slope 0.
+    """
+    v, t = np.asarray(values, dtype=float), np.asarray(targets, dtype=float)
+    w = np.ones(len(v)) if weight is None else np.asarray(weight, dtype=float)
+    spread = float(np.std(v))
+    if spread <= 1e-12 * max(1.0, float(np.max(np.abs(v)))):
+        mean = float(np.clip(np.average(t, weights=w), 1e-12, 1 - 1e-12))
+        return 0.0, float(np.log(mean / (1 - mean)))
+    centre = float(np.mean(v))
+    design = np.column_stack([(v - centre) / spread, np.ones(len(v))])
+    slope, offset = fit_logistic(design, t, weight=w[None])[0].tolist()
+    return slope / spread, offset - slope / spread * centre

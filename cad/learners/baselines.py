@@ -3,8 +3,6 @@
 (The third, Platt's sigmoid on soft targets, is :class:`cad.learners.SoftPlattSVC`.)
 """
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 import numpy as np

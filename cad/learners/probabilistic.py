@@ -1,7 +1,5 @@
 """The probabilistic SVM: hard and soft labels in one convex problem ([N14] III-IV)."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

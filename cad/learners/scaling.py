@@ -1,7 +1,5 @@
 """Scales of features that no outlier stretches: ranks, and standardised values clipped."""
 
-from __future__ import annotations
-
 from typing import Self
 
 import numpy as np

@@ -4,8 +4,6 @@ Two rules at the ends of (0, 1): "drop" keeps only what the readers said, "paper
 where an interval that leaves (0, 1) makes the label certain.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal

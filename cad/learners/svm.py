@@ -1,7 +1,5 @@
 """The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -10,8 +8,13 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from cad.learners.base import KernelMachine, check_cost, warn_unless_converged
-from cad.learners.platt import fit_sigmoid, platt_targets
+from cad.learners.base import (
+    KernelMachine,
+    check_cost,
+    fit_sigmoid,
+    platt_targets,
+    warn_unless_converged,
+)
 from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution, pointwise_problem

@@ -1,7 +1,5 @@
 """Extremely randomised trees on p, kept as plain arrays, and stacked with the P-SVM."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 

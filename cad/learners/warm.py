@@ -1,13 +1,11 @@
 """Compile every numba kernel of the learners, once for a machine or an image."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cad.learners.ranking.opauc import OPAUC
 from cad.learners.ranking.rankboost import RankBoost
-from cad.learners.ranking.sslroc import SSLROC
 from cad.learners.ranking.svmlin import SVMLin
+from cad.learners.ranking.svmroc import SSLROC
 from cad.learners.solvers.kernels import Gram, Kernel, make_gram
 from cad.learners.solvers.pointwise import solve_hybrid
 from cad.learners.svm import svm_problem

@@ -6,8 +6,6 @@ the predictions they gave), ``training.parquet`` (feature rows and labels, for r
 ``README.md`` (the card) and ``hashes.json`` (SHA-256 of the others).
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

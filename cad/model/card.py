@@ -1,7 +1,5 @@
 """What a model says about itself: metadata for programs, a card for people."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

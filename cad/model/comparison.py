@@ -1,7 +1,5 @@
 """Two models on the same regions: what differs, and where a decision changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Ask fitted estimators what they are, for cards, pages and checklists."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The estimator of a pipeline, unfitted, and what a bundle may keep of its training rows."""
 
-from __future__ import annotations
-
 import reprlib
 import warnings
 from contextlib import suppress

@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 
 from cad.columns import Column, units_of
 from cad.evaluation.folds.crossval import positive_probability
-from cad.evaluation.folds.labellings import LABEL_FREE
+from cad.evaluation.folds.null import LABEL_FREE
 from cad.run_folder.tables import Explanation, ExplanationRow
 
 TOP = 10

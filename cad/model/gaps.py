@@ -1,7 +1,5 @@
 """Regions that an image a model needs does not measure: they get no probability, and a reason."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 

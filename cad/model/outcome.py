@@ -1,7 +1,5 @@
 """What a clinic asks beside a region's probability: a reader with the tool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ What a model says of order stays; what hangs on the size of its probabilities (t
 reader makes of them, the man's probability) moves with them or is chosen anew on the site's men.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self

@@ -3,8 +3,6 @@
 Only classes of a fixed list are ever constructed, and only with data as attributes.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

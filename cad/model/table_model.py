@@ -1,7 +1,5 @@
 """A bundle of a learner that was fitted on somebody's own table instead of on measured images."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A semi-supervised model fitted once more with the new regions of one man, without labels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which releases of the libraries a result was made with."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")

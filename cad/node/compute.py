@@ -5,8 +5,6 @@ for the study as a whole; everything in it is done there and then. What it impor
 and the process that receives has no use for it.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import time

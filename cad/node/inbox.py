@@ -1,7 +1,5 @@
 """Take what arrives: on the disk first, then in the queue, then it may be acknowledged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

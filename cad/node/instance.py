@@ -4,8 +4,6 @@ What is deflated, or packed otherwise than an instance of the same name that is 
 :func:`deflated_head` and :func:`same_content`, in a process with limits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Log what a node does: one JSON line an event on standard output, without identities."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

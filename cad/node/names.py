@@ -6,8 +6,6 @@ know a study by its key and an error by its code and the words of the program at
 ``…`` where a value stood: nothing that was read can be among them.
 """
 
-from __future__ import annotations
-
 import ast
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Ask an archive, now and then, for studies that nobody sends, and fetch what is new of them."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ study moves ``receiving → queued → computing → sending → done``, aside t
 and what was begun for an earlier generation settles nothing.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ An instance is spooled to the disk as it comes and acknowledged when
 waits for no computing: that happens in other processes.
 """
 
-from __future__ import annotations
-
 import socket
 import tempfile
 import threading
@@ -19,8 +17,7 @@ from weakref import WeakKeyDictionary
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, _config, evt
 from pynetdicom.dimse_primitives import C_STORE
 
-from cad.dicom.archive.dimse import COMMITMENT
-from cad.dicom.archive.dimse_fetch import FETCHED
+from cad.dicom.archive.dimse import COMMITMENT, FETCHED
 from cad.dicom.archive.listener import listen, peer, silence
 from cad.dicom.archive.tls import answering
 from cad.errors import CadError

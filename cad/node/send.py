@@ -1,7 +1,5 @@
 """Return a study's result to the archive: once, and only proof counts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cad.cohort.patients import patient_proof

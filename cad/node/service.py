@@ -1,7 +1,5 @@
 """Run a node: threads that each move studies one step on, until a signal ends them."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Show how far everything is: a page, Prometheus text and a health answer, on loopback only."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

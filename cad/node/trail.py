@@ -4,8 +4,6 @@ The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
 (:mod:`cad.records.audited`); ``cad audit verify`` checks them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cad._version import __version__

@@ -1,7 +1,5 @@
 """Watch a folder to which a site exports: a file is taken when it has stopped changing."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

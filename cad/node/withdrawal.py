@@ -1,7 +1,5 @@
 """Sweep a node of a patient who withdrew: what came, what was computed of it, and the queue."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

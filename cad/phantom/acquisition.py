@@ -1,7 +1,5 @@
 """What happens between tissue and stored image: sampling of k-space, noise, motion, distortion."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,24 +1,11 @@
 """A male pelvis around one prostate: zones, nodules, organs and vessels, different in every man."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cad.imaging.volume import triple
-from cad.phantom.params import (
-    GLAND_LIMITS_ML,
-    GLAND_ML,
-    GLAND_SD,
-    HAEMORRHAGE,
-    HAEMORRHAGE_PATCHES,
-    HAEMORRHAGE_RADIUS_MM,
-    HAEMORRHAGE_SHARE,
-    PATIENT_SD,
-    TISSUES,
-    Tissue,
-)
+from cad.phantom import params
 from cad.phantom.shapes import Shape, Wave, ripples
 
 _OUTSIDE = "fat"
@@ -39,7 +26,7 @@ class Anatomy:
     """
 
     shapes: list[Shape]
-    tissues: dict[str, Tissue]
+    tissues: dict[str, params.Tissue]
     axes: tuple[float, float, float]
 
     @property
@@ -49,7 +36,7 @@ class Anatomy:
         return fronts[0] if fronts else None
 
 
-def vary(tissue: Tissue, shift: dict[str, float]) -> Tissue:
+def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
     """Return a tissue with its parameters multiplied by exp(shift).
 
     Parameters
@@ -80,15 +67,19 @@ def build_anatomy(rng: np.random.Generator) -> Anatomy:
     ----------
     rng : Generator
     """
-    volume = float(np.clip(np.exp(rng.normal(np.log(GLAND_ML), GLAND_SD)), *GLAND_LIMITS_ML))
+    volume = float(
+        np.clip(
+            np.exp(rng.normal(np.log(params.GLAND_ML), params.GLAND_SD)), *params.GLAND_LIMITS_ML
+        )
+    )
     proportion = np.array([1.28, 0.86, 1.00]) * np.exp(rng.normal(0, 0.05, 3))
     radius = (volume * 1000 / (4 / 3 * np.pi * float(np.prod(proportion)) * 0.79)) ** (1 / 3)
     a, b, c = (float(v) for v in radius * proportion)
-    tissues = dict(TISSUES)
-    common = {name: float(rng.normal(0, sd)) for name, sd in PATIENT_SD.items()}
+    tissues = dict(params.TISSUES)
+    common = {name: float(rng.normal(0, sd)) for name, sd in params.PATIENT_SD.items()}
     for name in ("PZ", "TZ", "CZ", "AFS", "capsule", "urethra"):
         shift = {key: value + float(rng.normal(0, 0.04)) for key, value in common.items()}
-        tissues[name] = vary(TISSUES[name], shift)
+        tissues[name] = vary(params.TISSUES[name], shift)
     gland = Shape(
         "capsule", (0, 0, 0), (a, b, c), "rim", waves=ripples(rng, 0.03, 20), back=0.86, taper=0.45
     )
@@ -180,7 +171,7 @@ def _zones(
 
 def _nodules(
     rng: np.random.Generator,
-    tissues: dict[str, Tissue],
+    tissues: dict[str, params.Tissue],
     shapes: list[Shape],
     volume: float,
     axes: tuple[float, float, float],
@@ -212,18 +203,20 @@ def _nodules(
 
 
 def _haemorrhage(
-    rng: np.random.Generator, tissues: dict[str, Tissue], axes: tuple[float, float, float]
+    rng: np.random.Generator, tissues: dict[str, params.Tissue], axes: tuple[float, float, float]
 ) -> list[Shape]:
     """Draw patches of blood in the peripheral zone, in the men who were biopsied before."""
-    if rng.random() >= HAEMORRHAGE_SHARE:
+    if rng.random() >= params.HAEMORRHAGE_SHARE:
         return []
-    tissues["old blood"] = vary(tissues["PZ"], {k: np.log(v) for k, v in HAEMORRHAGE.items()})
+    tissues["old blood"] = vary(
+        tissues["PZ"], {k: np.log(v) for k, v in params.HAEMORRHAGE.items()}
+    )
     a, b, c = axes
     patches = []
-    for _ in range(int(rng.integers(*HAEMORRHAGE_PATCHES))):
+    for _ in range(int(rng.integers(*params.HAEMORRHAGE_PATCHES))):
         around = rng.uniform(-1.2, 1.2)
         place = (0.8 * a * np.sin(around), 0.7 * b * np.cos(around), rng.uniform(-0.6, 0.5) * c)
-        size = rng.uniform(*HAEMORRHAGE_RADIUS_MM) * np.exp(rng.normal(0, 0.2, 3))
+        size = rng.uniform(*params.HAEMORRHAGE_RADIUS_MM) * np.exp(rng.normal(0, 0.2, 3))
         waves = ripples(rng, 0.15, 6)
         patches.append(
             Shape("old blood", triple(np.array(place)), triple(size), "PZ", ("PZ",), waves=waves)

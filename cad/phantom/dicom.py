@@ -4,8 +4,6 @@ Plain MR Image Storage. UIDs are derived from the patient and the place of the i
 so that the same study always gives the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from io import BytesIO

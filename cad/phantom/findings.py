@@ -4,30 +4,14 @@ Every region has a latent: the probit of its severity, the share of the way from
 to cancer. The latent drives T1, T2, ADC, Ktrans, ve and vp; nothing here knows of a feature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
 
 from cad.imaging.volume import triple
+from cad.phantom import params
 from cad.phantom.anatomy import Anatomy, vary
-from cad.phantom.params import (
-    BENIGN,
-    CANCER,
-    CANCER_IN_PZ,
-    CANCER_SEVERITY,
-    ISUP_SHARES,
-    LATENT_SD,
-    PROPORTIONS,
-    RADIUS_LIMITS_MM,
-    RADIUS_MM,
-    TISSUES,
-    UNEXPLAINED,
-    Finding,
-    Tissue,
-)
 from cad.phantom.shapes import Shape, ripples
 
 # 49 patients hold 350 regions, 66 of them cancer, as in the clinical study [N14] V-B.
@@ -73,7 +57,7 @@ class TrueRegion:
     latent: float
     radius: float
     shapes: list[Shape]
-    tissue: Tissue
+    tissue: params.Tissue
 
     @property
     def malignant(self) -> bool:
@@ -164,22 +148,22 @@ def _draw(
 ) -> TrueRegion | None:
     """Draw one region, or None where no free place was found for it."""
     if malignant:
-        kind, finding = "cancer", CANCER
-        isup = int(rng.choice(5, p=ISUP_SHARES)) + 1
-        severity = CANCER_SEVERITY[isup]
-        zone = "PZ" if rng.random() < CANCER_IN_PZ else "TZ"
+        kind, finding = "cancer", params.CANCER
+        isup = int(rng.choice(5, p=params.ISUP_SHARES)) + 1
+        severity = params.CANCER_SEVERITY[isup]
+        zone = "PZ" if rng.random() < params.CANCER_IN_PZ else "TZ"
     else:
-        kinds = list(BENIGN)
-        weights = np.array([BENIGN[name].weight for name in kinds])
+        kinds = list(params.BENIGN)
+        weights = np.array([params.BENIGN[name].weight for name in kinds])
         kind = kinds[int(rng.choice(len(kinds), p=weights / weights.sum()))]
-        finding, isup = BENIGN[kind], 0
+        finding, isup = params.BENIGN[kind], 0
         severity, zone = finding.severity, finding.zones[0]
-    latent = float(norm.ppf(severity) + rng.normal(0, LATENT_SD))
+    latent = float(norm.ppf(severity) + rng.normal(0, params.LATENT_SD))
     group = "cancer" if malignant else "benign"
-    middle, spread = RADIUS_MM[group]
+    middle, spread = params.RADIUS_MM[group]
     drawn = middle * np.exp(rng.normal(0, spread))
-    radius = float(np.clip(drawn, *RADIUS_LIMITS_MM) * scale)
-    axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(PROPORTIONS[group])
+    radius = float(np.clip(drawn, *params.RADIUS_LIMITS_MM) * scale)
+    axes = radius * np.exp(rng.normal(0, 0.10, 3)) * np.array(params.PROPORTIONS[group])
     centre = _place(rng, anatomy, cloud, zone, axes, malignant, others)
     if centre is None:
         return None
@@ -191,12 +175,14 @@ def _draw(
     return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
 
 
-def _tissue(rng: np.random.Generator, native: Tissue, finding: Finding, latent: float) -> Tissue:
+def _tissue(
+    rng: np.random.Generator, native: params.Tissue, finding: params.Finding, latent: float
+) -> params.Tissue:
     """Mix zone and cancer by severity (geometric mean), the finding's factors and noise."""
     severity = float(norm.cdf(latent))
-    cancer = TISSUES["cancer"]
+    cancer = params.TISSUES["cancer"]
     shift = {}
-    for name, sd in UNEXPLAINED.items():
+    for name, sd in params.UNEXPLAINED.items():
         toward = severity * np.log(getattr(cancer, name) / getattr(native, name))
         factor = np.log(getattr(finding, name, 1.0))
         shift[name] = float(toward + factor + rng.normal(0, sd))
@@ -282,7 +268,7 @@ def _shapes(
     centre: tuple[float, float, float],
     axes: np.ndarray,
     angle: float,
-    finding: Finding,
+    finding: params.Finding,
 ) -> list[Shape]:
     waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
     size = triple(axes)

@@ -1,19 +1,12 @@
 """Regions as readers outline them on T2: shifted, larger or smaller, some in one slice only."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 
 from cad.imaging.drawn import fill
+from cad.phantom import params
 from cad.phantom.findings import TrueRegion
-from cad.phantom.params import (
-    ONE_SLICE_SHARE,
-    OUTLINE_SHIFT_MM,
-    OUTLINE_SIZE_SD,
-    OUTLINE_WAVES,
-)
 from cad.phantom.readers import READERS
 from cad.phantom.scene import View
 from cad.phantom.shapes import Shape, ripples
@@ -48,7 +41,9 @@ def draw_outlines(
     view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        single = rng.random() < ONE_SLICE_SHARE  # a matter of the region: all readers do the same
+        single = (
+            rng.random() < params.ONE_SLICE_SHARE
+        )  # a matter of the region: all readers do the same
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
             labels = maps[reader.reader_id]
@@ -91,11 +86,11 @@ def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np
 
 def _redrawn(rng: np.random.Generator, shape: Shape, error: float) -> Shape:
     """Return the region as a reader with this error sees it."""
-    dx, dy = rng.normal(0, OUTLINE_SHIFT_MM * error, 2)
-    size = float(np.exp(rng.normal(0, OUTLINE_SIZE_SD * error)))
+    dx, dy = rng.normal(0, params.OUTLINE_SHIFT_MM * error, 2)
+    size = float(np.exp(rng.normal(0, params.OUTLINE_SIZE_SD * error)))
     x, y, z = shape.centre
     shape = _scaled(shape, size)
-    waves = (*shape.waves, *ripples(rng, OUTLINE_WAVES * error, min(shape.axes), 2))
+    waves = (*shape.waves, *ripples(rng, params.OUTLINE_WAVES * error, min(shape.axes), 2))
     return replace(shape, centre=(x + float(dx), y + float(dy), z), waves=waves)
 
 

@@ -46,8 +46,6 @@ more between studies (input function, T1, model): the table takes values in thei
 above PZ as in O07.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

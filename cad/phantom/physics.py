@@ -4,8 +4,6 @@ Written apart from :mod:`cad.features.perfusion` on purpose, so that simulated c
 the fits and not of one shared mistake.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 FINE_STEP = 0.5

@@ -1,7 +1,5 @@
 """What the two sites' scanners do: grids, timing, angles and noise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ of them the same misleading detail) and on his own, leans to one side, and cuts 
 five-point Likert scale. Nobody looks at a feature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

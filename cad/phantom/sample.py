@@ -4,8 +4,6 @@ The bytes are equal where zlib and the processor's instruction set are; elsewher
 million may differ by one grey level, and compressed files by their packing.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

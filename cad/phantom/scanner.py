@@ -4,33 +4,13 @@ Each voxel is averaged over a lattice of points (partial volume), modulated by t
 its septa and the coil's sensitivity, and is read out (:mod:`cad.phantom.acquisition`).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from cad.imaging.volume import Dynamic, Volume
+from cad.phantom import params, physics
 from cad.phantom.acquisition import acquire, distort, draw_motion
-from cad.phantom.params import (
-    FRAME_SD,
-    HAEMATOCRIT,
-    INPUT_SCALE_SD,
-    RELAXIVITY,
-    SEPTUM_ADC,
-    SEPTUM_T2,
-    TEXTURE_ADC,
-    TEXTURE_KTRANS,
-    TISSUES,
-    Tissue,
-)
-from cad.phantom.physics import (
-    extended_tofts,
-    fine_grid,
-    parker,
-    spin_echo,
-    spoiled_gradient_echo,
-)
 from cad.phantom.protocols import Protocol
 from cad.phantom.scene import BACKGROUND, View
 
@@ -68,7 +48,7 @@ def draw_injection(rng: np.random.Generator) -> Injection:
     return Injection(
         float(rng.uniform(20, 40)),
         float(rng.uniform(1, 5)),
-        float(np.exp(rng.normal(0, INPUT_SCALE_SD))),
+        float(np.exp(rng.normal(0, params.INPUT_SCALE_SD))),
     )
 
 
@@ -77,16 +57,16 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
     table = view.scene.table()
     repetition, echo = protocol.t2_times
     t1, t2, density = _columns(table, "t1", "t2", "density")
-    signal = spin_echo(t1, t2, density, repetition, echo)
+    signal = physics.spin_echo(t1, t2, density, repetition, echo)
     # T2 exp(a g) changes the signal by exp(-TE/T2 (exp(-a g) - 1)); what decays within a fraction
     # of the echo time has no texture to be seen.
     decay = view.average(np.array([min(echo / t.t2, 2.5) for t in table]))
     uneven = view.average(_columns(table, "texture")[0]) * view.field(0)
     fibrous = view.average(
-        np.array([t.septa * max(echo / SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
+        np.array([t.septa * max(echo / params.SEPTUM_T2 - echo / t.t2, 0.0) for t in table])
     )
-    usual = _columns([TISSUES["PZ"]], "t1", "t2", "density")
-    level = _T2_LEVEL * gain / spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
+    usual = _columns([params.TISSUES["PZ"]], "t1", "t2", "density")
+    level = _T2_LEVEL * gain / physics.spin_echo(usual[0], usual[1], usual[2], repetition, echo)[0]
     clean = level * view.average(signal) * view.sensitivity()
     clean *= np.exp(-decay * np.expm1(-uneven) - fibrous * view.septa())
     return view.volume(_stored(acquire(clean, protocol.noise[0] * _T2_LEVEL * gain, rng)))
@@ -103,11 +83,13 @@ def diffusion_images(
     # Fat is suppressed in echo-planar imaging.
     density[[t is view.scene.tissues[BACKGROUND] or t.t1 < 0.6 for t in table]] *= 0.08
     mean_adc = view.average(adc * density) / np.maximum(view.average(density), 1e-6)
-    uneven = TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
-    fibrous = view.average(np.array([t.septa * max(t.adc - SEPTUM_ADC, 0.0) for t in table]) * 1e-6)
+    uneven = params.TEXTURE_ADC * view.average(_columns(table, "texture")[0]) * view.field(1)
+    fibrous = view.average(
+        np.array([t.septa * max(t.adc - params.SEPTUM_ADC, 0.0) for t in table]) * 1e-6
+    )
     change = mean_adc * np.clip(uneven, -0.6, 0.6) - fibrous * view.septa()
     shift = view.distortion()
-    reference = TISSUES["PZ"]
+    reference = params.TISSUES["PZ"]
     level = _DIFFUSION_LEVEL / (reference.density * np.exp(-echo / reference.t2))
     sd = protocol.noise[1] * _DIFFUSION_LEVEL
     images = []
@@ -141,24 +123,26 @@ def dynamic_images(
     voxels, shares, t1, density, curves = _kinetics(view, times, injection)
     n = int(np.prod(view.grid.shape))
     sensitivity = view.sensitivity().ravel()
-    reference = TISSUES["PZ"]
-    level = _DCE_LEVEL / spoiled_gradient_echo(
+    reference = params.TISSUES["PZ"]
+    level = _DCE_LEVEL / physics.spoiled_gradient_echo(
         np.array(reference.t1), np.array(reference.density), repetition, protocol.flip
     )
     sd = protocol.noise[2] * _DCE_LEVEL
     weight = shares * level * density
     moved = draw_motion(rng, times) / np.array(view.grid.spacing[:2])
-    gain = 1.0 + rng.normal(0, FRAME_SD, len(times)) * (protocol.noise[2] > 0)
+    gain = 1.0 + rng.normal(0, params.FRAME_SD, len(times)) * (protocol.noise[2] > 0)
     frames = np.empty((len(times), *view.grid.shape), np.uint16)
     for i in range(len(times)):
-        now = 1.0 / (1.0 / t1 + RELAXIVITY * curves[:, i])
-        signal = weight * spoiled_gradient_echo(now, np.array(1.0), repetition, protocol.flip)
+        now = 1.0 / (1.0 / t1 + params.RELAXIVITY * curves[:, i])
+        signal = weight * physics.spoiled_gradient_echo(
+            now, np.array(1.0), repetition, protocol.flip
+        )
         clean = gain[i] * np.bincount(voxels, signal, n) * sensitivity
         here = (float(moved[i, 1]), float(moved[i, 0]))
         frames[i] = _stored(acquire(clean.reshape(view.grid.shape), sd, rng, here))
     vfa = []
     for flip in protocol.flips:
-        signal = weight * spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
+        signal = weight * physics.spoiled_gradient_echo(t1, np.array(1.0), repetition, flip)
         clean = np.bincount(voxels, signal, n) * sensitivity
         image = acquire(clean.reshape(view.grid.shape), sd / 2, rng)
         vfa.append((flip, view.volume(_stored(image))))
@@ -174,10 +158,12 @@ def _kinetics(
     Concentration has shape (n_parts, n_times). Even tissues (without texture) share one curve.
     """
     table = view.scene.table()
-    fine = fine_grid(times)
-    blood = injection.scale * parker(fine, injection.arrival)
+    fine = physics.fine_grid(times)
+    blood = injection.scale * physics.parker(fine, injection.arrival)
     later = (
-        injection.scale * parker(fine, injection.arrival + injection.delay) / (1.0 - HAEMATOCRIT)
+        injection.scale
+        * physics.parker(fine, injection.arrival + injection.delay)
+        / (1.0 - params.HAEMATOCRIT)
     )
     uneven = view.field(2).ravel()
     voxel, number, share = view.parts()
@@ -185,11 +171,11 @@ def _kinetics(
         name: np.array([getattr(t, name) for t in table])[number]
         for name in ("t1", "density", "ktrans", "ve", "vp", "texture")
     }
-    factor = np.exp(np.clip(TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
+    factor = np.exp(np.clip(params.TEXTURE_KTRANS * column["texture"] * uneven[voxel], -1.5, 1.5))
     curves = np.empty((len(voxel), len(times)), np.float32)
     names = np.array([BACKGROUND, *(shape.tissue for shape in view.scene.shapes)])[number]
     gland = np.array([False, *(bool(s.zone) for s in view.scene.shapes)])[number]
-    curves[gland] = extended_tofts(
+    curves[gland] = physics.extended_tofts(
         times, fine, later, (column["ktrans"] * factor)[gland], column["ve"][gland],
         column["vp"][gland],
     )  # fmt: skip
@@ -201,7 +187,7 @@ def _kinetics(
             curve = blood if other == "artery" else _venous(fine, blood)
             curves[here] = np.interp(times, fine, curve)
         else:
-            curves[here] = extended_tofts(
+            curves[here] = physics.extended_tofts(
                 times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
             )
     return voxel, share, column["t1"], column["density"], curves
@@ -215,7 +201,7 @@ def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
     return np.convolve(blood, kernel / kernel.sum())[: len(fine)]
 
 
-def _columns(table: list[Tissue], *names: str) -> list[np.ndarray]:
+def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:
     return [np.array([getattr(tissue, name) for tissue in table]) for name in names]
 
 

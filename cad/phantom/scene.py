@@ -4,8 +4,6 @@ The gland's frame (x left, y back, z head, mm) is the image's own; ``Placement``
 patient. Arrays are (z, y, x).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,17 +12,7 @@ import numpy as np
 from scipy.fft import fftfreq, irfftn, next_fast_len, rfftfreq, rfftn
 
 from cad.imaging.volume import Volume, triple
-from cad.phantom.params import (
-    DISTORTION_DEPTH_MM,
-    DISTORTION_MEAN,
-    DISTORTION_MM,
-    SEPTA_MM,
-    SEPTUM_HALF_MM,
-    TEXTURE_COMMON,
-    TEXTURE_LONG,
-    TEXTURE_MM,
-    Tissue,
-)
+from cad.phantom import params
 from cad.phantom.protocols import Grid
 from cad.phantom.shapes import Shape, paint
 
@@ -71,14 +59,14 @@ class Scene:
     """
 
     shapes: list[Shape]
-    tissues: dict[str, Tissue]
+    tissues: dict[str, params.Tissue]
     placement: Placement
     fields: np.ndarray
     field_origin: np.ndarray
     bias: np.ndarray
     gas: tuple[float, float] | None = None
 
-    def table(self) -> list[Tissue]:
+    def table(self) -> list[params.Tissue]:
         """Return the tissue of every number that :func:`paint` gives."""
         return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
 
@@ -130,13 +118,15 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
         field: np.ndarray = (shape * np.sqrt(np.prod(size) / full)).astype(np.float32)
         return field
 
-    short, long = (kernel(length) for length in TEXTURE_MM)
-    uneven = np.sqrt(1 - TEXTURE_LONG) * short + np.sqrt(TEXTURE_LONG) * long
-    uneven /= np.sqrt(1 + 2 * np.sqrt(TEXTURE_LONG * (1 - TEXTURE_LONG)) * _overlap(short, long))
-    filters = [uneven, uneven, uneven, uneven, kernel(SEPTA_MM)]
+    short, long = (kernel(length) for length in params.TEXTURE_MM)
+    uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
+    uneven /= np.sqrt(
+        1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * _overlap(short, long)
+    )
+    filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
     made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
-    common, single = np.sqrt(TEXTURE_COMMON), np.sqrt(1 - TEXTURE_COMMON)
+    common, single = np.sqrt(params.TEXTURE_COMMON), np.sqrt(1 - params.TEXTURE_COMMON)
     mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
     return np.stack([*mixed, made[4]])
 
@@ -161,7 +151,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
         ``front``, and the displacement relative to its usual size; its sign is that of the
         phase encoding.
     """
-    shift = float(rng.normal(*DISTORTION_MM)) / DISTORTION_MEAN
+    shift = float(rng.normal(*params.DISTORTION_MM)) / params.DISTORTION_MEAN
     return None if front is None else (front, max(shift, 0.0) * float(rng.choice([-1, 1])))
 
 
@@ -266,8 +256,8 @@ class View:
         along an axis, which turns its thickness into a range of values; a voxel widens that range
         by its own size and sees the septum fainter by as much.
         """
-        slope = 1.0 / (SEPTA_MM * np.sqrt(2.0))
-        thin = slope * np.sqrt(3.0) * SEPTUM_HALF_MM
+        slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
+        thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
         size = sum(step**2 for step in self.grid.spacing)
         wide = np.sqrt(thin**2 + slope**2 * size / 12.0)
         mean = wide / np.sqrt(1.0 + wide**2)
@@ -280,8 +270,8 @@ class View:
             return None
         front, shift = self.scene.gas
         y, x = self.seen[1], self.seen[0]
-        depth = np.exp(-np.abs(y - front) / DISTORTION_DEPTH_MM)
-        near = np.exp(-0.5 * (x / DISTORTION_DEPTH_MM) ** 2)
+        depth = np.exp(-np.abs(y - front) / params.DISTORTION_DEPTH_MM)
+        near = np.exp(-0.5 * (x / params.DISTORTION_DEPTH_MM) ** 2)
         plane = shift * depth[:, None] * near
         return np.broadcast_to(plane, self.grid.shape)
 

@@ -1,7 +1,5 @@
 """Soft-edged solids in the gland's own frame: x to the left, y to the back, z to the head, mm."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulated cohorts: one patient at a time, each from the seed and his number alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar

@@ -1,5 +1,90 @@
-"""Processes of our own that do something for this one, under limits, and end with it."""
+"""Processes of our own that do something for this one, under limits, and end with it.
 
-from cad.processes.child import as_child, end_child, limit_memory, start_child
+Both ends of a pipe: a child never outlives the process that started it.
+"""
 
-__all__ = ["as_child", "end_child", "limit_memory", "start_child"]
+from __future__ import annotations
+
+import os
+import signal
+import subprocess  # nosec B404
+import sys
+import threading
+from collections.abc import Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+
+def start_child(
+    module: str, environment: Mapping[str, str] | None = None, errors: int | None = None
+) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
+    """Start a process that runs ``serve()`` of a module; return it and our end of its pipe.
+
+    Parameters
+    ----------
+    module : str
+        Full name of a module of this project.
+    environment : mapping of str, optional
+        Variables added to those of this process.
+    errors : int, optional
+        Where its standard error goes, as for `subprocess.Popen`; this process's own by default.
+    """
+    ours, theirs = Pipe()
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    # Fixed arguments, and no user's string among them.
+    process = subprocess.Popen(  # nosec B603
+        [sys.executable, "-P", "-c", f"from {module} import serve; serve()", str(theirs.fileno())],
+        stdin=subprocess.PIPE,  # never written: the process ends itself when it closes
+        stdout=subprocess.DEVNULL,  # what libraries print must not mix with our results
+        stderr=errors,
+        pass_fds=(theirs.fileno(),),
+        env={**os.environ, **(environment or {}), "PYTHONPATH": path},
+    )
+    theirs.close()
+    return process, ours
+
+
+def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]) -> None:
+    """Kill a child process and close the pipes that lead to it.
+
+    Parameters
+    ----------
+    process, connection : Popen, Connection
+        As :func:`start_child` returned them.
+    """
+    process.kill()
+    process.wait()
+    connection.close()
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def as_child() -> Connection[Any, Any]:
+    """Return a child's end of the pipe; from now on it ends with the process that started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    return connection
+
+
+def limit_memory(gigabytes: float) -> None:
+    """Limit the memory that this process may ask for.
+
+    Parameters
+    ----------
+    gigabytes : float
+        Of data (RLIMIT_DATA); a lower limit of the system stays.
+    """
+    import resource  # absent on Windows, where no study is measured
+
+    ceiling, hard = int(gigabytes * 1e9), resource.getrlimit(resource.RLIMIT_DATA)[1]
+    if hard != resource.RLIM_INFINITY:
+        ceiling = min(ceiling, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling, hard))
+
+
+def _end_with_parent() -> None:
+    os.read(0, 1)  # returns when the pipe closes; nobody writes
+    os._exit(1)  # the parent is gone, even by kill -9: write nothing more

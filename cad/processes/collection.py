@@ -1,7 +1,5 @@
 """Python's search for unused cycles, made rare: loaded modules are a million objects that stay."""
 
-from __future__ import annotations
-
 import gc
 
 # Python's own 700 make it look through all modules again and again while they are loaded, a fifth

@@ -1,7 +1,5 @@
 """Collect what readers exported into the cohort's scores, with every rule checked."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.cohort import read_cohort
-from cad.cohort.tables import MISSING
+from cad.cohort import MISSING, read_cohort
 from cad.errors import CadError
 from cad.evaluation.readers.mrmc import obuchowski_rockette
 from cad.files import JsonObject, as_given, each_cell, harmless, write_atomic

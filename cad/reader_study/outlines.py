@@ -1,7 +1,5 @@
 """Make label maps of the outlines that readers corrected, with every rule checked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

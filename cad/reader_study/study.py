@@ -7,14 +7,13 @@ the second, so that case, reader and session are crossed with the tool
 (:mod:`cad.evaluation.readers.mrmc`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import pandas as pd
 
@@ -23,16 +22,64 @@ from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.snapshot import ENHANCEMENT, anatomical, display_grid, snapshot
 from cad.features.table import StudyFeatures
-from cad.files import JsonObject, write_json
+from cad.files import JsonObject, write_atomic, write_json
 from cad.folders import Kind, claimed
 from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
-from cad.reader_study.pages import write_case, write_reader_page
 from cad.reading import parse_json, read_frame, read_json, reading
-from cad.reports.images import oriented
+from cad.reports.images import LOSSY_QUALITIES, SLICES_BYTES, StudyImages, oriented, viewer_data
+from cad.reports.pages import asset, template
 from cad.run_folder.results import read_results
 from cad.stages.study import read_study_of
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_case(
+    path: Path,
+    code: str,
+    images: StudyImages,
+    regions: Sequence[JsonObject],
+    drawn_on: JsonObject | None = None,
+) -> None:
+    """Write a case's slices and outlines as a script: a page on a disk may load nothing else.
+
+    Parameters
+    ----------
+    path : Path
+        ``cases/<code>.js``.
+    code : str
+        Name of the case for readers; it says nothing of the patient.
+    regions : sequence of dict
+        ``id`` and ``label`` of every region, and nothing that anybody found.
+    drawn_on : dict, optional
+        What a corrected outline says of the image below it; without it none is corrected.
+    """
+    for quality in (None, *LOSSY_QUALITIES):
+        data = viewer_data(images, quality)
+        if sum(len(layer["source"]) for layer in data["layers"]) <= SLICES_BYTES:
+            break
+    data |= {"lossy": quality is not None, "regions": list(regions)}
+    if drawn_on is not None:
+        data["drawn_on"] = drawn_on
+    write_atomic(path, f"cadCase({json.dumps(code)}, {json.dumps(data)});\n".encode())
+
+
+def write_reader_page(path: Path, plan: JsonObject) -> None:
+    """Write the page of one reader's session: its plan, the viewer and the scoring script.
+
+    Where the plan has ``outlines``, also what corrects them.
+    """
+    pen = asset("outline.js", TEMPLATES) if plan.get("outlines") else ""
+    page: jinja2.Template = template("reading.html.j2", TEMPLATES)
+    text = page.render(
+        plan=plan,
+        style=asset("report.css") + asset("reading.css", TEMPLATES),
+        script=asset("viewer.js") + pen + asset("reading.js", TEMPLATES),
+    )
+    write_atomic(path, text.encode())
+
 
 SCALES = ("likert5", "pirads")
 FORMAT = "cad reading 1"

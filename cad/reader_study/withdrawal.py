@@ -1,7 +1,5 @@
 """Sweep a reader study of a patient who withdrew: images, plans, key, exports and readings."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib
@@ -13,10 +11,9 @@ from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
 from cad.folders import commit, owned, stage
-from cad.reader_study.pages import write_reader_page
-from cad.reader_study.study import KEY
+from cad.reader_study.study import KEY, write_reader_page
 from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
-from cad.records.removal import rows_without
+from cad.records.withdrawal import rows_without
 
 _PLAN = re.compile(r'<script type="application/json" id="plan">(.*?)</script>', re.DOTALL)
 

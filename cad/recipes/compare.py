@@ -1,7 +1,5 @@
 """Compare: two models, or several pipelines on the same folds, region by region."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pandas as pd

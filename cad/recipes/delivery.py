@@ -1,7 +1,5 @@
 """Write a run's DICOM results and send them to an archive."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,14 +1,11 @@
 """Import: a source becomes a cohort, each study in a process with limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.into.from_archive import import_patient
-from cad.dicom.into.importer import ImportSummary, import_source
+from cad.dicom.into.importer import ImportSummary, import_patient, import_source
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import Caller
 from cad.execution.progress import progress
@@ -44,7 +41,7 @@ def import_cohort(
     ------
     CadError
         As :func:`cad.dicom.into.importer.import_source`, and
-        :func:`cad.dicom.into.from_archive.import_patient` where a patient is named.
+        :func:`cad.dicom.into.importer.import_patient` where a patient is named.
     """
 
     @contextmanager

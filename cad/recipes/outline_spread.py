@@ -4,8 +4,6 @@ Where two readers or more outlined a region themselves (``masks/*_desc-<reader>_
 their outlines are taken; elsewhere the region is redrawn as :mod:`cad.features.robustness` does.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Probability map: a model's probability over a sliding sphere, as NIfTI and for the page."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

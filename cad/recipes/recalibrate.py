@@ -1,7 +1,5 @@
 """Recalibrate: a model's probabilities of regions and of men, fitted to a site's own histology."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cad.evaluation.decisions.operating import choose_operating_point

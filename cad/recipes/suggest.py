@@ -10,8 +10,6 @@ whose reading removes most of what is left (Cohn et al., J Artif Intell Res 4 (1
 on, each choice knowing the ones before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

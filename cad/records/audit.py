@@ -11,8 +11,6 @@ meanwhile leaves the beginning of a line without a line break, which nobody was 
 many bytes it were.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """What a prediction and a delivery put into an audit trail: no identity, every number traceable."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

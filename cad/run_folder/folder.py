@@ -1,7 +1,5 @@
 """Name every file of a run folder once, and the one module that writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +35,16 @@ WRITERS = {
 """Attribute of :class:`RunFolder` to the module that alone writes such a file."""
 
 
+class _File:
+    """Give the path of a file that every run folder has at most one of."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", owner: type | None = None) -> Path:
+        return folder.root / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Give the path of everything that a run writes.
@@ -49,38 +57,46 @@ class RunFolder:
 
     root: Path
 
-    @property
-    def lock(self) -> Path:
-        """Return the file that keeps other runs out."""
-        return self.root / LOCK
-
-    @property
-    def memory(self) -> Path:
-        """Return the JSON lines that say what became of every study, for the next run."""
-        return self.root / "resume.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """Return the JSON lines that say what was done and how long it took."""
-        return self.root / "log.jsonl"
+    # The file that keeps other runs out.
+    lock = _File(LOCK)
+    # The JSON lines that say what became of every study, for the next run.
+    memory = _File("resume.jsonl")
+    # The JSON lines that say what was done and how long it took.
+    log = _File("log.jsonl")
+    # The feature table, one row a region.
+    features = _File("features.parquet")
+    # The label table: what readers and histology say of every region.
+    labels = _File("labels.parquet")
+    # The result table, one row a region.
+    probabilities = _File("probabilities.csv")
+    # The result table, one row a man.
+    patients = _File("patients.csv")
+    # Which features moved each region's decision value.
+    explanations = _File("explanations.csv")
+    # The measures of the whole run.
+    metrics = _File("metrics.json")
+    # The studies and regions that failed.
+    failures = _File("failures.csv")
+    # Settings, versions, inputs and timings.
+    record = _File("run.json")
+    # The validation as text for a reviewer.
+    validation = _File("validation.md")
+    # The mark that everything above is whole and what it was made from.
+    complete = _File(".complete")
+    # The regions to have read next.
+    suggestions = _File("suggestions.csv")
+    # The comparison of models or pipelines.
+    comparison = _File("comparison.json")
+    # The folder of the pages.
+    report = _File("report")
 
     def study(self, study_id: str) -> Path:
         """Return one study's features, slices, curves and fits."""
         return self.root / "studies" / f"{study_id}.npz"
 
-    @property
-    def features(self) -> Path:
-        """Return the feature table, one row a region."""
-        return self.root / "features.parquet"
-
     def fold_features(self, key: str) -> Path:
         """Return T2 features measured on one fold's scale."""
         return self.root / "folds" / f"{key}.npy"
-
-    @property
-    def labels(self) -> Path:
-        """Return the label table: what readers and histology say of every region."""
-        return self.root / "labels.parquet"
 
     def map_image(self, study_id: str) -> Path:
         """Return the probability over the gland as an image on the T2 grid."""
@@ -89,61 +105,6 @@ class RunFolder:
     def map_display(self, study_id: str) -> Path:
         """Return the same on the slices that the page shows, with the model's name."""
         return self.root / "maps" / f"{study_id}_display.npz"
-
-    @property
-    def probabilities(self) -> Path:
-        """Return the result table, one row a region."""
-        return self.root / "probabilities.csv"
-
-    @property
-    def patients(self) -> Path:
-        """Return the result table, one row a man."""
-        return self.root / "patients.csv"
-
-    @property
-    def explanations(self) -> Path:
-        """Return which features moved each region's decision value."""
-        return self.root / "explanations.csv"
-
-    @property
-    def metrics(self) -> Path:
-        """Return the measures of the whole run."""
-        return self.root / "metrics.json"
-
-    @property
-    def failures(self) -> Path:
-        """Return the studies and regions that failed."""
-        return self.root / "failures.csv"
-
-    @property
-    def record(self) -> Path:
-        """Return settings, versions, inputs and timings."""
-        return self.root / "run.json"
-
-    @property
-    def validation(self) -> Path:
-        """Return the validation as text for a reviewer."""
-        return self.root / "validation.md"
-
-    @property
-    def complete(self) -> Path:
-        """Return the mark that everything above is whole and what it was made from."""
-        return self.root / ".complete"
-
-    @property
-    def suggestions(self) -> Path:
-        """Return the regions to have read next."""
-        return self.root / "suggestions.csv"
-
-    @property
-    def comparison(self) -> Path:
-        """Return the comparison of models or pipelines."""
-        return self.root / "comparison.json"
-
-    @property
-    def report(self) -> Path:
-        """Return the folder of the pages."""
-        return self.root / "report"
 
     def page(self, name: str) -> Path:
         """Return one page."""
@@ -165,7 +126,7 @@ def of_every_run(folder: RunFolder) -> list[Path]:
     return [
         getattr(folder, name)
         for name, module in WRITERS.items()
-        if module.startswith("cad.stages.") and isinstance(getattr(RunFolder, name), property)
+        if module.startswith("cad.stages.") and isinstance(vars(RunFolder)[name], _File)
     ]
 
 

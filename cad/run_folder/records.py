@@ -1,7 +1,5 @@
 """Write and read the JSON files of a run folder."""
 
-from __future__ import annotations
-
 from cad.errors import CadError
 from cad.files import JsonObject, plain, write_atomic, write_json
 from cad.reading import read_json

@@ -1,7 +1,5 @@
 """Read a run folder as its pages see it: typed rows, nothing recomputed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write and read one study's file: features, what the page shows, and what folds need."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """Write and read the tables of a run folder; each file is whole or absent."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Emit: the tables, records and pages of a run, and what a command prints at its end."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
@@ -21,26 +19,9 @@ from cad.model.versions import library_versions
 from cad.reading import read_text, reading
 from cad.reports import write_report
 from cad.reports.printed import closing_lines, numbers, printed_table
-from cad.run_folder import RunFolder
+from cad.run_folder import RunFolder, records, tables
 from cad.run_folder.folder import of_every_run
-from cad.run_folder.records import (
-    read_metrics,
-    write_complete,
-    write_metrics,
-    write_record,
-    write_validation,
-)
 from cad.run_folder.results import read_results
-from cad.run_folder.tables import (
-    Failure,
-    count_features,
-    read_failures,
-    read_probabilities,
-    write_explanations,
-    write_failures,
-    write_patients,
-    write_probabilities,
-)
 from cad.stages.extract import Measured
 from cad.stages.judge import Judged
 from cad.stages.load import Loaded
@@ -73,7 +54,7 @@ class Emitted:
     out: Path
     studies: int
     regions: int
-    failures: list[Failure]
+    failures: list[tables.Failure]
     metrics: Summary
     model: Path | None = None
     patients: list[str] = field(default_factory=list)
@@ -136,9 +117,9 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
         with reading(folder.root, "not a finished run"):
             same = read_text(folder.complete) == _identity(loaded, measured)
             if loaded.options.resume and same and all(path.exists() for path in needed):
-                results = read_probabilities(folder)
-                metrics = Summary.from_dict(read_metrics(folder))
-                emitted = _emitted(loaded, results, metrics, read_failures(folder))
+                results = tables.read_probabilities(folder)
+                metrics = Summary.from_dict(records.read_metrics(folder))
+                emitted = _emitted(loaded, results, metrics, tables.read_failures(folder))
                 _ = emitted.as_text(), emitted.as_dict()  # what cannot be said is damaged
                 return emitted
     except (OSError, CadError):  # damaged: it is made anew
@@ -163,7 +144,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     loaded.folder.complete.unlink(missing_ok=True)
     if not measured.results:
         failures = [*loaded.failures, *measured.failures]
-        write_failures(loaded.folder, failures)
+        tables.write_failures(loaded.folder, failures)
         raise CadError(
             "no study could be measured",
             file=loaded.cohort.root,
@@ -198,24 +179,24 @@ def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
     record = _record(loaded, measured, judged)
     with stage(folder.root) as scratch:
         aside = RunFolder(scratch)
-        write_probabilities(aside, judged.results)
-        write_patients(aside, men)
-        write_explanations(aside, judged.explanations)
-        write_metrics(aside, summary.as_dict())
-        write_failures(aside, failures)
-        write_record(aside, record)
-        write_validation(aside, validation_md(record, summary))
+        tables.write_probabilities(aside, judged.results)
+        tables.write_patients(aside, men)
+        tables.write_explanations(aside, judged.explanations)
+        records.write_metrics(aside, summary.as_dict())
+        tables.write_failures(aside, failures)
+        records.write_record(aside, record)
+        records.write_validation(aside, validation_md(record, summary))
         # Table, measures and record change together: a page must not show one run's probability
         # beside another's threshold.
         commit(folder.root, {path.name: path for path in sorted(scratch.iterdir())})
     write_report(folder.root)
     # Last: whoever finds the mark finds everything before it whole.
-    write_complete(folder, _identity(loaded, measured))
+    records.write_complete(folder, _identity(loaded, measured))
     return _emitted(loaded, judged.results, summary, failures)
 
 
 def _emitted(
-    loaded: Loaded, results: pd.DataFrame, metrics: Summary, failures: list[Failure]
+    loaded: Loaded, results: pd.DataFrame, metrics: Summary, failures: list[tables.Failure]
 ) -> Emitted:
     scored = results.dropna(subset=["probability"])
     studies = scored["study_id"].nunique()
@@ -265,7 +246,7 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
             "sites": _sites(loaded),
-            "features": count_features(loaded.folder, columns_of(loaded.settings.features)),
+            "features": tables.count_features(loaded.folder, columns_of(loaded.settings.features)),
         },
         "warnings": [*judged.summary.warnings, *judged.notes],
         "simulated": judged.simulated,

@@ -4,8 +4,6 @@ This is the one place where a decision is made and where it is withdrawn. Table,
 structured report, FHIR and terminal show its column ``decision``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Load: a cohort's tables, checked, nothing measured yet."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 This is the one place where a decision on a man is made and where it is withdrawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -13,17 +11,9 @@ import pandas as pd
 from scipy.special import logit
 
 from cad.errors import CadError
+from cad.evaluation.decisions import patient_level
 from cad.evaluation.decisions.costs import DECISIONS
 from cad.evaluation.decisions.operating import OperatingChoice, choose_operating_point
-from cad.evaluation.decisions.patient_level import (
-    ManModel,
-    PatientLevel,
-    fit_men,
-    measure_men,
-    out_of_fold_men,
-    region_columns,
-    truth_of_men,
-)
 from cad.evaluation.decisions.reject import decide
 from cad.evaluation.measures.metrics import calibration_intercept
 from cad.files import JsonObject, json_safe, typed
@@ -58,8 +48,8 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
         By ``participant_id``.
     """
     patients = results["participant_id"].to_numpy(str)
-    table = region_columns(results["probability"].to_numpy(float), patients)
-    table["truth"] = truth_of_men(malignant(results, SIGNIFICANT), patients)
+    table = patient_level.region_columns(results["probability"].to_numpy(float), patients)
+    table["truth"] = patient_level.truth_of_men(malignant(results, SIGNIFICANT), patients)
     # A man is as suspicious as his most suspicious region.
     readers = results.groupby("participant_id")["readers_mean"].max().clip(SURE, 1 - SURE)
     table["category"] = logit(readers.reindex(table.index))
@@ -84,7 +74,9 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table.assign(**columns), said], axis=1)
 
 
-def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, PatientLevel]:
+def validated_men(
+    loaded: Loaded, results: pd.DataFrame
+) -> tuple[pd.DataFrame, patient_level.PatientLevel]:
     """Give every man the probability of a model fitted on the other men.
 
     Returns
@@ -100,10 +92,10 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
     truth, limits = men["truth"].to_numpy(float), decision.thresholds
     men = men.assign(probability=np.nan, unknown="", lower=limits[0], upper=limits[1], model="")
     try:
-        model = fit_men(men, truth)
-        probability, rank = out_of_fold_men(men, truth, settings.seed)
+        model = patient_level.fit_men(men, truth)
+        probability, rank = patient_level.out_of_fold_men(men, truth, settings.seed)
     except CadError as error:
-        return men, PatientLevel(note=str(error))
+        return men, patient_level.PatientLevel(note=str(error))
     men = men.assign(probability=probability, unknown=model.unknown(men))
     point, note = None, ""
     if (aim := man_settings(decision)) is not None:
@@ -112,7 +104,7 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
             men = men.assign(lower=point.thresholds[0], upper=point.thresholds[1])
         except CadError as error:
             note = str(error)
-    measured = measure_men(
+    measured = patient_level.measure_men(
         truth, probability, rank, bootstraps=settings.bootstraps, seed=settings.seed
     )
     return men, replace(measured, note=note, model=model, operating_point=point)
@@ -120,7 +112,7 @@ def validated_men(loaded: Loaded, results: pd.DataFrame) -> tuple[pd.DataFrame, 
 
 def predicted_men(
     loaded: Loaded, results: pd.DataFrame, bundles: Sequence[Bundle]
-) -> tuple[pd.DataFrame, PatientLevel]:
+) -> tuple[pd.DataFrame, patient_level.PatientLevel]:
     """Give every man the probability and thresholds of the model that scored his regions.
 
     Returns
@@ -142,14 +134,14 @@ def predicted_men(
             content = bundle.metadata.get("man")
             if content is None or not rows.any():
                 continue
-            model = typed(ManModel, content["model"])
+            model = typed(patient_level.ManModel, content["model"])
             men.loc[rows, "probability"] = model.probability(men.loc[rows])
             men.loc[rows, "unknown"] = model.unknown(men.loc[rows])
             if content["operating_point"] is not None and man_settings(decision) is not None:
                 point = typed(OperatingChoice, content["operating_point"])
                 men.loc[rows, ["lower", "upper"]] = point.thresholds
                 promised = 1 - point.refer if promised is None else promised
-    measured = measure_men(
+    measured = patient_level.measure_men(
         men["truth"].to_numpy(float), men["probability"].to_numpy(float),
         bootstraps=settings.bootstraps, seed=settings.seed,
     )  # fmt: skip

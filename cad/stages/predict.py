@@ -1,7 +1,5 @@
 """Predict: probabilities of new regions, each from the first model that can take its study."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

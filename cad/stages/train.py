@@ -1,7 +1,5 @@
 """Train: the model that all patients make, written as a bundle."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

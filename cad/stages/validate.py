@@ -1,7 +1,5 @@
 """Validate: out-of-fold probabilities, whatever is fitted being fitted on the other patients."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +11,7 @@ from sklearn.pipeline import Pipeline
 
 from cad.columns import columns_of
 from cad.errors import CadError
-from cad.evaluation.decisions.operating import (
-    COSTS_INSTEAD,
-    OperatingChoice,
-    choose_operating_point,
-)
+from cad.evaluation.decisions import operating
 from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.null import PermutationNull, permutation_null
@@ -184,16 +178,16 @@ def _not_validated(loaded: Loaded, aggregated: Aggregated) -> Judged:
 
 def _operating_point(
     loaded: Loaded, aggregated: Aggregated, probability: np.ndarray
-) -> tuple[OperatingChoice | None, list[str]]:
+) -> tuple[operating.OperatingChoice | None, list[str]]:
     """Choose the thresholds that the site's aim asks for; None, and why, where costs decide."""
     settings, table = loaded.settings.decision, aggregated.table
     if settings.aim_npv is None and settings.aim_ppv is None:
         return None, []
     truth = table.labels["truth"].to_numpy(float)
     try:
-        return choose_operating_point(truth, probability, table.groups, settings), []
+        return operating.choose_operating_point(truth, probability, table.groups, settings), []
     except CadError as error:  # a cohort that nobody has histology of yet can still be scored
-        return None, [f"{COSTS_INSTEAD}: {error.problem}"]
+        return None, [f"{operating.COSTS_INSTEAD}: {error.problem}"]
 
 
 def _rivals(

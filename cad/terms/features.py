@@ -4,8 +4,6 @@ Keys are the parts that columns' names are put together from (:mod:`cad.columns`
 which columns are stored. Nothing here computes; the kernels' own modules do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 :mod:`cad.evaluation.measures.table` has the function of each.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ Every loop over T2, ADC and DCE goes over :data:`MODALITIES`. A further modality
 field of :class:`cad.imaging.study.Study`, its features and its tests.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cad.errors import CadError

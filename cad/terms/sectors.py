@@ -4,8 +4,6 @@ Levels and sectors are those of the PI-RADS v2.1 sector map, 38 of the prostate;
 gives no measures: the borders below are ours.
 """
 
-from __future__ import annotations
-
 SIDES = ("right", "left")
 SECTORS = {
     "base": ("PZa", "PZpl", "PZpm", "CZ", "TZa", "TZp", "AFS"),

@@ -1,7 +1,5 @@
 """Text of results: a table as Markdown, an interval in a line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,7 +12,7 @@ from batch_tasks import act
 from loop_pieces import where
 
 from cad.errors import CadError
-from cad.evaluation.folds import loops
+from cad.evaluation.folds import crossval
 from cad.execution import ahead
 from cad.execution.ahead import take_waiting, workers_ahead
 from cad.execution.options import HERE, ExecutionOptions
@@ -79,7 +79,7 @@ def test_a_long_loop_uses_the_cluster_whatever_jobs_says(
 ) -> None:
     from distributed import LocalCluster
 
-    monkeypatch.setattr(loops, "START_SECONDS", 0.0)
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
     with (
         LocalCluster(
             n_workers=2,
@@ -91,7 +91,7 @@ def test_a_long_loop_uses_the_cluster_whatever_jobs_says(
         ) as cluster,
         workplace(ExecutionOptions(scheduler=cluster.scheduler_address)),
     ):
-        found = list(loops.each_piece(where, [(k, 0.01) for k in range(6)], n_jobs=1))
+        found = list(crossval.each_piece(where, [(k, 0.01) for k in range(6)], n_jobs=1))
     assert [k for k, _ in found] == list(range(6))
     assert [pid == os.getpid() for _, pid in found] == [True] * 2 + [False] * 4
 

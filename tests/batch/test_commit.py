@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import cad.folders.change
+import cad.folders
 import cad.pipeline
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.execution.options import HERE
-from cad.folders import commit, owned, pending, settle, stage
-from cad.folders.change import COMMIT
+from cad.folders import COMMIT, commit, owned, pending, settle, stage
 from cad.folders.lock import LOCK
 from cad.pipeline import run_pipeline
 
@@ -25,7 +24,7 @@ from cad.pipeline import run_pipeline
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody carries out the others' commits here: waiting for it is time lost."""
-    monkeypatch.setattr("cad.folders.change._PATIENCE", 0.2)
+    monkeypatch.setattr("cad.folders._PATIENCE", 0.2)
 
 
 def decided(folder: Path, new: dict[str, str], gone: tuple[str, ...] = ()) -> None:
@@ -85,7 +84,7 @@ def cohort_copy(simulated: Path, tmp_path: Path) -> Path:
 def test_a_change_that_its_owner_does_not_end_is_refused(
     cohort_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cad.folders.change, "_PATIENCE", 0.1)
+    monkeypatch.setattr(cad.folders, "_PATIENCE", 0.1)
     decided(cohort_copy, {"participants.tsv": "participant_id\n"})
     program = (
         "import sys, time; from pathlib import Path; from cad.folders.lock import locked\n"

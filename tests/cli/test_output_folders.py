@@ -16,8 +16,7 @@ from cad.cohort import COHORT
 from cad.errors import CadError
 from cad.experiments import EXPERIMENT
 from cad.files import write_atomic, write_json
-from cad.folders import claimed, require_kind
-from cad.folders.kind import MARK
+from cad.folders import MARK, claimed, require_kind
 from cad.model.bundle import MODEL
 from cad.reader_study.study import READING
 from cad.run_folder import COMPARISON, RUNS, RunFolder

@@ -158,10 +158,10 @@ def test_every_table_is_written_by_one_pair_of_functions(repository: Path):
     }
     hashed = {"cad/dicom/out/results.py", "cad/model/card.py", "cad/records/audited.py"}
     hashed |= {"cad/cohort/traces.py"}  # searched for a patient, and not written
-    data = {"cad/phantom/simulator.py", "cad/experiments/uci_openml.py"}
+    data = {"cad/phantom/simulator.py", "cad/experiments/uci.py"}
     assert users - hashed - data == {
         "cad/files.py",
-        "cad/cohort/tables.py",
+        "cad/cohort/__init__.py",
         "cad/reader_study/exports.py",
     }
     for name in users - hashed - data:

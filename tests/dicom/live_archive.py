@@ -23,8 +23,7 @@ from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.conversation import protocol
 from cad.dicom.archive.dimse import FIND, DimseArchive
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.into.from_archive import import_patient
-from cad.dicom.into.importer import import_source
+from cad.dicom.into.importer import import_patient, import_source
 from cad.dicom.out.parametric_map import write_maps
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import read_report

@@ -20,8 +20,7 @@ from cad.dicom.archive.client import connect, fetch_patient
 from cad.dicom.archive.dimse import FIND, GET
 from cad.dicom.archive.interface import FoundSeries, check_received, file_under
 from cad.dicom.archive.web import check_stored
-from cad.dicom.into.from_archive import import_patient
-from cad.dicom.into.importer import import_source
+from cad.dicom.into.importer import import_patient, import_source
 from cad.errors import CadError
 
 # --- folders -------------------------------------------------------------------------------------

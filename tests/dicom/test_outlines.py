@@ -21,8 +21,8 @@ from skimage.measure import points_in_poly
 
 from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
-from cad.dicom.out.outlines import outlines
 from cad.dicom.out.results import write_sr_and_seg
+from cad.dicom.out.sr import outlines
 from cad.dicom.out.sr_reader import DrawnOutline, read_report
 from cad.errors import CadError
 from cad.imaging.nifti import read_volume, write_volume

@@ -18,7 +18,7 @@ from cad.cohort.patients import KEY_FILE, Patients
 from cad.cohort.traces import Names, traces
 from cad.dicom.into.importer import import_source
 from cad.errors import CadError
-from cad.records.removal import remove_patient
+from cad.records.withdrawal import remove_patient
 
 
 def cohort_of(tmp_path: Path, labels: str = "id", people: tuple[str, ...] = ("MRN-7001",)) -> Path:

@@ -12,10 +12,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
-import cad.evaluation.folds.labellings as labellings_module
+import cad.evaluation.folds.null as labellings_module
 from cad.evaluation.folds.crossval import out_of_fold
-from cad.evaluation.folds.labellings import SharedFolds
-from cad.evaluation.folds.null import permutation_null, permute_between
+from cad.evaluation.folds.null import SharedFolds, permutation_null, permute_between
 from cad.evaluation.folds.selection import TTestSelector
 from cad.learners import ProbabilisticSVC
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from loop_pieces import where
 
-from cad.evaluation.folds import loops
-from cad.evaluation.folds.loops import each_piece
+from cad.evaluation.folds import crossval
+from cad.evaluation.folds.crossval import each_piece
 
 
 def test_a_short_loop_stays_in_this_process() -> None:
@@ -23,7 +23,7 @@ def test_a_short_loop_stays_in_this_process() -> None:
 def test_a_long_loop_goes_to_processes_and_keeps_its_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loops, "START_SECONDS", 0.0)
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
     found = list(each_piece(where, [(k, 0.01) for k in range(8)], n_jobs=2))
     assert [k for k, _ in found] == list(range(8))
     # The first may be slow because it loads what all need: it decides nothing.
@@ -31,7 +31,7 @@ def test_a_long_loop_goes_to_processes_and_keeps_its_order(
 
 
 def test_one_process_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "START_SECONDS", 0.0)
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.0)
     found = list(each_piece(where, [(k, 0.01) for k in range(4)], n_jobs=1))
     assert {pid for _, pid in found} == {os.getpid()}
 
@@ -39,7 +39,7 @@ def test_one_process_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_done_with_a_result_is_no_time_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loops, "START_SECONDS", 0.1)
+    monkeypatch.setattr(crossval, "START_SECONDS", 0.1)
     pids = set()
     for _, pid in each_piece(where, [(k, 0.0) for k in range(6)], n_jobs=2):
         time.sleep(0.1)  # whoever asks is slow; the pieces are not

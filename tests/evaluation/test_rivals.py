@@ -15,14 +15,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
-from cad.evaluation.folds.crossval import out_of_fold, put_together
+from cad.evaluation.folds.crossval import folds_side_by_side, out_of_fold, put_together
 from cad.evaluation.folds.paired import (
     CONSTANT,
     READERS,
     compare_probabilities,
     compare_with_rivals,
 )
-from cad.evaluation.folds.side_by_side import folds_side_by_side
 from cad.learners.rivals import rival_learners
 
 

@@ -10,18 +10,20 @@ from cad.errors import CadError
 from cad.evaluation.decisions.reject import decide
 from cad.experiments import Options
 from cad.experiments.amirou2014 import (
+    FEATURES,
     REJECT_COSTS,
     THETA,
     DataSet,
+    _counted,
     _one_seed,
-    _row,
+    beat_features,
     covertype,
     double_hinge,
     ecg,
+    read_beats,
     symmetric_half_width,
     synthetic,
 )
-from cad.experiments.heartbeats import FEATURES, beat_features, read_beats
 from cad.learners import RejectSVC
 from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
@@ -64,7 +66,7 @@ def test_measures_counted_by_hand() -> None:
     costs = DecisionSettings(
         false_positive=1.0, false_negative=1.2, refer_negative=0.3, refer_positive=0.3
     )
-    row = _row("rule", 1.2, 0.3, 0, truth, said, forced, costs)
+    row = _counted(truth, said, forced, costs)
     assert row["reject rate"] == 3 / 8
     assert row["error rate"] == 2 / 8
     assert row["spared errors"] == 2 / 8

@@ -84,7 +84,7 @@ def test_a_left_out_lesion_is_predicted_by_the_others_alone(tmp_path: Path, monk
 
 
 def test_missing_data_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CadError, match="needs the lesions"):
+    with pytest.raises(CadError, match="needs --data"):
         readers(Options(out=tmp_path))
     with pytest.raises(CadError, match=r"readers\.csv"):
         read_lesions(tmp_path)

@@ -9,13 +9,18 @@ import pytest
 from cad.errors import CadError
 from cad.experiments import EXPERIMENTS, Options, run_experiment
 from cad.experiments.gaussians import Gaussians, five_levels, noisy
-from cad.experiments.methods import BASELINES, SCALES, fit, medians, paired_p
 from cad.experiments.niaf2014 import (
+    BASELINES,
+    SCALES,
     TABLE1_ETA,
     TABLE2_MEANS,
     TABLE2_NOISE,
+    _orders,
     compare_methods,
+    fit,
+    medians,
     outlier,
+    paired_p,
     table2,
     toy,
 )
@@ -28,7 +33,6 @@ from cad.experiments.niaf2014_clinical import (
     _left_out,
     clinical,
 )
-from cad.experiments.niaf2014_figures import _orders
 from cad.phantom import simulate
 
 

@@ -17,9 +17,8 @@ import pytest
 
 from cad.errors import CadError
 from cad.experiments import Options, run_experiment
-from cad.experiments.uci import read_sets
-from cad.experiments.uci_openml import NOT_THERE, SOURCES, fetch_sets, provenance
-from cad.experiments.wang_tables import PUBLISHED
+from cad.experiments.uci import NOT_THERE, SOURCES, fetch_sets, provenance, read_sets
+from cad.experiments.wang2014 import PUBLISHED
 
 
 @pytest.fixture

@@ -13,12 +13,9 @@ from sklearn.metrics import roc_auc_score
 from cad.errors import CadError
 from cad.experiments import Options, run_experiment
 from cad.experiments.uci import DataSet, draw_rows, encode, read_sets
-from cad.experiments.wang2014 import aucs, measure
+from cad.experiments.wang2014 import METHODS, PUBLISHED, PUBLISHED_MEAN, Split, aucs, measure
 from cad.experiments.wang2014_roi import compare_losses
-from cad.experiments.wang_methods import METHODS, Split
-from cad.experiments.wang_tables import PUBLISHED, PUBLISHED_MEAN
-from cad.learners.ranking.sslroc import SSLROC
-from cad.learners.ranking.svmroc import SVMROC
+from cad.learners.ranking.svmroc import SSLROC, SVMROC
 
 
 @pytest.fixture(scope="module")

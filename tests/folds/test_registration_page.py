@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from cad.imaging.nifti import read_volume, write_volume
-from cad.imaging.registration import Registration
-from cad.imaging.registration_view import registration_view
+from cad.imaging.registration import Registration, registration_view
 from cad.imaging.volume import Volume
 from cad.reports.alignment import alignments
 from cad.reports.images import read_images

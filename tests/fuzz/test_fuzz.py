@@ -27,8 +27,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.cohort import read_cohort
+from cad.dicom.into.sources import unpack
 from cad.dicom.into.tables import read_scores
-from cad.dicom.into.zips import unpack
 from cad.execution.task import study_files
 from cad.imaging.study import Roi
 from cad.imaging.study_files import read_study

@@ -44,10 +44,8 @@ CHANGES = {
     "run_folder/folder.py": [
         ('    "record": ', '    "digest": "cad.stages.emit",\n    "record": '),
         (
-            "    @property\n    def validation",
-            "    @property\n    def digest(self) -> Path:\n"
-            '        return self.root / "digest.txt"\n\n'
-            "    @property\n    def validation",
+            "    validation = ",
+            '    digest = _File("digest.txt")\n    validation = ',
         ),
     ],
 }

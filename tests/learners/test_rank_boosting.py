@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cad.learners import RankBoost, SSRankBoost
-from cad.learners.ranking.ssrankboost import neighbour_ranks
+from cad.learners.ranking.rankboost import neighbour_ranks
 
 
 def noisy(seed, n=60, d=5):

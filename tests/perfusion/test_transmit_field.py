@@ -18,7 +18,7 @@ from cad.features.perfusion.t1 import fit_t1
 from cad.features.provenance import CohortFacts, differences, resolve_auto
 from cad.imaging.nifti import write_sidecar, write_volume
 from cad.imaging.study import Roi, Study
-from cad.imaging.transmit import b1_path, read_b1
+from cad.imaging.study_files import b1_path, read_b1
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings, PipelineSettings
 

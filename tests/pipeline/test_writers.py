@@ -63,7 +63,7 @@ def users(function: str) -> set[str]:
         for name, nodes in modules()
         if not name.startswith("cad.run_folder")
         for node in nodes
-        if isinstance(node, ast.Name) and node.id == function
+        if function in (getattr(node, "id", ""), getattr(node, "attr", ""))
     }
 
 

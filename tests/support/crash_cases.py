@@ -150,7 +150,7 @@ class FolderArchive:
 
 
 def from_archive() -> int:
-    from cad.dicom.into import from_archive as pacs_import
+    from cad.dicom.into import importer as pacs_import
 
     pacs_import.connect = lambda *_: FolderArchive()
     return cad(*IMPORT[:1], "host:104", "cohort", "--patient", "P-001", *IMPORT[3:])

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cad.cohort import read_cohort
-from cad.cohort.tables import write_tables
+from cad.cohort import read_cohort, write_tables
 from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import write_study
 from cad.imaging.volume import Volume

@@ -24,7 +24,7 @@ import pydicom
 from dicom_files import write_seg
 
 from cad.dicom.archive.client import connect
-from cad.dicom.into.from_archive import import_patient
+from cad.dicom.into.importer import import_patient
 from cad.dicom.out.sr_reader import read_report
 from cad.imaging.nifti import read_volume
 from cad.share import shared

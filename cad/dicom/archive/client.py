@@ -5,8 +5,6 @@ both run in a process of their own (:mod:`cad.dicom.archive.conversation`) that 
 is over.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import urlsplit
 

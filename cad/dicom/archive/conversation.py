@@ -16,14 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cad.dicom.archive.interface import (
-    FoundSeries,
-    Protocolled,
-    SamePatient,
-    Step,
-    not_all_stored,
-    understood,
-)
+from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.errors import CadError
 from cad.processes import as_child, end_child, limit_memory, start_child
@@ -37,21 +30,23 @@ class Conversation:
     def __init__(self, address: str, aet: str, limits: ArchiveLimits) -> None:
         self.address, self.aet, self.limits = address, aet, limits
 
-    def find(self, patient_id: str) -> list[FoundSeries]:
+    def find(self, patient_id: str) -> list[interface.FoundSeries]:
         """Return the series of interest of a patient."""
-        found: list[FoundSeries] = self._ask([], "find", patient_id)
+        found: list[interface.FoundSeries] = self._ask([], "find", patient_id)
         return found
 
-    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
-        found: list[FoundSeries] = self._ask([], "recent", since, match)
+        found: list[interface.FoundSeries] = self._ask([], "recent", since, match)
         return found
 
-    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+    def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
         """Fetch a study's series, all or none, into a folder."""
         self._ask([], "fetch", series, into)
 
-    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
+    def store(
+        self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
+    ) -> list[str]:
         """Store objects; return what the archive remarked on them.
 
         Raises
@@ -59,11 +54,11 @@ class Conversation:
         CadError
             When not every object was proved to be stored, saying of each what became of it.
         """
-        wanted, steps = list(paths), list[Step]()
+        wanted, steps = list(paths), list[interface.Step]()
         try:
             self._ask(steps, "store", wanted, same_patient)
         except CadError as error:
-            raise not_all_stored(error, wanted, steps) from error
+            raise interface.not_all_stored(error, wanted, steps) from error
         return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
 
     def missing(self, paths: list[Path]) -> list[Path]:
@@ -75,7 +70,7 @@ class Conversation:
         """Ask the archive to promise to keep objects; it answers later, by the number."""
         self._ask([], "commit", paths, number)
 
-    def _ask(self, steps: list[Step], what: str, *given: Any) -> Any:
+    def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
         """Let a new process do one thing; every step of it gets the whole time anew."""
         # Libraries log on standard error what an archive sends.
         process, ours = start_child(__name__, errors=subprocess.DEVNULL)
@@ -87,7 +82,7 @@ class Conversation:
                     raise self._too_slow(what)
                 answer = ours.recv()
                 seconds = self.limits.study_seconds
-                if isinstance(answer, Step):
+                if isinstance(answer, interface.Step):
                     steps.append(answer)
                 elif isinstance(answer, CadError):
                     raise answer
@@ -133,7 +128,7 @@ def _attempt(
 ) -> CadError | tuple[Any]:
     """Return the result in a tuple, or the error; send None when ready, and steps."""
     try:
-        with understood(f"archive at {address}"):
+        with interface.understood(f"archive at {address}"):
             archive = protocol(address, aet, limits)
             connection.send(None)
             result = getattr(archive, what)(*given)
@@ -146,7 +141,7 @@ def _attempt(
         return error
 
 
-def protocol(address: str, aet: str, limits: ArchiveLimits) -> Protocolled:
+def protocol(address: str, aet: str, limits: ArchiveLimits) -> interface.Protocolled:
     """Return the client for an address: DICOMweb for a URL, else DICOM networking.
 
     Parameters

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +14,328 @@ from pydicom.dataset import Dataset
 from pydicom.uid import (
     Comprehensive3DSRStorage,
     ComprehensiveSRStorage,
+    EnhancedMRImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    MRImageStorage,
+    ParametricMapStorage,
+    RTStructureSetStorage,
+    SegmentationStorage,
 )
+from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, build_role, evt
 from pynetdicom.association import Association
 
-from cad.dicom.archive.dimse_calls import PENDING, SUCCESS, Calls
-from cad.dicom.archive.dimse_fetch import FETCHED, Kept, destination
-from cad.dicom.archive.interface import (
-    IDENTITY,
-    MODALITIES,
-    FoundSeries,
-    SamePatient,
-    Step,
-    fetch_whole,
-    file_under,
-    matches,
-    prove_stored,
-)
+from cad.dicom.archive import interface, tls
+from cad.dicom.archive.listener import listen, silence
 from cad.dicom.archive.settings import ArchiveLimits, Move
-from cad.dicom.out.supersede import (
-    ASKED,
-    Earlier,
-    earlier_results,
-    is_report,
-    named_predecessors,
-    sent_together,
-    supersede,
-)
+from cad.dicom.archive.tls import answering
+from cad.dicom.out import supersede
 from cad.errors import CadError
+
+FETCHED = [
+    MRImageStorage,
+    EnhancedMRImageStorage,
+    LegacyConvertedEnhancedMRImageStorage,
+    ParametricMapStorage,
+    SegmentationStorage,
+    RTStructureSetStorage,
+]
+_OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
+
+
+class Kept:
+    """Keep the instances of one wanted series as files; refuse and remember any other."""
+
+    def __init__(self, series: interface.FoundSeries, into: Path) -> None:
+        self.series, self.into = series, into
+        self.arrived: set[str] = set()
+        self.refused: list[CadError] = []
+
+    def store(self, event: evt.Event) -> int:
+        """Handle one C-STORE of the archive's."""
+        request: Any = event.request
+        uid = str(request.AffectedSOPInstanceUID)
+        try:
+            interface.check_received(event.dataset, self.series)
+            if str(event.dataset.get("SOPInstanceUID", "")) != uid:
+                raise CadError(f"the archive returned an instance that is not {uid}")
+            interface.keep_instance(event.encoded_dataset(), uid, self.into)
+        except CadError as error:
+            self.refused.append(error)
+            return _DOES_NOT_MATCH
+        except OSError as error:  # a full disk must not look like a stored instance
+            self.refused.append(CadError(f"could not be written: {error.strerror}", file=self.into))
+            return _OUT_OF_RESOURCES
+        except Exception as error:  # a damaged dataset may break the reader anywhere
+            what = f"damaged ({type(error).__name__})"
+            self.refused.append(CadError(f"the archive returned an instance that is {what}"))
+            return _CANNOT_UNDERSTAND
+        self.arrived.add(uid)
+        return SUCCESS
+
+    def count(self) -> int:
+        """Return how many instances have come.
+
+        Raises
+        ------
+        CadError
+            For the first one that was refused.
+        """
+        if self.refused:
+            raise self.refused[0]
+        return len(self.arrived)
+
+
+@contextmanager
+def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iterator[Received]:
+    """Listen, for one C-MOVE, as the destination that the archive knows by title, host and port.
+
+    Only the archive may call, by its own title, and only what was asked for is kept; encrypted
+    where the limits name certificates.
+
+    Parameters
+    ----------
+    move : Move
+        Own title, host and port, as the archive has them in its list of destinations.
+    aet : str
+        The archive's application entity title.
+    limits : ArchiveLimits
+        What the archive may cost.
+    kept : Kept
+        Stores what arrives.
+
+    Yields
+    ------
+    Received
+        Counts the bytes that came.
+
+    Raises
+    ------
+    CadError
+        When nobody can listen at the port.
+    """
+    entity = AE(ae_title=move.aet)
+    entity.require_called_aet, entity.require_calling_aet = True, [aet]
+    entity.network_timeout = entity.dimse_timeout = limits.answer_seconds
+    entity.acse_timeout = limits.answer_seconds
+    for kind in FETCHED:
+        entity.add_supported_context(kind, ALL_TRANSFER_SYNTAXES)
+    received = Received(limits)
+    handlers = [
+        (evt.EVT_CONN_OPEN, received.opened),
+        (evt.EVT_DATA_RECV, received.came),
+        (evt.EVT_C_STORE, kept.store),
+    ]
+    encryption = answering(limits.tls) if limits.tls is not None else None
+    try:
+        server = listen(entity, (move.host, move.port), handlers, encryption, lambda *_, **__: None)
+    except OSError as error:
+        raise CadError(
+            f"nobody can listen for the archive at {move.host}:{move.port}: {error.strerror}",
+            hint="another port of `move`, which the archive has to know, too",
+        ) from error
+    try:
+        yield received
+    finally:
+        silence(entity, server)
+
+
+PENDING, SUCCESS = (0xFF00, 0xFF01), 0x0000
+_TRANSIENT = 0x02
+_BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
+
+
+class Calls:
+    """Open associations with one archive, and judge what it answers."""
+
+    def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
+        self.host, self.port, self.aet, self.limits = host, port, aet, limits
+        self._encryption: Any = None
+        if limits.tls is not None:
+            self._encryption = tls.calling(limits.tls), limits.tls.name or host
+
+    def check(
+        self, status: Dataset, what: str, allowed: tuple[int, ...], path: object = ""
+    ) -> None:
+        """Refuse a status that is not allowed.
+
+        Raises
+        ------
+        CadError
+            With the status, or because there is none.
+        """
+        # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
+        if not status or "Status" not in status:
+            raise CadError(
+                f"{self.name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
+                "the connection was lost",
+                file=path,
+                hint="try again, or raise `answer_seconds` in the archive's limits",
+            )
+        if status.Status not in allowed:
+            raise CadError(
+                f"{self.name}: {what} failed with status {status.Status:#06x}", file=path
+            )
+
+    @property
+    def name(self) -> str:
+        """Return what an error calls the archive."""
+        return f"archive {self.aet} at {self.host}:{self.port}"
+
+    @contextmanager
+    def open(
+        self,
+        classes: list[Any],
+        receive: list[Any] | None = None,
+        handler: Any = None,
+    ) -> Iterator[Association]:
+        """Open an association for some SOP classes; end it with the block.
+
+        Parameters
+        ----------
+        classes : list
+            What is asked for.
+        receive : list, optional
+            What the archive may store within it (C-GET), by ``handler``.
+
+        Raises
+        ------
+        CadError
+            When the archive cannot be reached, refuses, or brings too much.
+        """
+        entity = AE(ae_title=self.limits.calling)
+        entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
+        entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
+        for name in (*classes, *(receive or [])):
+            entity.add_requested_context(name)
+        received = Received(self.limits)
+        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
+        handlers.append((evt.EVT_DATA_RECV, received.came))
+        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
+        # Within C-GET the archive is the one that stores, and we are the SCP.
+        roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
+        for wait in (*_BUSY_SECONDS, None):
+            association = entity.associate(
+                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers,
+                tls_args=self._encryption,
+            )  # fmt: skip
+            if wait is None or not _busy(association):
+                break
+            time.sleep(wait)
+        if not association.is_established:
+            raise self._refusal(association)
+        _keep_answers(association)
+        try:
+            with interface.understood(self.name):
+                yield association
+        except BaseException as error:
+            received.cut()  # first: ending it politely would wait for an archive that is at fault
+            association.abort()
+            if received.too_much:
+                raise self._too_much() from error
+            raise
+        # An archive may have ended it meanwhile; then a release would wait for an answer.
+        association.release() if association.is_established else association.abort()
+
+    def check_amount(self, received: Received) -> None:
+        """Refuse an archive that has sent more than it may, over a connection of its own.
+
+        Raises
+        ------
+        CadError
+            Naming the limit.
+        """
+        if received.too_much:
+            raise self._too_much()
+
+    def _too_much(self) -> CadError:
+        return CadError(
+            f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
+            hint="raise `study_gigabytes` in the archive's limits if that is right",
+        )
+
+    def _refusal(self, association: Association) -> CadError:
+        if association.is_rejected:
+            return CadError(
+                f"{self.name} refuses the association",
+                hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
+                f"{self.aet!r}",
+            )
+        try:  # only a plain connection says why there is none
+            plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
+        except OSError as error:
+            return CadError(
+                f"{self.name} cannot be reached: {error.strerror or error}",
+                hint="check host, port and firewall",
+            )
+        with plain:
+            if self.limits.tls is not None:
+                try:
+                    tls.probe(plain, self.limits.tls, self.host)
+                except OSError as error:
+                    return CadError(
+                        f"{self.name}: no encrypted connection: {tls.reason(error)}",
+                        hint="check certificate, key and authority on both sides, and that this "
+                        "port speaks TLS",
+                    )
+        return CadError(
+            f"{self.name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
+            "none of what is asked for",
+            hint="check host, port and firewall",
+        )
+
+
+class Received:
+    """Count the bytes that come over one connection, and end it when they exceed the limit."""
+
+    def __init__(self, limits: ArchiveLimits) -> None:
+        self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
+        self.too_much = False
+        self._socket: socket.socket | None = None
+
+    def opened(self, event: evt.Event) -> None:
+        """Let no single read wait longer than an answer may take."""
+        transport = event.assoc.dul.socket
+        self._socket = transport.socket if transport else None
+        if self._socket is not None:
+            self._socket.settimeout(self.seconds)
+            # Small answers otherwise wait for acknowledgements: 12 to 30 times slower.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def came(self, event: evt.Event) -> None:
+        """Count the bytes of one message."""
+        data: Any = event.data
+        self.left -= len(data)
+        if self.left < 0:
+            self.too_much = True
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection at once; a thread that reads from it wakes up."""
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _keep_answers(association: Association) -> None:
+    """Let nobody but whoever asked take an answer.
+
+    pynetdicom's reactor thread looks for requests of the peer without blocking, and is not always
+    at rest when an answer comes: of 600 queries on one association four lost one. Who asks blocks;
+    we serve no requests but those within C-GET, which whoever asked takes too.
+    """
+    take = association.dimse.get_msg
+
+    def get_msg(block: bool = False) -> Any:
+        return take(block=True) if block else (None, None)
+
+    association.dimse.get_msg = get_msg  # type: ignore[method-assign]
+
+
+def _busy(association: Association) -> bool:
+    """Tell whether an archive refuses for the moment only (PS3.8 9.3.4: rejected-transient)."""
+    answer = association.acceptor.primitive
+    return association.is_rejected and answer is not None and answer.result == _TRANSIENT
+
 
 # Study Root Query/Retrieve Information Model.
 FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
@@ -54,7 +352,7 @@ class DimseArchive:
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
         self.limits, self._calls = limits, Calls(host, port, aet, limits)
 
-    def find(self, patient_id: str) -> list[FoundSeries]:
+    def find(self, patient_id: str) -> list[interface.FoundSeries]:
         """Return the series of interest of a patient."""
         found = []
         with self._calls.open([FIND]) as association:
@@ -65,7 +363,7 @@ class DimseArchive:
                     found += self._series(association, owner, str(study.StudyInstanceUID))
         return found
 
-    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
         found = []
         keys = {**dict.fromkeys(match, ""), "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
@@ -73,12 +371,14 @@ class DimseArchive:
             query = _query("STUDY", PatientID="", StudyInstanceUID="", **keys)
             for study in self._ask(association, query):
                 owner = str(study.get("PatientID", ""))
-                if not matches(study, match):
+                if not interface.matches(study, match):
                     continue
                 found += self._series(association, owner, str(study.StudyInstanceUID))
         return found
 
-    def _series(self, association: Association, owner: str, study_uid: str) -> list[FoundSeries]:
+    def _series(
+        self, association: Association, owner: str, study_uid: str
+    ) -> list[interface.FoundSeries]:
         query = _query(
             "SERIES",
             StudyInstanceUID=study_uid,
@@ -93,13 +393,13 @@ class DimseArchive:
                     f"{self._calls.name}: asked for series of {study_uid}, got another study's"
                 )
             modality = str(series.get("Modality", ""))
-            if modality not in MODALITIES:
+            if modality not in interface.MODALITIES:
                 continue
             uid = str(series.SeriesInstanceUID)
             count = series.get("NumberOfSeriesRelatedInstances")
             if count is None:  # an optional answer: count the instances themselves
                 count = len(self._instances(association, study_uid, uid))
-            found.append(FoundSeries(owner, study_uid, uid, modality, int(count)))
+            found.append(interface.FoundSeries(owner, study_uid, uid, modality, int(count)))
         return found
 
     def _instances(
@@ -110,11 +410,11 @@ class DimseArchive:
         )
         return {str(one.SOPInstanceUID) for one in self._ask(association, query)}
 
-    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+    def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
         """Fetch a study's series into a folder, by C-MOVE where `move` is set, else by C-GET."""
-        fetch_whole(self._fetch, series, into)
+        interface.fetch_whole(self._fetch, series, into)
 
-    def _fetch(self, series: FoundSeries, into: Path) -> int:
+    def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         kept = Kept(series, into)
         query = _query(
             "SERIES", StudyInstanceUID=series.study_uid, SeriesInstanceUID=series.series_uid
@@ -152,33 +452,37 @@ class DimseArchive:
                 )
 
     def store(
-        self, paths: Iterable[Path], same_patient: SamePatient | None = None
-    ) -> Iterator[Step]:
+        self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
+    ) -> Iterator[interface.Step]:
         """Store objects by C-STORE under the archive's own patient of their study."""
         known: dict[str, list[Dataset]] = {}
         paths = list(paths)
-        together = sent_together(paths)
+        together = supersede.sent_together(paths)
         with self._calls.open([*STORED, FIND]) as association:
             for path in paths:
                 dataset = pydicom.dcmread(path)
                 uid = str(dataset.StudyInstanceUID)
                 if uid not in known:
-                    query = _query("STUDY", StudyInstanceUID=uid, **dict.fromkeys(IDENTITY, ""))
+                    query = _query(
+                        "STUDY", StudyInstanceUID=uid, **dict.fromkeys(interface.IDENTITY, "")
+                    )
                     known[uid] = self._ask(association, query)
-                file_under(dataset, known[uid], same_patient)
-                before = self._earlier(association, dataset) if is_report(dataset) else []
-                named = named_predecessors(supersede(dataset, before, together))
-                yield Step(path)
+                interface.file_under(dataset, known[uid], same_patient)
+                before = self._earlier(association, dataset) if supersede.is_report(dataset) else []
+                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
+                yield interface.Step(path)
                 remark = self._send(association, dataset, path)
-                yield Step(path, True, "; ".join(filter(None, (remark, named))))
+                yield interface.Step(path, True, "; ".join(filter(None, (remark, named))))
 
-    def _earlier(self, association: Association, dataset: Dataset) -> list[Earlier]:
+    def _earlier(self, association: Association, dataset: Dataset) -> list[supersede.Earlier]:
         """Return the results of ours that the archive has of an object's study."""
         study = str(dataset.StudyInstanceUID)
-        query = _query("SERIES", StudyInstanceUID=study, **dict.fromkeys(ASKED, ""))
+        query = _query("SERIES", StudyInstanceUID=study, **dict.fromkeys(supersede.ASKED, ""))
         query.SeriesNumber = None
         answers = self._ask(association, query)
-        return earlier_results(answers, lambda uid: self._instances(association, study, uid))
+        return supersede.earlier_results(
+            answers, lambda uid: self._instances(association, study, uid)
+        )
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that a C-FIND does not list."""
@@ -213,7 +517,7 @@ class DimseArchive:
         uid = str(dataset.SOPInstanceUID)
         study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
         try:
-            prove_stored(
+            interface.prove_stored(
                 lambda: self._instances(association, study, series, uid),
                 uid,
                 self._calls.name,

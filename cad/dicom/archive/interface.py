@@ -5,8 +5,6 @@ of itself that it is of the patient, the study and the series that were asked fo
 as stored only when the archive has said so and lists it when it is asked.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ nothing of pynetdicom is made for a caller, nor is any place taken. Where instan
 the disk, a message that is none may not be longer than :data:`_HELD`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Settings of an archive (``configs/archive/*.yaml``): its limits, and how it is spoken to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import Field

@@ -4,8 +4,6 @@ TLS 1.2 or later; a certificate of the authority that the settings name is asked
 no other authority of the system is believed, and a caller checks the name in it, too.
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 

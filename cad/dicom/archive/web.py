@@ -1,7 +1,5 @@
 """An archive by DICOMweb: QIDO-RS, WADO-RS and STOW-RS through dicomweb-client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -11,30 +9,9 @@ from typing import Any
 import pydicom
 from pydicom.dataset import Dataset
 
-from cad.dicom.archive.interface import (
-    IDENTITY,
-    MODALITIES,
-    FoundSeries,
-    SamePatient,
-    Step,
-    check_received,
-    fetch_whole,
-    file_under,
-    keep_instance,
-    matches,
-    prove_stored,
-    understood,
-)
+from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.out.supersede import (
-    ASKED,
-    Earlier,
-    earlier_results,
-    is_report,
-    named_predecessors,
-    sent_together,
-    supersede,
-)
+from cad.dicom.out import supersede
 from cad.errors import CadError, install
 
 
@@ -58,7 +35,7 @@ class WebArchive:
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
 
-    def find(self, patient_id: str) -> list[FoundSeries]:
+    def find(self, patient_id: str) -> list[interface.FoundSeries]:
         """Return the series of interest of a patient."""
         with self._speaking():
             found = []
@@ -70,7 +47,7 @@ class WebArchive:
                     found += self._series(owner, str(study.StudyInstanceUID))
             return found
 
-    def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
+    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
         wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
         with self._speaking():
@@ -80,13 +57,13 @@ class WebArchive:
             return [
                 series
                 for study in self._datasets(studies)
-                if matches(study, match)
+                if interface.matches(study, match)
                 for series in self._series(
                     str(study.get("PatientID", "")), str(study.StudyInstanceUID)
                 )
             ]
 
-    def _series(self, owner: str, study_uid: str) -> list[FoundSeries]:
+    def _series(self, owner: str, study_uid: str) -> list[interface.FoundSeries]:
         answers = self._client.search_for_series(
             study_uid, fields=["NumberOfSeriesRelatedInstances", "Modality"]
         )
@@ -97,13 +74,13 @@ class WebArchive:
                     f"{self._name}: asked for series of {study_uid}, got another study's"
                 )
             modality = str(series.get("Modality", ""))
-            if modality in MODALITIES:
+            if modality in interface.MODALITIES:
                 uid = str(series.SeriesInstanceUID)
                 # Not every archive counts them in its answer: instances are then asked for.
                 count = series.get("NumberOfSeriesRelatedInstances")
                 if count is None:
                     count = len(self._client.search_for_instances(study_uid, uid))
-                found.append(FoundSeries(owner, study_uid, uid, modality, int(count)))
+                found.append(interface.FoundSeries(owner, study_uid, uid, modality, int(count)))
         return found
 
     def _datasets(self, answers: Any) -> list[Dataset]:
@@ -116,58 +93,58 @@ class WebArchive:
             )
         return [Dataset.from_json(answer) for answer in answers]
 
-    def fetch(self, series: list[FoundSeries], into: Path) -> None:
+    def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
         """Fetch a study's series into a folder by WADO-RS."""
-        fetch_whole(self._fetch, series, into)
+        interface.fetch_whole(self._fetch, series, into)
 
-    def _fetch(self, series: FoundSeries, into: Path) -> int:
+    def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         arrived = set()
         with self._speaking():
             for dataset in self._client.iter_series(series.study_uid, series.series_uid):
-                check_received(dataset, series)
+                interface.check_received(dataset, series)
                 uid = str(dataset.SOPInstanceUID)
                 content = BytesIO()
                 dataset.save_as(content, enforce_file_format=True)
-                keep_instance(content.getvalue(), uid, into)
+                interface.keep_instance(content.getvalue(), uid, into)
                 arrived.add(uid)
         return len(arrived)
 
     def store(
-        self, paths: Iterable[Path], same_patient: SamePatient | None = None
-    ) -> Iterator[Step]:
+        self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
+    ) -> Iterator[interface.Step]:
         """Store objects by STOW-RS under the archive's own patient of their study."""
         known: dict[str, list[Dataset]] = {}
         paths = list(paths)
-        together = sent_together(paths)
+        together = supersede.sent_together(paths)
         for path in paths:
             dataset = pydicom.dcmread(path)
             uid = str(dataset.StudyInstanceUID)
             with self._speaking():
                 if uid not in known:
                     answers = self._client.search_for_studies(
-                        search_filters={"StudyInstanceUID": uid}, fields=list(IDENTITY)
+                        search_filters={"StudyInstanceUID": uid}, fields=list(interface.IDENTITY)
                     )
                     known[uid] = self._datasets(answers)
-                file_under(dataset, known[uid], same_patient)
-                before = self._earlier(uid) if is_report(dataset) else []
-                named = named_predecessors(supersede(dataset, before, together))
-            yield Step(path)
+                interface.file_under(dataset, known[uid], same_patient)
+                before = self._earlier(uid) if supersede.is_report(dataset) else []
+                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
+            yield interface.Step(path)
             try:
                 with self._speaking():
                     self._send(dataset, path)
             except CadError as error:
                 raise error.at(file=path) from None
-            yield Step(path, True, named)
+            yield interface.Step(path, True, named)
 
-    def _earlier(self, study: str) -> list[Earlier]:
+    def _earlier(self, study: str) -> list[supersede.Earlier]:
         """Return the results of ours that the archive has of a study."""
-        answers = self._client.search_for_series(study, fields=list(ASKED))
+        answers = self._client.search_for_series(study, fields=list(supersede.ASKED))
 
         def instances(series: str) -> list[str]:
             found = self._datasets(self._client.search_for_instances(study, series))
             return [str(one.SOPInstanceUID) for one in found]
 
-        return earlier_results(self._datasets(answers), instances)
+        return supersede.earlier_results(self._datasets(answers), instances)
 
     def missing(self, paths: list[Path]) -> list[Path]:
         """Return the objects that QIDO-RS does not list."""
@@ -185,7 +162,9 @@ class WebArchive:
     def _send(self, dataset: Dataset, path: Path) -> None:
         uid = str(dataset.SOPInstanceUID)
         check_stored(self._client.store_instances([dataset]), uid, self.url, path)
-        prove_stored(lambda: self._listed(dataset), uid, self._name, self.limits.proof_seconds)
+        interface.prove_stored(
+            lambda: self._listed(dataset), uid, self._name, self.limits.proof_seconds
+        )
 
     def _listed(self, dataset: Dataset) -> set[str]:
         """Return the object's UID where the archive lists it."""
@@ -202,7 +181,7 @@ class WebArchive:
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
-        with understood(self._name):
+        with interface.understood(self._name):
             try:
                 yield
             except self._errors as error:

@@ -1,7 +1,5 @@
 """One DICOM study becomes one folder of NIfTI files, by the rules of its site."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,16 +12,10 @@ from cad.dicom.into.regions import drawn_series, find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
 from cad.dicom.into.sources import SourceStudy
 from cad.errors import CadError
+from cad.imaging import nifti
 from cad.imaging.diffusion import HIGH_B, trace
 from cad.imaging.frames import Frame
 from cad.imaging.makers import maker
-from cad.imaging.nifti import (
-    read_image,
-    write_dynamic,
-    write_gradients,
-    write_sidecar,
-    write_volume,
-)
 from cad.imaging.phases import order_phases, read_phases
 from cad.imaging.pixels import PixelReader, read_stack
 from cad.imaging.stacks import Stack, stacks_of
@@ -114,8 +106,8 @@ class _Job:
                 path = outlined_gland(self.study.top, self.study.patient_id, self.rules.outlines)
             target = image_path(self.build, self.study_id, kind)
             if path and not self._there(target):
-                volume = read_image(path)
-                write_volume(target, volume.with_array(volume.array != 0))
+                volume = nifti.read_image(path)
+                nifti.write_volume(target, volume.with_array(volume.array != 0))
         target = image_path(self.build, self.study_id, "rois")
         if self._there(target):
             return
@@ -126,9 +118,9 @@ class _Job:
         )
         if found is None:
             return
-        write_volume(target, found.labels)
+        nifti.write_volume(target, found.labels)
         if found.frame_uid:
-            write_sidecar(target, {"FrameOfReferenceUID": found.frame_uid})
+            nifti.write_sidecar(target, {"FrameOfReferenceUID": found.frame_uid})
         self.done.rois, self.done.scores = found.rois, list(found.scores)
 
     def _there(self, target: Path) -> bool:
@@ -161,13 +153,13 @@ class _Job:
         if not self._there(target):
             entries = self._origin(stack)
             image, source = in_unit(read_stack(stack), modality, match.scale)
-            write_volume(target, image)
+            nifti.write_volume(target, image)
             if modality.unit:
                 entries |= {"Units": modality.unit, "UnitsSource": source}
                 self.done.notes.append(f"{modality.name} in {modality.unit}: {source}")
             if modality.name == "hbv" and head.b_value is not None:
                 entries["BValue"] = head.b_value
-            write_sidecar(target, entries)
+            nifti.write_sidecar(target, entries)
             self.done.notes.append(f"{modality.name} from series {head.series_number}")
         return True
 
@@ -225,7 +217,7 @@ class _Job:
             dict.fromkeys(stack.first.series_uid for _, stack in phases.timed)
         )
         entries["VolumeTimingClock"] = phases.clock
-        write_dynamic(target, read_phases(phases), entries)
+        nifti.write_dynamic(target, read_phases(phases), entries)
         steps = np.diff(phases.times)
         self.done.notes += [f"dce: {note}" for note in phases.notes]
         self.done.notes.append(
@@ -263,9 +255,9 @@ class _Job:
             entries = self._origin(stack)
             if key == "b_value":
                 entries["BValue"] = value
-                write_gradients(target, value)
-            write_volume(target, image)
-            write_sidecar(target, entries)
+                nifti.write_gradients(target, value)
+            nifti.write_volume(target, image)
+            nifti.write_sidecar(target, entries)
         return bool(stacks)
 
     def _trace(self, stacks: list[Stack], b_value: float) -> tuple[Volume, Stack]:

@@ -1,7 +1,5 @@
 """Cohorts that come as image files: found by their rules' patterns, written like any other."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,15 +7,8 @@ from pathlib import Path
 import numpy as np
 from pydicom.uid import generate_uid
 
+from cad.dicom.into import regions
 from cad.dicom.into.conversion import Converted
-from cad.dicom.into.regions import (
-    detected,
-    gleason_grade,
-    grade_lesions,
-    outlined,
-    whole_numbers,
-    with_zone,
-)
 from cad.dicom.into.rules import FIRST_READER, DetectorRule, FilesRule, ImportRules
 from cad.dicom.into.sources import plain_files
 from cad.errors import CadError
@@ -151,27 +142,29 @@ def convert_files(
         done.notes.append(f"{name} from its file")
     path, target = study.files.get("gland"), image_path(build, study_id, "gland")
     if path and not _there(target, build, have):
-        mask = whole_numbers(path)
+        mask = regions.whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
     path, target = study.files.get("lesion"), image_path(build, study_id, "rois")
     # A mask of readers goes before a detector's, which nobody has looked at.
     by_program = study.files.get("detector")
     if by_program and rules.detector and path is None and not _there(target, build, have):
-        found = detected(by_program, rules.detector, done.notes)
+        found = regions.detected(by_program, rules.detector, done.notes)
         if found is not None:
             write_volume(target, found.labels)
             zones = study.files.get("zones")
-            done.rois = [with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+            done.rois = [
+                regions.with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois
+            ]
     elif path and not _there(target, build, have):
         listed = listed_lesions(*study.listed)
         labels, rois = _lesions(listed, path, rules, done)
         if rois:
             write_volume(target, labels)
             zones = study.files.get("zones")
-            done.rois = [with_zone(roi, labels, zones, rules.zones) for roi in rois]
+            done.rois = [regions.with_zone(roi, labels, zones, rules.zones) for roi in rois]
             done.scores = _categories(study.patient_id, listed, rois, rules)
     elif not _there(target, build, have):
-        found = outlined(study.top, study.patient_id, rules, done.notes)
+        found = regions.outlined(study.top, study.patient_id, rules, done.notes)
         if found is not None:
             write_volume(target, found.labels)
             done.rois, done.scores = found.rois, list(found.scores)
@@ -182,11 +175,11 @@ def _lesions(
     listed: tuple[ListedLesion, ...], path: Path, rules: ImportRules, done: Converted
 ) -> tuple[Volume, list[Roi]]:
     assert rules.files is not None  # nosec B101  # noqa: S101 - the caller has checked it
-    grades = whole_numbers(path)
+    grades = regions.whole_numbers(path)
     kind = rules.files.lesion_values
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
-    found = grade_lesions(grades)
+    found = regions.grade_lesions(grades)
     # What says only that a lesion is malignant has no grade of its own.
     plain = {"mask": (1,), "picai": (1,), "isup": ()}[kind]
     rois = [replace(roi, isup=None) if roi.isup in plain else roi for roi in found.rois]
@@ -281,7 +274,7 @@ def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
     CadError
         For a category that is none of 1 to 5, and cells that list unequal numbers of lesions.
     """
-    first = [gleason_grade(text) for text in grades.split(",")] if grades else []
+    first = [regions.gleason_grade(text) for text in grades.split(",")] if grades else []
     second = [_category(text.strip()) for text in categories.split(",")] if categories else []
     if first and second and len(first) != len(second):
         raise CadError(

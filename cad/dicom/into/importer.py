@@ -7,8 +7,6 @@ give the images their times (seconds), angles (degrees) and the UIDs by which DI
 them; names, dates and free text stay out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -20,6 +18,8 @@ from pathlib import Path
 
 from cad.cohort import COHORT
 from cad.cohort.patients import FIRST_SESSION, Patients, Place
+from cad.dicom.archive.client import connect, fetch_patient
+from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.into.conversion import Converted, convert
 from cad.dicom.into.file_cohort import FileStudy, convert_files, find_file_studies
 from cad.dicom.into.rules import ImportRules
@@ -348,3 +348,55 @@ def _read_back(
 def _unless_new(source: str, target: str) -> None:
     if not os.path.exists(target):
         keep(source, target)
+
+
+def import_patient(
+    address: str,
+    aet: str,
+    patient_id: str,
+    out: Path,
+    rules: Path,
+    limits: ArchiveLimits | None = None,
+    call: Call = here,
+    watch: Watch = unwatched,
+) -> ImportSummary:
+    """Fetch a patient's studies from an archive and import them.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``, or the URL of a DICOMweb service.
+    aet : str
+        The archive's application entity title.
+    patient_id : str
+        PatientID in the archive.
+    out : Path
+        Cohort folder.
+    rules : Path
+        Import rules.
+    limits : ArchiveLimits, optional
+        What the archive may cost.
+    call, watch : callable
+        As for :func:`cad.dicom.into.importer.import_source`.
+
+    Returns
+    -------
+    ImportSummary
+        Studies that arrived in part are failures, and nothing of them is imported.
+
+    Raises
+    ------
+    CadError
+        When the archive refuses, does not answer, or knows no such patient, or another process
+        writes into the cohort.
+    """
+    archive = connect(address, aet, limits)
+    with claimed(out, COHORT), stage(out) as scratch:
+        folders, failures = fetch_patient(archive, patient_id, scratch)
+        whole = scratch / "whole"
+        whole.mkdir()
+        for folder in folders:
+            folder.rename(whole / folder.name)
+        summary = import_owned(whole, out, rules, call, watch) if folders else ImportSummary()
+    summary.failures += failures
+    return summary

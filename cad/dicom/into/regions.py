@@ -1,7 +1,5 @@
 """The regions of a study: one label map and its rows, from the one source that there is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

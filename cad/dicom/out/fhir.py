@@ -5,8 +5,6 @@ The bundle says what the report (SR) says, read back from it: nothing is compute
 of FHIR R4B (4.3.0), the R4 line that ``fhir.resources`` keeps; elements that R4 (4.0.1) has.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from pathlib import Path

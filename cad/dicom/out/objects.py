@@ -1,7 +1,5 @@
 """What every DICOM object that we write shares: identity, text, who made it and from what."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 from dataclasses import dataclass

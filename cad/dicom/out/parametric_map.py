@@ -1,7 +1,5 @@
 """The probability over the gland for the archive: a Parametric Map on the T2 images' own planes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

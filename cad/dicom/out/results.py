@@ -7,8 +7,6 @@ the population that it was trained on. UIDs follow from the content: writing the
 gives objects with the same identity, so that an archive stores them once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

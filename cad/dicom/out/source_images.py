@@ -1,7 +1,5 @@
 """The source images of a study as DICOM objects refer to them: headers without a patient's name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -6,9 +6,8 @@ probability, measurements and decision. The second has its outline on every imag
 most viewers draw a report's regions only from coordinates.
 """
 
-from __future__ import annotations
-
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import highdicom
@@ -16,13 +15,61 @@ import numpy as np
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
+from scipy.ndimage import binary_fill_holes
+from skimage.measure import find_contours
 
 from cad.dicom.out.objects import CHARACTER_SET, StudyResults, algorithm, uid
-from cad.dicom.out.outlines import Outline, outlines
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.out.sr_reader import MAN
 from cad.dicom.own import MANUFACTURER, SERIES
 from cad.files import JsonObject
+
+_EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Hold one closed line around a part of a region.
+
+    Parameters
+    ----------
+    z : int
+        Slice of the mask.
+    points : ndarray, shape (n, 2)
+        Column and row; (0, 0) is the upper left corner of the image, (.5, .5) the centre of its
+        first pixel (PS3.3 C.18.6). The last point is the first.
+    """
+
+    z: int
+    points: np.ndarray
+
+    @property
+    def area(self) -> float:
+        """Return what it encloses, in pixels."""
+        x, y = self.points.T
+        return float(abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2)
+
+
+def outlines(mask: np.ndarray) -> list[Outline]:
+    """Return the lines around every part of a mask, the largest first.
+
+    They run half-way between the centres of pixels inside and outside, so that the pixels whose
+    centres a line encloses are those of the mask. Holes have no line: a list of closed lines cannot
+    say that one is cut out of another.
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (n_z, n_y, n_x)
+        The region.
+    """
+    found = [
+        # The margin of one pixel closes lines at the image's edge.
+        Outline(int(z), line[:, ::-1] - 0.5)
+        for z in np.flatnonzero(mask.any(axis=(1, 2)))
+        for line in find_contours(np.pad(binary_fill_holes(mask[z], _EIGHT_NEIGHBOURS), 1), 0.5)
+    ]
+    return sorted(found, key=lambda outline: -outline.area)
+
 
 SCHEME = "99CAD"
 DECISION = Code("decision", SCHEME, "Decision by the site's costs of errors")

@@ -1,7 +1,5 @@
 """Reads a report back and holds it against TID 1500, which DICOM validators do not check."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -9,8 +9,6 @@ modality and series number, which every archive must answer, and by the series d
 is answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 

@@ -7,8 +7,6 @@ conformal prediction; Dunn, Wasserman & Ramdas 2023, Lee, Barber & Willett 2023)
 a ROI drawn at random from those of its class in a new patient, P(p-value <= a) <= a.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

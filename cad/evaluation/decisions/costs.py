@@ -1,7 +1,5 @@
 """What a run decided, and what its decisions and referrals cost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ evidence. What is promised is the lower end of a patient-clustered interval of t
 of decisions by thresholds that were chosen without the decided patient.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 import numpy as np

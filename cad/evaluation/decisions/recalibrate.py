@@ -1,7 +1,5 @@
 """Fit a model's probabilities to a site: intercept and slope with a prior (docs/methods.md 8)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Deciding, or referring to somebody else: error, reject rate, cost ([A14], docs/methods.md 3)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -7,8 +7,6 @@ regions, and so does the new one, whose regions may all err together. Packages (
 every region for one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.isotonic import isotonic_regression

@@ -4,8 +4,6 @@ The patient is resampled, or swapped, as a whole. DeLong is there for comparison
 ROI-level; [N14]'s bootstrap sign test is there to reproduce its tables and for nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations

@@ -5,15 +5,16 @@ cloned for every fold. What ``fit`` declares by name is passed on: ``eta`` to le
 to whatever splits patients inside the fold.
 """
 
-from __future__ import annotations
-
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from joblib import Parallel, delayed
+from joblib.parallel import get_active_backend
 from numpy.typing import ArrayLike
 from sklearn import get_config
 from sklearn.base import clone
@@ -24,9 +25,51 @@ from sklearn.utils.validation import has_fit_parameter
 from threadpoolctl import ThreadpoolController
 
 from cad.errors import CadError
-from cad.evaluation.folds.loops import each_piece
 from cad.evaluation.folds.unlabelled import labels_told
 from cad.learners.base import RangeWarning
+
+Result = TypeVar("Result")
+
+# Seconds of a process before its first piece: scikit-learn and the compiled kernels are loaded.
+START_SECONDS = 2.5
+# Seconds that the first piece may take for the same reason, in this process.
+FIRST_USE_SECONDS = 1.5
+
+
+def each_piece(
+    function: Callable[..., Result], pieces: Iterable[tuple[Any, ...]], n_jobs: int
+) -> Iterator[Result]:
+    """Yield the function's results in the order of the pieces.
+
+    A small cohort's folds take less time than processes take to start: pieces are done one after
+    the other here, and what is left goes to processes once the last piece says that they will save
+    more than their start. Where a piece is done changes no result.
+
+    Parameters
+    ----------
+    function : callable
+        Importable by name in another process.
+    pieces : iterable of tuple
+        Arguments of each call.
+    n_jobs : int
+        Processes, as joblib counts them.
+    """
+    waiting = list(pieces)
+    # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
+    most = get_active_backend()[0].effective_n_jobs(n_jobs)
+    allowed = FIRST_USE_SECONDS
+    while waiting:
+        left = len(waiting) - 1
+        start = time.perf_counter()
+        result = function(*waiting.pop(0))
+        each = time.perf_counter() - start - allowed
+        yield result
+        allowed = 0.0
+        shared = min(most, left)
+        if shared > 1 and each * left * (1 - 1 / shared) > START_SECONDS:
+            rest = (delayed(function)(*piece) for piece in waiting)
+            yield from Parallel(n_jobs=n_jobs, return_as="generator")(rest)
+            return
 
 
 @dataclass(frozen=True)
@@ -410,3 +453,103 @@ def _kept_features(fitted: Any) -> list[int] | None:
             return None  # a step in between changed the columns: they have no names any more
         kept = kept[support]
     return [int(i) for i in kept] if len(kept) < best.n_features_in_ else None
+
+
+def folds_side_by_side(
+    estimators: Mapping[str, Any],
+    X: Any,
+    y: ArrayLike,
+    *,
+    groups: ArrayLike,
+    front: Pipeline | None = None,
+    eta: ArrayLike | None = None,
+    patients: ArrayLike | None = None,
+    relabel: Relabel | None = None,
+    fronts: Mapping[str, Any] | None = None,
+    n_jobs: int = 1,
+) -> dict[str, list[Fold]]:
+    """Leave one group out, fit every estimator on the others, predict the one.
+
+    The folds are those that :func:`cad.evaluation.folds.crossval.out_of_fold` has for
+    ``Pipeline([*front.steps, ("learner", estimator)])``, to rounding; features that are made for
+    the training rows, learned labels and ``front`` are made once for all estimators.
+
+    Parameters
+    ----------
+    estimators : mapping of str to estimator
+        Unfitted.
+    front : Pipeline, optional
+        Unfitted steps before each of them. What it warns about is not repeated here.
+    fronts : mapping of str to Pipeline, optional
+        ``front`` as it was already fitted on the same rows and labels, by what is left out; it is
+        fitted here where there is none.
+    X, y, groups, eta, patients, relabel, n_jobs
+        As :func:`cad.evaluation.folds.crossval.out_of_fold`.
+
+    Returns
+    -------
+    dict of str to list of Fold
+        By estimator, also of one whose every fold failed.
+
+    Raises
+    ------
+    CadError
+        When there is only one group, or shapes disagree.
+    """
+    labels = np.asarray(y, dtype=float)
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
+    group, names = read_groups(groups, len(labels))
+    patient = group if patients is None else np.asarray(patients).astype(str)
+    each = list(estimators.values())
+    made = fronts or {}
+    work = (
+        (each, front, made.get(str(name)), X, labels, spread, relabel, group, patient, name)
+        for name in names
+    )
+    of_groups = list(each_piece(_fold_of_each, work, n_jobs))
+    return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
+
+
+def _fold_of_each(
+    estimators: Sequence[Any],
+    front: Pipeline | None,
+    made: Pipeline | None,
+    X: Any,
+    y: np.ndarray,
+    eta: np.ndarray | None,
+    relabel: Relabel | None,
+    group: np.ndarray,
+    patient: np.ndarray,
+    name: str,
+) -> list[Fold]:
+    rows, train = np.flatnonzero(group == name), np.flatnonzero((group != name) & ~np.isnan(y))
+    labels = (y, eta) if relabel is None else relabel(train)
+    try:
+        table = X(train) if callable(X) else X
+        if made is not None:
+            table = made.transform(table)
+        elif front is not None:
+            table = _behind(front, table, labels, train, patient)
+    except FIT_ERRORS as error:
+        nothing = np.full(len(rows), np.nan)
+        return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
+    return [
+        fit_fold(estimator, table, y, eta, lambda _: labels, group, patient, name)
+        for estimator in estimators
+    ]
+
+
+def _behind(
+    front: Pipeline,
+    table: Any,
+    labels: tuple[np.ndarray, np.ndarray | None],
+    train: np.ndarray,
+    patient: np.ndarray,
+) -> Any:
+    """Return all rows as the front, fitted on the training rows, gives them."""
+    (y, eta), fitted = labels, clone(front)
+    keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
+    with blas_threads().limit(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted.fit(_safe_indexing(table, train), y[train], **keywords)
+        return fitted.transform(table)

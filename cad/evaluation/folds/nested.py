@@ -15,12 +15,7 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cad.evaluation.folds.crossval import (
-    FIT_ERRORS,
-    decision_value,
-    fit_keywords,
-    positive_probability,
-)
+from cad.evaluation.folds import crossval
 from cad.evaluation.folds.unlabelled import UNLABELLED
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.scorers import mean_kl, soft_log_loss
@@ -139,7 +134,9 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.losses_ = table.mean(axis=0)
         self.best_params_ = self.points_[int(np.argmin(self.losses_))]
         self.best_estimator_ = with_params(self.estimator, self.best_params_)
-        self.best_estimator_.fit(X, labels, **fit_keywords(self.best_estimator_, spread, owner))
+        self.best_estimator_.fit(
+            X, labels, **crossval.fit_keywords(self.best_estimator_, spread, owner)
+        )
         self.classes_ = getattr(self.best_estimator_, "classes_", np.array([0, 1]))
         return self
 
@@ -220,7 +217,7 @@ def _fold_losses(
             front = Pipeline(clone(learner).steps[:-1])
             # As outside: steps before the learner are fitted to rows with a label.
             seen = np.flatnonzero(np.ravel(y)[train] != UNLABELLED)
-            keywords = fit_keywords(
+            keywords = crossval.fit_keywords(
                 front, None if inner_eta is None else inner_eta[seen], owner[train][seen]
             )
             front.fit(_safe_indexing(X_train, seen), y[train][seen], **keywords)
@@ -228,12 +225,12 @@ def _fold_losses(
             learner = learner.steps[-1][1]
             prefix = f"{search.estimator.steps[-1][0]}__"
             points = [{k.removeprefix(prefix): v for k, v in p.items()} for p in points]
-    except FIT_ERRORS:
+    except crossval.FIT_ERRORS:
         return [float("inf")] * len(points)
     if hasattr(learner, "predict_grid"):  # what the points share is made once
         try:
             rows = learner.predict_grid(points, X_train, y[train], X_test, eta=inner_eta)
-        except FIT_ERRORS:
+        except crossval.FIT_ERRORS:
             return [float("inf")] * len(points)
         # A point that fails in one fold is out: a mean over fewer folds would be of easier ones.
         return [float("inf") if np.isnan(q).any() else loss(y[test], q) for q in rows]
@@ -241,13 +238,13 @@ def _fold_losses(
     for point in points:
         fitted = with_params(learner, point)
         try:
-            fitted.fit(X_train, y[train], **fit_keywords(fitted, inner_eta, owner[train]))
-            q = positive_probability(fitted, X_test)
+            fitted.fit(X_train, y[train], **crossval.fit_keywords(fitted, inner_eta, owner[train]))
+            q = crossval.positive_probability(fitted, X_test)
             # The other criteria compare with a probability, which a decision value is not.
             if np.isnan(q).all() and search.criterion == "auc":
-                q = decision_value(fitted, X_test)
+                q = crossval.decision_value(fitted, X_test)
             out.append(loss(y[test], q))
-        except FIT_ERRORS:
+        except crossval.FIT_ERRORS:
             out.append(float("inf"))
     return out
 
@@ -262,8 +259,8 @@ def _reason(
     """Return why the first grid point cannot be fitted to all rows; empty where it can."""
     first = with_params(search.estimator, search.points_[0])
     try:
-        first.fit(X, y, **fit_keywords(first, eta, owner))
-    except FIT_ERRORS as error:
+        first.fit(X, y, **crossval.fit_keywords(first, eta, owner))
+    except crossval.FIT_ERRORS as error:
         return f"; the first says: {error}"
     return ""
 

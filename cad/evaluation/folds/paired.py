@@ -5,8 +5,6 @@ is Student's over patients (linearised for means), which holds at twenty patient
 percentile bootstrap falls short. The AUC's is Obuchowski's (1997).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
@@ -18,8 +16,7 @@ from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
 from cad.errors import CadError
-from cad.evaluation.folds.crossval import Fold, Relabel, put_together
-from cad.evaluation.folds.side_by_side import folds_side_by_side
+from cad.evaluation.folds.crossval import Fold, Relabel, folds_side_by_side, put_together
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import auc_covariance
 
@@ -113,7 +110,7 @@ def compare_with_rivals(
     X, y, groups, eta, patients, relabel, n_jobs
         As :func:`cad.evaluation.folds.crossval.out_of_fold`; the same that gave ``probability``.
     front, fronts
-        Steps before every rival, see :func:`cad.evaluation.folds.side_by_side.folds_side_by_side`.
+        Steps before every rival, see :func:`cad.evaluation.folds.crossval.folds_side_by_side`.
     target : array, shape (n,), optional
         What readers believed (their mean), NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional

@@ -1,7 +1,5 @@
 """Predictions against one truth: every measure with its interval, rates at thresholds, curves."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field
 from typing import TypedDict

@@ -6,8 +6,6 @@ are normal approximations that cover too rarely with 20 patients, so that interv
 (docs/evidence.md has the coverage of each); tests between learners use the covariance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ A measure called with arrays counts every ROI once and returns a float. With ``w
 not defined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Protocol, overload

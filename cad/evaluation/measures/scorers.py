@@ -1,7 +1,5 @@
 """Scores of probabilities against soft labels, for whatever in scikit-learn takes ``scoring``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Whatever computes or compares a measure looks it up here by name. To add one, ad
 where there is none yet, its function in :mod:`cad.evaluation.measures.metrics`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """How readers agree with each other."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import TypedDict
 

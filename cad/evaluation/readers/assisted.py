@@ -17,8 +17,6 @@ different folds do not share a scale: leaving a malignant patient out lowers the
 reader's many equal scores leave the order to it (docs/evidence.md has what each costs).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypedDict
 

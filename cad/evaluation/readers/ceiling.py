@@ -5,8 +5,6 @@ their mean predicts histology, how well one reader predicts the others, and how 
 classifier's distance to their mean is their own scatter (docs/methods.md 8).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

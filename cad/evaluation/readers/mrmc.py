@@ -4,8 +4,6 @@ Degrees of freedom after Hillis, Stat. Med. 26 (2007) 596. Readers and patients 
 the answer holds for other readers and other patients like these.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 

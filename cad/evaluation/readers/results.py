@@ -1,7 +1,5 @@
 """Every reader against histology and against the others, with the classifier beside them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, TypedDict
 

@@ -5,8 +5,6 @@ Items and the sentences that answer them are data (``checklists.yaml``), the pag
 :class:`~cad.evaluation.statements.run_facts.RunFacts`.
 """
 
-from __future__ import annotations
-
 import string
 from functools import cache
 from pathlib import Path

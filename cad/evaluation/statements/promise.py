@@ -1,7 +1,5 @@
 """Say where the data break what intervals and slopes promise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike

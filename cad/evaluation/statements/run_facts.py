@@ -1,7 +1,5 @@
 """Put what a run recorded of itself into sentences, for the checklists of reviewers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import isnan
 from typing import Any

@@ -1,7 +1,5 @@
 """Arterial input functions: a population's curve (Parker, Georgiou) or one measured in a vessel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

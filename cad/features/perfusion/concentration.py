@@ -4,8 +4,6 @@ With E1 = exp(-TR R1) the signal is S = S0 sin(a) (1 - E1) / (1 - E1 cos(a)); co
 to the relaxation rate, R1 = R10 + r1 C. Echo-time decay (T2*) is neglected, as in the references.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cad.errors import CadError

@@ -7,8 +7,6 @@ Times are in minutes and rates in 1/min here, so that Ktrans needs no conversion
 one signature; curves are voxel-major, shape (n_voxels, n_times).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,23 +3,14 @@
 Each function appends to ``notes`` what it assumed, replaced or left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from cad.errors import CadError
+from cad.features.perfusion import aif
 from cad.features.perfusion import concentration as spgr
-from cad.features.perfusion.aif import (
-    InputFunction,
-    georgiou_blood,
-    parker_blood,
-    plasma_from_blood,
-    population_input,
-    sampled_input,
-)
 from cad.features.perfusion.models import best_delay, fit_extended_tofts
 from cad.features.perfusion.semiquantitative import Bolus, find_bolus
 from cad.features.perfusion.t1 import T1_BLOOD_S, T1_TISSUE_S, assumed_t1, fit_t1
@@ -44,7 +35,7 @@ class Kinetics:
     bolus: Bolus
     settings: PerfusionSettings
     sequence: tuple[float, float] | None
-    inlet: InputFunction | None
+    inlet: aif.InputFunction | None
 
     def concentration(
         self, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None = None
@@ -301,7 +292,7 @@ def choose_input(
     b1: np.ndarray | None,
     reference: np.ndarray,
     notes: list[str],
-) -> tuple[InputFunction | None, str]:
+) -> tuple[aif.InputFunction | None, str]:
     """Choose the input function of the tissue models: measured in an artery, or of a population.
 
     Parameters
@@ -353,14 +344,14 @@ def choose_input(
             notes.append(f"population input function: {error.problem}")
         else:
             inlet, delay = _delayed(
-                lambda d: sampled_input(kinetics.times, plasma, d), _VESSEL_DELAY_S, tissue
+                lambda d: aif.sampled_input(kinetics.times, plasma, d), _VESSEL_DELAY_S, tissue
             )
             notes.append(f"input measured in the vessel mask, {delay:.1f} s before the tissue")
             return inlet, "measured"
     name = "georgiou" if settings.arterial_input == "georgiou" else "parker"
-    blood = {"parker": parker_blood, "georgiou": georgiou_blood}[name]
+    blood = {"parker": aif.parker_blood, "georgiou": aif.georgiou_blood}[name]
     inlet, delay = _delayed(
-        lambda d: population_input(kinetics.times, d, settings.haematocrit, blood=blood),
+        lambda d: aif.population_input(kinetics.times, d, settings.haematocrit, blood=blood),
         (bolus.arrival + _ARRIVAL_SEARCH_S[0], bolus.arrival + _ARRIVAL_SEARCH_S[1]),
         tissue,
     )
@@ -402,7 +393,7 @@ def _measured(
             hint="set arterial_input: parker",
         )
     # Contrast agent stays out of red cells: C_p = C_b / (1 - Hct).
-    plasma = plasma_from_blood(blood, settings.haematocrit)
+    plasma = aif.plasma_from_blood(blood, settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(
             f"the vessel mask peaks at {plasma.max():.2g} mM in plasma; an artery reaches at "
@@ -413,8 +404,8 @@ def _measured(
 
 
 def _delayed(
-    make: Callable[[float], InputFunction], bounds: tuple[float, float], tissue: np.ndarray
-) -> tuple[InputFunction, float]:
+    make: Callable[[float], aif.InputFunction], bounds: tuple[float, float], tissue: np.ndarray
+) -> tuple[aif.InputFunction, float]:
     """Return the input at the delay whose refined fit of the mean tissue curve is best."""
     delay = best_delay(
         lambda d: float(fit_extended_tofts(tissue, make(d), refine=True).residual[0]),

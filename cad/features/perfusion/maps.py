@@ -5,8 +5,6 @@ arterial input and fits every model that the settings name. Map names: ``relativ
 ``tofts_ktrans``, ... (:data:`cad.terms.features.MAPS` has units and sources).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.features.perfusion import concentration as spgr
+from cad.features.perfusion import models
 from cad.features.perfusion.kinetics import (
     Kinetics,
     b1_map,
@@ -21,13 +20,6 @@ from cad.features.perfusion.kinetics import (
     find_reference,
     sequence_of,
     t1_map,
-)
-from cad.features.perfusion.models import (
-    KineticFit,
-    fit_brix,
-    fit_extended_tofts,
-    fit_patlak,
-    fit_tofts,
 )
 from cad.features.perfusion.semiquantitative import initial_area, semiquantitative
 from cad.imaging.study import Study
@@ -255,12 +247,12 @@ def _all_maps(
 
 def _fit_chunk(
     kinetics: Kinetics, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None
-) -> tuple[dict[str, np.ndarray], dict[str, KineticFit], np.ndarray | None]:
+) -> tuple[dict[str, np.ndarray], dict[str, models.KineticFit], np.ndarray | None]:
     """Fit curves (n_voxels, n_times): semi-quantitative values, model fits, concentrations."""
     times, bolus, settings = kinetics.times, kinetics.bolus, kinetics.settings
     baseline = spgr.baseline_signal(signal, bolus.n_baseline)
     values = semiquantitative(times, signal, baseline, bolus.arrival)
-    fits: dict[str, KineticFit] = {}
+    fits: dict[str, models.KineticFit] = {}
     concentration = None
     if kinetics.sequence is not None:
         concentration = kinetics.concentration(signal, t1, b1)
@@ -271,20 +263,22 @@ def _fit_chunk(
                 )
     if concentration is not None and kinetics.inlet is not None:
         if "tofts" in settings.models:
-            fits["tofts"] = fit_tofts(concentration, kinetics.inlet, settings.refine)
+            fits["tofts"] = models.fit_tofts(concentration, kinetics.inlet, settings.refine)
         if "extended_tofts" in settings.models:
-            fits["extended_tofts"] = fit_extended_tofts(
+            fits["extended_tofts"] = models.fit_extended_tofts(
                 concentration, kinetics.inlet, settings.refine
             )
         if "patlak" in settings.models:
-            fits["patlak"] = fit_patlak(concentration, kinetics.inlet)
+            fits["patlak"] = models.fit_patlak(concentration, kinetics.inlet)
     if "brix" in settings.models:
         positive = np.where(baseline > 0, baseline, np.nan)[:, None]
-        fits["brix"] = fit_brix(signal / positive - 1.0, times, bolus.arrival, settings.refine)
+        fits["brix"] = models.fit_brix(
+            signal / positive - 1.0, times, bolus.arrival, settings.refine
+        )
     return values, fits, concentration
 
 
-def _fit_values(fits: dict[str, KineticFit]) -> Iterator[tuple[str, np.ndarray]]:
+def _fit_values(fits: dict[str, models.KineticFit]) -> Iterator[tuple[str, np.ndarray]]:
     for model, fit in fits.items():
         for name, value in fit.parameters.items():
             yield f"{model}_{name}", value

@@ -6,8 +6,6 @@ non-linear refinement. Symbols and units follow OSIPI's lexicon: Ktrans and kep 
 vp as fractions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a dynamic curve shows without a kinetic model: arrival, enhancement, slopes, areas."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """T1 from spoiled gradient echoes at several flip angles."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -16,8 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cad.learners.base import BinaryLearner
-from cad.learners.platt import fit_sigmoid, platt_targets
+from cad.learners.base import BinaryLearner, fit_sigmoid, platt_targets
 from cad.learners.solvers.problem import LearnerError
 
 Floats = NDArray[np.float64]

@@ -1,7 +1,5 @@
 """OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray

@@ -3,8 +3,6 @@
 Sindhwani & Keerthi 2006. The bias is a regularised weight of a constant feature.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,19 +1,13 @@
-"""SVMROC: a kernel machine whose rows are the pairs of a positive and a negative [W14 (2)]."""
+"""SVMROC: a kernel machine whose rows are the pairs of a positive and a negative [W14 (2)].
 
-from __future__ import annotations
+SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
+"""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cad.learners.base import check_cost
-from cad.learners.ranking.base import (
-    Floats,
-    Ranker,
-    require,
-    require_choice,
-    require_count,
-    warn_not_converged,
-)
+from cad.learners.ranking import base
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.kernels import (
     KernelFunction,
@@ -27,7 +21,7 @@ from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_
 _ZERO = 1e-8
 
 
-class SVMROC(Ranker):
+class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
     Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm.
@@ -81,18 +75,18 @@ class SVMROC(Ranker):
     def _check_parameters(self) -> None:
         check_cost("C", self.C)
         check_cost("tol", self.tol)
-        require_choice("norm", self.norm, (1, 2))
-        require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
-        require_count("max_iter", self.max_iter)
+        base.require_choice("norm", self.norm, (1, 2))
+        base.require_choice("solver", self.solver, ("auto", "interior-point", "cvxopt"))
+        base.require_count("max_iter", self.max_iter)
 
-    def _fit_scores(self, X: Floats, sign: Floats, weight: Floats) -> None:
+    def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
         self._solve(X, sign, weight, (self.C, self.C), 1.0)
 
     def _solve(
         self,
-        X: Floats,
-        sign: Floats,
-        weight: Floats,
+        X: base.Floats,
+        sign: base.Floats,
+        weight: base.Floats,
         costs: tuple[float, float],
         margin: float,
     ) -> None:
@@ -106,7 +100,7 @@ class SVMROC(Ranker):
         if kernel.name in ("precomputed", "callable"):
             check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
-        require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
+        base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
         # Symmetric to the last bit, which the pivoted Cholesky factorisation takes for granted.
         factor = kernel_factor(0.5 * (matrix + matrix.T))
         problem = PairwiseProblem(
@@ -120,7 +114,7 @@ class SVMROC(Ranker):
             solution = solve_pairwise(problem, self.tol, self.max_iter)
         self.solution_ = solution
         if not solution.converged:
-            warn_not_converged(
+            base.warn_not_converged(
                 type(self).__name__,
                 f"relative gap {solution.gap:.1e}, KKT violation {solution.kkt:.1e} after "
                 f"{solution.iterations} iterations",
@@ -138,17 +132,73 @@ class SVMROC(Ranker):
         self.n_iter_ = max(1, solution.iterations)
 
     @property
-    def intercept_(self) -> Floats:
+    def intercept_(self) -> base.Floats:
         """Return minus the threshold at probability one half, shape (1,); a rank has none."""
         return np.array([-self.threshold_])
 
     def _widen(self, kept: NDArray[np.intp], n: int) -> None:
         self.support_ = kept[self.support_]
 
-    def _scores(self, X: Floats) -> Floats:
+    def _scores(self, X: base.Floats) -> base.Floats:
         # X holds the kernel to all n training points here: the support's columns count.
         if self.kernel == "precomputed":
-            values: Floats = X[:, self.support_] @ self.dual_coef_[0]
+            values: base.Floats = X[:, self.support_] @ self.dual_coef_[0]
             return values
         kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
         return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
+
+
+class SSLROC(SVMROC):
+    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], C1 = C2 = C.
+
+    Minimises over f and soft labels d in [0, 1]
+
+        1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
+                  + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
+                  + C/2 sum max(0, 1 - (f_p - f_m + M d_m))^norm.
+
+    Fit takes y in {0, 1} and -1 for unlabelled; without unlabelled rows it is SVMROC at C/2.
+
+    Parameters
+    ----------
+    C : float
+        C1 = C2 of the paper: half of it is the cost of a pair.
+    M : float
+        How far the margins move between d = 0 and d = 1. At large M the unlabelled points drop
+        out.
+    norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds
+        As for :class:`SVMROC`.
+
+    Attributes
+    ----------
+    soft_labels_ : ndarray, shape (n_unlabelled,)
+        Soft labels of the unlabelled rows of positive weight, in their order. Not unique.
+    support_, dual_coef_, support_vectors_, intercept_, solution_
+    """
+
+    semi_supervised = True
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        M: float = 1.0,
+        norm: int = 1,
+        kernel: str | KernelFunction = "rbf",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 1.0,
+        solver: str = "auto",
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        platt_folds: int = 5,
+    ) -> None:
+        super().__init__(C, norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds)
+        self.M = M
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_cost("M", self.M)
+
+    def _fit_scores(self, X: base.Floats, sign: base.Floats, weight: base.Floats) -> None:
+        self._solve(X, sign, weight, (0.5 * self.C, 0.5 * self.C), self.M)
+        self.soft_labels_ = self.solution_.u

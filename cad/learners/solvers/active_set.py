@@ -11,8 +11,6 @@ Steps and factor are numba kernels; what happens once in a full step (decision v
 is numpy, which compiles nothing and uses BLAS.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numba

@@ -1,7 +1,5 @@
 """Solvers of pointwise problems by name; they share the problem and the solution, no code."""
 
-from __future__ import annotations
-
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.pointwise import solve_hybrid

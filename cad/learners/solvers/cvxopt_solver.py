@@ -4,8 +4,6 @@ Slow and plain on purpose: every other solver is tested against it. cvxopt is GP
 extra ``reference`` and is imported only when this solver is asked for.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cad.errors import CadError, install

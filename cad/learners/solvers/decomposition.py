@@ -6,8 +6,6 @@ into all decision values by one matrix product. Points that are settled at a bou
 as shrinking does. For what is too large for a store of kernel rows (:mod:`.rows`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """One point of the optimal face: where intercept and learned scale are not unique."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

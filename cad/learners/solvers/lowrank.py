@@ -10,8 +10,6 @@ step costs one product of (rows x r) matrices, where an active set of more rows 
 no unique step and pairs crawl. Numpy throughout: there is nothing to compile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

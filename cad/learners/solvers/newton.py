@@ -4,8 +4,6 @@ The objective is a quadratic for as long as the same rows miss their margin. A s
 quadratic exactly and goes along it to the exact minimum; when the rows repeat, it is the solution.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ the points that may still change. Kernels of few dimensions are solved in their 
 once where they are known to have few, or when the active set has failed on them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

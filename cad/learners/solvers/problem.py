@@ -13,8 +13,6 @@ Its dual has one variable gamma_j in [0, c_j] per row (r = 1; no upper bound for
 with beta = A' gamma and g = B' gamma. A free u_k leaves g_k = 0, u_k >= 0 leaves g_k <= 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -9,8 +9,6 @@ The scale has a second (in)equality, sum_j w_j gamma_j <= 0. It is carried by a 
 s = max(0, anchor + rho sum_j w_j gamma_j), known at every step, and pairs remain enough.
 """
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 
