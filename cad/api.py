@@ -19,7 +19,7 @@ from cad.errors import CadError
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.paired import Rivals, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import summarise
 from cad.execution.options import ExecutionOptions
 from cad.features.provenance import check_columns
 from cad.files import JsonObject
@@ -279,7 +279,7 @@ def validate(
     )  # fmt: skip
     keys = pd.DataFrame({"participant_id": owner, "roi_id": np.arange(len(p)).astype(str)})
     frame = keys.assign(probability=made.probability, truth=known, p=believed)
-    metrics = evaluate(frame, reader_scores=_long(keys, readers), folds=made)
+    metrics = summarise(frame, reader_scores=_long(keys, readers), folds=made).as_dict()
     notes = broken_promises(owner, believed, known, readers, beside.table)
     return Validation(made.probability, beside.table, beside.sentence, metrics, made, notes)
 

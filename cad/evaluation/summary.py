@@ -182,34 +182,6 @@ class Summary:
         return made
 
 
-def evaluate(
-    frame: pd.DataFrame,
-    *,
-    reader_scores: pd.DataFrame | None = None,
-    decision: DecisionSettings = DEFAULT_DECISION,
-    folds: OutOfFold | None = None,
-    feature_names: list[str] | None = None,
-    null: PermutationNull | None = None,
-    operating_point: OperatingChoice | None = None,
-    given: Given | None = None,
-    bootstraps: int = 1000,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Return the content of ``metrics.json``; parameters as in :func:`summarise`."""
-    return summarise(
-        frame,
-        reader_scores=reader_scores,
-        decision=decision,
-        folds=folds,
-        feature_names=feature_names,
-        null=null,
-        operating_point=operating_point,
-        given=given,
-        bootstraps=bootstraps,
-        seed=seed,
-    ).as_dict()
-
-
 def summarise(
     frame: pd.DataFrame,
     *,

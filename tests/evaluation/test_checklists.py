@@ -23,7 +23,7 @@ from cad.evaluation.statements.checklists import (
     validation_md,
 )
 from cad.evaluation.statements.run_facts import UNKNOWN, RunFacts
-from cad.evaluation.summary import Summary, evaluate
+from cad.evaluation.summary import Summary, summarise
 from cad.model.described import describe
 from cad.model.estimator import make_estimator
 from cad.settings import PipelineSettings
@@ -54,7 +54,7 @@ SETTINGS: dict[str, Json] = {
 def metrics_of() -> Json:
     frame, scores, X = made()
     frame, folds = predicted(frame, X)
-    return evaluate(frame, reader_scores=scores, folds=folds, bootstraps=20)
+    return summarise(frame, reader_scores=scores, folds=folds, bootstraps=20).as_dict()
 
 
 @cache
@@ -336,7 +336,7 @@ def test_metrics_items_follow_the_run(run: Json, item: str, state: str) -> None:
 def test_validation_md_of_a_prediction_without_truth() -> None:
     frame, _, X = made()
     frame, _ = predicted(frame, X)
-    found = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=0)
+    found = summarise(frame.assign(truth=np.nan, p=np.nan), bootstraps=0).as_dict()
     text = validation_md(
         {"name": "new", "kind": "predict", "settings": {}}, Summary.from_dict(found)
     )

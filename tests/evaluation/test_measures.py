@@ -15,7 +15,7 @@ import cad
 from cad.evaluation.folds.compare import compare_learners
 from cad.evaluation.measures.intervals import clustered_auc, delong_auc
 from cad.evaluation.measures.table import MEASURES, Cases, Measure, measure_values
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import summarise
 
 
 def regions(seed: int = 0, n: int = 60) -> pd.DataFrame:
@@ -53,12 +53,12 @@ def answer() -> Iterator[None]:
     MEASURES.update(rows)
 
 
-BEFORE = evaluate(regions(), bootstraps=20)["histology"]
+BEFORE = summarise(regions(), bootstraps=20).as_dict()["histology"]
 
 
 @pytest.mark.usefixtures("answer")
 def test_a_measure_in_the_middle_relabels_no_other() -> None:
-    after = evaluate(regions(), bootstraps=20)["histology"]
+    after = summarise(regions(), bootstraps=20).as_dict()["histology"]
     added = after["measures"].pop("answer")
     assert added["value"] == 42
     assert added["lower"] is None  # every resample agrees: no interval of width 0

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from cad.evaluation.decisions.costs import measure_decisions
 from cad.evaluation.folds.crossval import out_of_fold
 from cad.evaluation.measures import metrics
-from cad.evaluation.summary import Summary, evaluate, summarise
+from cad.evaluation.summary import Summary, summarise
 from cad.files import json_safe
 from cad.settings import DecisionSettings
 
@@ -56,7 +56,7 @@ def test_structure_and_numbers() -> None:
     frame, scores, X = run()
     frame, folds = predicted(frame, X)
     y, q, p = (frame[c].to_numpy() for c in ("truth", "probability", "p"))
-    found = evaluate(frame, reader_scores=scores, folds=folds, bootstraps=50)
+    found = summarise(frame, reader_scores=scores, folds=folds, bootstraps=50).as_dict()
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text) == found == Summary.from_dict(json.loads(text)).as_dict()
     assert found["n"]["rois"] == found["n"]["predicted"] == 90
@@ -87,7 +87,7 @@ def test_rates_by_hand_and_as_decisions_state_them() -> None:
     frame = pd.DataFrame(
         {"participant_id": patients, "roi_id": "1", "probability": q, "truth": y, "p": y}
     )
-    block = evaluate(frame, bootstraps=0)["histology"]
+    block = summarise(frame, bootstraps=0).as_dict()["histology"]
     point = block["operating_points"][1]
     assert [point[cell] for cell in ("tp", "fp", "tn", "fn")] == [2, 1, 4, 1]
     rates = {name: point[name]["value"] for name in ("sensitivity", "specificity", "ppv", "npv")}
@@ -128,7 +128,7 @@ def test_no_measure_holds_a_value_of_every_region_or_patient() -> None:
 def test_readers_beside_the_machine() -> None:
     frame, scores, X = run()
     frame, _ = predicted(frame, X)
-    found = evaluate(frame, reader_scores=scores, bootstraps=0)
+    found = summarise(frame, reader_scores=scores, bootstraps=0).as_dict()
     wide = scores.pivot(
         index=["participant_id", "roi_id"], columns="reader_id", values="probability"
     )
@@ -155,7 +155,7 @@ def test_histology_missing_for_some_and_a_reader_with_one_score() -> None:
     scores = pd.concat(
         [scores, scores.iloc[[80]].assign(reader_id="r9", probability=0.5)], ignore_index=True
     )
-    found = evaluate(frame, reader_scores=scores, bootstraps=20)
+    found = summarise(frame, reader_scores=scores, bootstraps=20).as_dict()
     assert found["histology"]["n"] == 60
     assert found["histology"]["unknown"] == 30
     assert any("histology is known for 60 of 90" in text for text in found["warnings"])
@@ -169,12 +169,12 @@ def test_histology_missing_for_some_and_a_reader_with_one_score() -> None:
 def test_no_histology_at_all() -> None:
     frame, scores, X = run()
     frame, _ = predicted(frame, X)
-    found = evaluate(frame.assign(truth=np.nan), reader_scores=scores, bootstraps=10)
+    found = summarise(frame.assign(truth=np.nan), reader_scores=scores, bootstraps=10).as_dict()
     assert found["histology"] is None
     assert found["conformal"] is None
     assert found["reject"]["against"] == "readers"
     assert found["consensus"]["n"] == 90
-    neither = evaluate(frame.assign(truth=np.nan, p=np.nan), bootstraps=10)
+    neither = summarise(frame.assign(truth=np.nan, p=np.nan), bootstraps=10).as_dict()
     assert neither["consensus"] is None
     assert neither["reject"] is None
     assert neither["readers"] == {}
@@ -182,12 +182,12 @@ def test_no_histology_at_all() -> None:
 
 def test_equal_probabilities_one_class_and_few_patients() -> None:
     frame, _, _ = run(patients=6)
-    found = evaluate(frame.assign(probability=0.3), bootstraps=20)
+    found = summarise(frame.assign(probability=0.3), bootstraps=20).as_dict()
     assert found["histology"]["auc"]["value"] == 0.5
     assert found["histology"]["measures"]["calibration_slope"]["value"] is None
     assert any("all probabilities are equal" in text for text in found["histology"]["warnings"])
     assert any("fewer than 10" in text for text in found["warnings"])
-    single = evaluate(frame.assign(probability=0.3, truth=0.0), bootstraps=20)
+    single = summarise(frame.assign(probability=0.3, truth=0.0), bootstraps=20).as_dict()
     assert single["histology"]["auc"]["value"] is None
     (said,) = single["histology"]["warnings"]
     n = len(frame)
@@ -202,7 +202,7 @@ def test_a_curve_needs_two_patients_of_each_class() -> None:
     curves = ("roc", "precision_recall", "calibration_curve", "decision_curve")
     only = frame["truth"].where(frame["participant_id"] == frame["participant_id"].iloc[0])
     assert only.nunique() == 2
-    found = evaluate(frame.assign(truth=only), bootstraps=20)
+    found = summarise(frame.assign(truth=only), bootstraps=20).as_dict()
     block = found["histology"]
     assert [block[name] for name in curves] == [None] * 4
     assert "not enough regions" in block["warnings"][0]
@@ -211,7 +211,7 @@ def test_a_curve_needs_two_patients_of_each_class() -> None:
         assert (part["lower"], part["upper"]) == (None, None)
     assert all(found["consensus"][name] for name in curves)
     assert found["reject"]["against"] == "readers"
-    lonely = evaluate(frame.iloc[:1], bootstraps=20)
+    lonely = summarise(frame.iloc[:1], bootstraps=20).as_dict()
     assert lonely["reject"] is None
     assert "not enough regions" in lonely["histology"]["warnings"][0]
 
@@ -220,10 +220,10 @@ def test_failed_folds_and_learners_without_probability() -> None:
     frame, _, X = run()
     frame, _ = predicted(frame, X)
     frame.loc[:5, "probability"] = np.nan
-    found = evaluate(frame, bootstraps=10)
+    found = summarise(frame, bootstraps=10).as_dict()
     assert found["n"]["not_predicted"] == found["histology"]["not_predicted"] == 6
     assert "6 of 90 ROIs have no prediction" in found["warnings"]
-    ranker = evaluate(frame.assign(probability=np.nan), bootstraps=10)
+    ranker = summarise(frame.assign(probability=np.nan), bootstraps=10).as_dict()
     block = ranker["histology"]
     assert block["auc"]["value"] == pytest.approx(
         roc_auc_score(frame["truth"], frame["decision_value"])
@@ -239,7 +239,7 @@ def test_costs_move_the_operating_points() -> None:
     decision = DecisionSettings(
         false_positive=1, false_negative=2, refer_negative=0.3, refer_positive=0.3
     )
-    found = evaluate(frame, decision=decision, bootstraps=0)
+    found = summarise(frame, decision=decision, bootstraps=0).as_dict()
     assert found["thresholds"] == pytest.approx({"lower": 0.15, "upper": 0.7})
 
 

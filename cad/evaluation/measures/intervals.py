@@ -15,6 +15,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata
 from scipy.stats import t as t_distribution
 
+LEVEL = 0.95  # of confidence
 _ENTRIES = 2**20  # numbers that an array of resamples holds
 
 
@@ -38,7 +39,7 @@ class Interval:
     lower: float
     upper: float
     method: str
-    level: float = 0.95
+    level: float = LEVEL
 
 
 def auc_covariance(
@@ -82,9 +83,7 @@ def auc_covariance(
     return theta, s10 / m + s01 / n + (s11 + s11.T) / (m * n)
 
 
-def clustered_auc(
-    truth: ArrayLike, score: ArrayLike, groups: ArrayLike, level: float = 0.95
-) -> Interval:
+def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Interval:
     """Return the AUC with a patient-clustered interval that holds for few patients.
 
     The patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
@@ -100,26 +99,24 @@ def clustered_auc(
         Larger is more malignant.
     groups : array, shape (n,)
         The patient of every ROI.
-    level : float
-        Confidence level.
     """
     y = np.asarray(truth, dtype=float) == 1
     s, code = np.asarray(score, dtype=float), np.unique(np.asarray(groups), return_inverse=True)[1]
     method = "patients jackknifed, logit scale, t"
     none = float("nan")
     if y.all() or not y.any():
-        return Interval(none, none, none, method, level)
+        return Interval(none, none, none, method)
     value, without, pairs = auc_without_each_patient(y, s, code)
     few = min(len(np.unique(code[y])), len(np.unique(code[~y]))) < 2
     if few or value in (0.0, 1.0):  # a perfect AUC has no variance to estimate
-        return Interval(value, none, none, method, level)
+        return Interval(value, none, none, method)
     without, pairs = without[pairs > 0], pairs[pairs > 0]
     logits = logit(np.clip(without, 0.5 / pairs, 1 - 0.5 / pairs))
     k = len(logits)
     error = np.sqrt((k - 1) / k * np.sum((logits - logits.mean()) ** 2))
-    half = t_distribution.ppf((1 + level) / 2, k - 1) * error
+    half = t_distribution.ppf((1 + LEVEL) / 2, k - 1) * error
     lower, upper = expit(logit(value) - half), expit(logit(value) + half)
-    return Interval(value, float(lower), float(upper), method, level)
+    return Interval(value, float(lower), float(upper), method)
 
 
 def auc_without_each_patient(
@@ -154,7 +151,7 @@ def auc_without_each_patient(
         return float(positive.mean()), np.where(pairs > 0, (won - lost) / pairs, np.nan), pairs
 
 
-def delong_auc(truth: ArrayLike, score: ArrayLike, level: float = 0.95) -> Interval:
+def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale.
 
     It takes regions as independent and is too narrow where patients have several: it stands beside
@@ -164,22 +161,18 @@ def delong_auc(truth: ArrayLike, score: ArrayLike, level: float = 0.95) -> Inter
     ----------
     truth, score : array, shape (n,)
         0 or 1; larger is more malignant.
-    level : float
-        Confidence level.
     """
     aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
     theta, variance, method = float(aucs[0]), cov[0, 0], "ROI-level (DeLong)"
     # Perfect separation has no variance to estimate; an interval of width 0 would be a lie.
     if not np.isfinite(variance) or theta in (0.0, 1.0):
-        return Interval(theta, float("nan"), float("nan"), method, level)
-    half = norm.ppf((1 + level) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
+        return Interval(theta, float("nan"), float("nan"), method)
+    half = norm.ppf((1 + LEVEL) / 2) * np.sqrt(max(variance, 0.0)) / (theta * (1 - theta))
     lower, upper = expit(logit(theta) - half), expit(logit(theta) + half)
-    return Interval(theta, float(lower), float(upper), method, level)
+    return Interval(theta, float(lower), float(upper), method)
 
 
-def clustered_share(
-    success: ArrayLike, groups: ArrayLike, level: float = 0.95, design_effect: float = 1.0
-) -> Interval:
+def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
     """Return a share with an interval that holds for few patients and for shares of 0 and 1.
 
     Clopper and Pearson's exact interval at the effective number of regions, n over the design
@@ -192,8 +185,6 @@ def clustered_share(
         0 or 1.
     groups : array, shape (n,)
         The patient of every region.
-    level : float
-        Confidence level.
     design_effect : float
         Taken where all are equal, which leaves none to estimate.
     """
@@ -201,20 +192,20 @@ def clustered_share(
     n, none = len(x), float("nan")
     method = "exact at the effective number of regions (Korn and Graubard)"
     if n == 0:
-        return Interval(none, none, none, method, level)
+        return Interval(none, none, none, method)
     patients = int(code.max()) + 1
     share = float(x.mean())
     if patients < 2:
-        return Interval(share, none, none, method, level)
+        return Interval(share, none, none, method)
     estimated = share_design_effect(x, groups)
     effect = max(1.0, design_effect if np.isnan(estimated) else estimated)
-    tail = (1 + level) / 2
+    tail = (1 + LEVEL) / 2
     few = t_distribution.ppf(tail, n - 1) / t_distribution.ppf(tail, patients - 1)
     effective = n / effect * few**2
     hits = share * effective
     lower = beta.ppf(1 - tail, hits, effective - hits + 1) if hits > 0 else 0.0
     upper = beta.ppf(tail, hits + 1, effective - hits) if hits < effective else 1.0
-    return Interval(share, float(lower), float(upper), method, level)
+    return Interval(share, float(lower), float(upper), method)
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
@@ -257,11 +248,7 @@ def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarr
 
 
 def bootstrap(
-    statistic: Callable[[np.ndarray], np.ndarray],
-    groups: ArrayLike,
-    n: int,
-    seed: int,
-    level: float = 0.95,
+    statistic: Callable[[np.ndarray], np.ndarray], groups: ArrayLike, n: int, seed: int
 ) -> np.ndarray:
     """Return percentile intervals of several statistics under resampling of patients.
 
@@ -276,8 +263,6 @@ def bootstrap(
         Resamples.
     seed : int
         Seed of the resampling.
-    level : float
-        Confidence level.
 
     Returns
     -------
@@ -290,7 +275,7 @@ def bootstrap(
         return np.full((k, 2), np.nan)
     draws = np.concatenate([statistic(weight) for weight in patient_resamples(groups, n, seed)])
     ends = np.full((draws.shape[1], 2), np.nan)
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     for j, column in enumerate(draws.T):
         usable = column[np.isfinite(column)]
         if len(usable) * 2 > n and np.ptp(usable) > 1e-12:  # rounding is no spread
