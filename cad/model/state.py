@@ -53,24 +53,6 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
     return _dump(estimator, "", arrays), arrays
 
 
-def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Rebuild the estimator that :func:`dump_state` took apart; no code of it is run.
-
-    Parameters
-    ----------
-    structure : object
-        As read from JSON.
-    arrays : dict of str to ndarray
-        What the structure refers to.
-
-    Raises
-    ------
-    CadError
-        For a class that is not on the list.
-    """
-    return _load(structure, arrays)
-
-
 def _classes() -> dict[str, str]:
     from cad.evaluation.folds.selection import SELECTORS
     from cad.learners import LEARNERS
@@ -122,19 +104,33 @@ def _public_module(cls: type, name: str) -> str:
     )
 
 
-def _load(node: Any, arrays: dict[str, np.ndarray]) -> Any:
-    if not isinstance(node, dict):
-        return node
-    if "class" in node:
-        module = _classes().get(node["class"])
+def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Rebuild the estimator that :func:`dump_state` took apart; no code of it is run.
+
+    Parameters
+    ----------
+    structure : object
+        As read from JSON.
+    arrays : dict of str to ndarray
+        What the structure refers to.
+
+    Raises
+    ------
+    CadError
+        For a class that is not on the list.
+    """
+    if not isinstance(structure, dict):
+        return structure
+    if "class" in structure:
+        module = _classes().get(structure["class"])
         if module is None:
-            raise CadError(f"the bundle names a class that is not allowed: {node['class']!r}")
-        cls = getattr(import_module(module), node["class"])
+            raise CadError(f"the bundle names a class that is not allowed: {structure['class']!r}")
+        cls = getattr(import_module(module), structure["class"])
         # Without the constructor: a bundle that somebody changed must not get anything to run.
         instance = cls.__new__(cls)
-        instance.__dict__.update({k: _load(v, arrays) for k, v in node["state"].items()})
+        instance.__dict__.update({k: load_state(v, arrays) for k, v in structure["state"].items()})
         return instance
-    ((kind, content),) = node.items()
+    ((kind, content),) = structure.items()
     if kind == "float":
         return float.fromhex(content)
     if kind == "array":
@@ -145,7 +141,7 @@ def _load(node: Any, arrays: dict[str, np.ndarray]) -> Any:
     if kind == "dtype":
         return np.dtype(content)
     if kind == "dict":
-        return {key: _load(value, arrays) for key, value in content.items()}
+        return {key: load_state(value, arrays) for key, value in content.items()}
     if kind in ("list", "tuple"):
-        return (tuple if kind == "tuple" else list)(_load(value, arrays) for value in content)
+        return (tuple if kind == "tuple" else list)(load_state(value, arrays) for value in content)
     raise CadError(f"the bundle's structure has an unknown part {kind!r}")

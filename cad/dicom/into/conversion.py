@@ -179,7 +179,8 @@ class _Job:
         if len(stacks) == 1:
             return stacks[0]
         prefer = self.rules.prefer
-        chosen = [stack for stack in stacks if _rank(stack, prefer) == _best(stacks, prefer)]
+        ranks = [_rank(stack, prefer) for stack in stacks]
+        chosen = [stack for stack, rank in zip(stacks, ranks, strict=True) if rank == max(ranks)]
         if prefer is None or len(chosen) != 1:
             raise CadError(
                 f"{len(stacks)} images match {what}: {'; '.join(str(s) for s in stacks[:8])}",
@@ -348,7 +349,3 @@ def _rank(stack: Stack, prefer: str | None) -> tuple[float, float]:
     head = stack.first
     sign = -1.0 if prefer == "first" else 1.0
     return sign * (head.acquisition_time or 0.0), sign * head.series_number
-
-
-def _best(stacks: list[Stack], prefer: str | None) -> tuple[float, float]:
-    return max(_rank(stack, prefer) for stack in stacks)
