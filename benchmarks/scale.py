@@ -25,7 +25,7 @@ import pandas as pd
 from scipy.special import expit
 
 from cad.cohort import read_cohort, write_tables
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import summarise
 from cad.execution.options import ExecutionOptions
 from cad.execution.pool import each
 from cad.execution.resume import measure_studies
@@ -164,7 +164,7 @@ def child_measures(patients: str) -> dict[str, float]:
     probability = expit(latent + rng.normal(0, 0.5, n))
     frame = rows.assign(probability=probability, truth=truth.astype(float), p=grades.mean(axis=0))
     start = time.process_time()
-    evaluate(frame, reader_scores=pd.concat(scores))
+    summarise(frame, reader_scores=pd.concat(scores)).as_dict()
     return {"patients": n / 2, "seconds": time.process_time() - start}
 
 

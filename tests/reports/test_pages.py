@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cad.columns import columns_of
 from cad.errors import CadError
-from cad.evaluation.summary import evaluate
+from cad.evaluation.summary import summarise
 from cad.reports import write_report
 from cad.reports.plots import measured, probability_text
 from cad.reports.reasons import reason_sum
@@ -274,7 +274,7 @@ def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Pa
     shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
     shutil.rmtree(run / "figures")
     row = pd.read_csv(run / "probabilities.csv").head(1)
-    made = evaluate(row.assign(truth=1.0), bootstraps=20)
+    made = summarise(row.assign(truth=1.0), bootstraps=20).as_dict()
     (run / "metrics.json").write_text(json.dumps(made))
     text = References(write_report(run).read_text(encoding="utf-8")).text
     assert "against histology: not enough regions: 1 malignant (patients: 1) and 0 benign" in text
