@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -90,7 +90,7 @@ def headline(
             else "",
             where_words(view),
             tool_words(view),
-            readers_words(view.region),
+            readers_words(view.region, patient.readers),
             action_words(view),
             view.reasons.sentence if view.reasons else "",
         )
@@ -100,19 +100,16 @@ def headline(
         patient.decision,
         man_words(patient, man, metrics.patient_level.note if metrics.patient_level else ""),
         _about(patient, studies, man),
-        _reliable(results, metrics, patient, models, man),
+        [*_reliable(results, metrics, patient, models, man), *_one_size(views)],
         lesions,
-        _rest([r for r in patient.ranked if r not in patient.head]),
+        _rest(patient),
     )
 
 
 def where_words(view: RegionView) -> str:
     """Say where a region lies, how large it is and on which image."""
-    size = [
-        view.facts[key] + word
-        for key, word in (("diameter", " across"), ("volume", ""))
-        if key in view.facts
-    ]
+    words = {"diameter": "axial diameter ", "volume": ""}
+    size = [word + view.facts[key] for key, word in words.items() if key in view.facts]
     parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
     return ", ".join(parts)
 
@@ -137,21 +134,29 @@ def tool_words(view: RegionView) -> str:
     if region.among is None:
         return text
     low, high = region.among
+    span = f"{100 * low:.0f} to {100 * high:.0f}%"
+    if low <= region.probability <= high:
+        return f"{text}, plausible range {span}"
     # Calibration looks at how regions of such a probability turned out, and may contradict it.
-    side = "more" if region.probability < low else "less"
-    but = "" if low <= region.probability <= high else f": the training's histology suggests {side}"
-    return f"{text}, plausible range {100 * low:.0f} to {100 * high:.0f}%{but}"
+    side = "low" if region.probability < low else "high"
+    return f"{text}, probably too {side}: by the training's histology {span}"
 
 
-def readers_words(region: RegionResult) -> str:
-    """Say the readers' scores as given, and whether they agree with each other."""
+def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
+    """Say the scores as given, which of the man's readers gave none, and whether they agree."""
     if not region.scores:
         return "not scored by a reader"
+    silent = [reader for reader in readers if reader not in dict(region.scores)]
     given = ", ".join(f"{reader} {score}" for reader, score in region.scores)
     scales = set(region.scales.values())
     scale = f" ({_SCALES.get(scales.pop(), '')})" if len(scales) == 1 else ""
-    word = f", the readers {region.readers_agree}" if region.readers_agree else ""
-    return f"{given}{scale}{word}"
+    none = f", none by {', '.join(silent)}" if silent else ""
+    text = f"{given}{scale}{none}"
+    if not region.readers_agree or region.readers_mean is None:
+        return text
+    mean = region.readers_mean
+    side = "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
+    return f"{text}; the readers {region.readers_agree}, on average {side}"
 
 
 def action_words(view: RegionView) -> str:
@@ -160,27 +165,34 @@ def action_words(view: RegionView) -> str:
     p = probability_text(region.probability)
     low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
     if region.decision == "malignant":
-        why = f"{p} is above the site's limit of {high}{_crossed(region, limits)}" if limits else ""
+        why = (
+            f"{p} is above the site's limit for a region of {high}{_crossed(region, limits)}"
+            if limits
+            else ""
+        )
         return f"Suspicious, consider as a biopsy target: {why}".rstrip(": ")
     if region.decision == "benign":
-        why = f"{p} is below the site's limit of {low}{_crossed(region, limits)}" if limits else ""
+        why = (
+            f"{p} is below the site's limit for a region of {low}{_crossed(region, limits)}"
+            if limits
+            else ""
+        )
         return f"Benign: {why}".rstrip(": ")
     if region.decision != "refer":
         return "No decision: see what was missing or failed"
     why = "; ".join(region.decision_reason)
     if not why and limits:
-        why = f"{p} lies between the site's limits, {low} and {high}"
+        why = f"{p} lies between the site's limits for a region, {low} and {high}"
     return f"Refer to {_whom(region)}: {why}".rstrip(": ")
 
 
 def _crossed(region: RegionResult, limits: tuple[float, float]) -> str:
-    """Say that a decision's limit lies inside the plausible range."""
-    if region.among is None:
+    """Say that the plausible range reaches over the limit of a decision."""
+    malignant = region.decision == "malignant"
+    if region.among is None or not region.among[0] < limits[malignant] < region.among[1]:
         return ""
-    limit = limits[1 if region.decision == "malignant" else 0]
-    return (
-        ", which lies in its plausible range" if region.among[0] < limit < region.among[1] else ""
-    )
+    side = "below" if malignant else "above"
+    return f", but its plausible range reaches {side} it"
 
 
 def _whom(region: RegionResult) -> str:
@@ -209,15 +221,15 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
         lacking = " Something is missing or failed, so that benign is not stated."
         text = lacking if patient.decision == "refer" and not again else ""
         return (
-            f"{follows}{text} His most suspicious {_regions([top])} has "
-            f"{probability_text(top.probability)}; a probability of the man as a whole is not "
-            f"calculated{f' ({none})' if none else ''}."
+            f"{follows}{text} The tool's most suspicious is {_regions([top])}, "
+            f"{probability_text(top.probability)}. A probability of the whole man is not "
+            f"calculated{f': {none}' if none else ''}."
         )
     low, high = map(probability_text, man.limits)
     side = {
-        "malignant": f"above the site's limit of {high}",
-        "benign": f"below the site's limit of {low}",
-    }.get(man.decision_model, f"between the site's limits, {low} and {high}")
+        "malignant": f"above the site's limit for a man of {high}",
+        "benign": f"below the site's limit for a man of {low}",
+    }.get(man.decision_model, f"between the site's limits for a man, {low} and {high}")
     but = f", but {'; '.join(man.decision_reason)}" if man.decision_reason else ""
     return (
         f"{follows} Probability of cancer of ISUP 2 or more anywhere in this man: "
@@ -274,20 +286,32 @@ def _reliable(
         )
         if unlike:
             text = f"Unlike the training in {' and '.join(images)}: {_regions(unlike)}"
-            said.append((f"{text}, less to be trusted.", True))
+            too = ", and so is the man's probability" if man and man.probability is not None else ""
+            said.append((f"{text}, less to be trusted{too}.", True))
         elif compared:
-            said.append(("These regions are like those of the training.", False))
+            said.append(("No region is unlike those of the training.", False))
         else:
             said.append(("Not compared with the training: the model keeps no limits.", True))
     if man is not None and man.probability is not None:
-        lacks = f"; not known: {man.unknown}" if man.unknown else ""
-        rests = "all his regions together and on readers, age, PSA and its density where known"
+        lacks = f" (of what it counts, not known: {man.unknown})" if man.unknown else ""
+        counts = "all his regions together, and how common cancer was among the men of its training"
         said.append(
-            (f"The man's probability rests on {rests}{lacks}; it may exceed each region's.", False)
+            (f"The man's probability counts {counts}{lacks}; it may exceed each region's.", False)
         )
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said
+
+
+def _one_size(views: Sequence[RegionView]) -> list[tuple[str, bool]]:
+    """Doubt the sizes of three outlines or more that are one: lesions differ, marks do not."""
+    sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
+    if len(views) < 3 or len(sizes) > 1 or None in sizes.pop():
+        return []
+    text = (
+        "All outlines have one size, perhaps marks about points: the lesions' sizes are not sure."
+    )
+    return [(text, True)]
 
 
 def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) -> tuple[str, bool]:
@@ -305,23 +329,25 @@ def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) ->
     )
     caution = any((model.get("training") or {}).get("simulated") for model in models)
     if caution and not simulated:
-        text += " How right it is of real patients is not known."
+        text += " Its accuracy in real patients is not known."
     measured = metrics.histology
     if measured is not None and isfinite(measured.auc.lower):
         chance = measured.auc.lower <= 0.5
         text += (
-            f" In this run AUC {interval_text(measured.auc, 2)} (95% interval) against histology, "
-            f"{measured.n} regions of {measured.patients} patients"
-            f"{': chance is not excluded' if chance else ''}."
+            f" Against histology AUC {interval_text(measured.auc, 2)} (95% interval, "
+            f"{measured.n} regions of {measured.patients} patients)"
+            f"{': it may be no better than guessing' if chance else ''}."
         )
         caution = caution or chance
     return text, caution
 
 
-def _rest(regions: Iterable[RegionResult]) -> str:
-    """Count the regions that have no row."""
-    words = [
-        {"": "without a decision", "refer": "referred"}.get(r.decision, r.decision) for r in regions
-    ]
+def _rest(patient: PatientView) -> str:
+    """Say in which order the rows stand, and count the regions that have none."""
+    named = {"": "without a decision", "refer": "referred"}
+    words = [named.get(r.decision, r.decision) for r in patient.ranked if r not in patient.head]
     counted = [f"{words.count(word)} {word}" for word in dict.fromkeys(words)]
-    return f"Not shown here and not on the map: {', '.join(counted)}." if counted else ""
+    parts = [f"Not shown here and not on the map: {', '.join(counted)}."] if counted else []
+    if len(patient.head) > 2:
+        parts.append("Order: the tool's first, the readers' first, then by decision and suspicion.")
+    return " ".join(parts)

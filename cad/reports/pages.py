@@ -115,7 +115,7 @@ def _patient_page(
         actions={view.anchor: action_words(view) for view in regions},
         view_index={s.study: view_index.get(s.study, "") for s in studies},
         viewer_of={s.study: f"viewer-{view_index.get(s.study, '')}" for s in studies},
-        lines=paragraph(head, regions),
+        lines=paragraph(head, regions, patient.readers),
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
         page={

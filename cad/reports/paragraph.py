@@ -8,7 +8,9 @@ from cad.reports.headline import Headline, action_words, readers_words, tool_wor
 from cad.reports.regions import RegionView
 
 
-def paragraph(head: Headline, views: Sequence[RegionView]) -> list[tuple[str, str]]:
+def paragraph(
+    head: Headline, views: Sequence[RegionView], readers: Sequence[str]
+) -> list[tuple[str, str]]:
     """Return pairs of what was drawn and measured, and what readers, tool and histology say.
 
     The second of each is hidden while the page is blinded, and is then not copied either.
@@ -19,7 +21,7 @@ def paragraph(head: Headline, views: Sequence[RegionView]) -> list[tuple[str, st
             f"{(head.decision or 'no decision').capitalize()}{head.man}",
         )
     ]
-    lines += [(_drawn(view), _said(view)) for view in views]
+    lines += [(_drawn(view), _said(view, readers)) for view in views]
     lines.append(("", "Probabilities are of a research tool, not of a medical device."))
     return lines
 
@@ -37,7 +39,8 @@ def _drawn(view: RegionView) -> str:
     return f"Region {region.roi}: {'; '.join(part for part in parts if part)}."
 
 
-def _said(view: RegionView) -> str:
+def _said(view: RegionView, readers: Sequence[str]) -> str:
     histology = f" Histology {view.region.histology_words}." if view.region.histology else ""
-    parts = (tool_words(view), f"readers {readers_words(view.region)}", action_words(view))
+    scores = f"readers {readers_words(view.region, readers)}"
+    parts = (tool_words(view), scores, action_words(view))
     return f"{'; '.join(parts)}.{histology}"

@@ -22,8 +22,8 @@ _WORDS = {
     "Arrival": ("early", "late"),
     "Time to peak": ("early", "late"),
     "Ktrans": ("little", "much", "leak of contrast (Ktrans)"),
-    "ve": ("little", "much", "space outside cells (ve)"),
-    "vp": ("little", "much", "blood plasma (vp)"),
+    "ve": ("little", "much", "extracellular space (ve)"),
+    "vp": ("little", "much", "plasma volume (vp)"),
     "kep": ("slow", "fast", "return of contrast (kep)"),
     "Brix amplitude": ("weak", "strong", "enhancement in the end (Brix)"),
     "Brix kep": ("slow", "fast", "enhancement (Brix kep)"),
@@ -32,6 +32,24 @@ _WORDS = {
 }
 """What a family is called below and above the middle half of the training, else low and high; and
 by itself, where its name says too little."""
+_ALIKE = ("neighbours alike", "neighbours differ")
+_REGULAR = ("regular", "irregular")
+_FORMS = {
+    "skewness": ("skewed to low values", "skewed to high values"),
+    "kurtosis": ("without extreme values", "with extreme values"),
+    **dict.fromkeys(("joint_average", "sum_average", "autocorrelation", *LEVELS),
+                    ("low values", "high values")),
+    **dict.fromkeys(("contrast", "dissimilarity", "difference_average", "difference_variance",
+                     "difference_entropy"), _ALIKE),
+    **dict.fromkeys(("inverse_difference", "inverse_difference_normalised", "inverse_variance",
+                     "inverse_difference_moment", "inverse_difference_moment_normalised"),
+                    _ALIKE[::-1]),
+    **dict.fromkeys(("joint_entropy", "sum_entropy", "information_correlation_1"), _REGULAR),
+    **dict.fromkeys(("joint_maximum", "correlation", "information_correlation_2"), _REGULAR[::-1]),
+    "joint_variance": ("even", "uneven"),
+}  # fmt: skip
+"""What a low and a high value of a number says of its family, where that is neither a level nor a
+spread of the image itself."""
 _DARK = ("ADC", "T2 signal")
 """Families whose low values are what radiologists expect of cancer."""
 
@@ -123,14 +141,15 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     elif _LOW <= at <= _HIGH:
         word = "ordinary"
     # Only a level is low or high as its family is: a wide spread of ADC is no high ADC.
-    elif column is None or column.statistic in LEVELS:
+    elif column is None or (column.statistic in LEVELS and column.family != "histogram"):
         word = low if at < _LOW else high
         lowers = (reason.contribution or 0.0) < 0
-        against = "(against the rule)" if group in _DARK and (at < _LOW) == lowers else ""
+        against = "(opposite to the usual sign)" if group in _DARK and (at < _LOW) == lowers else ""
     elif column.statistic in SPREADS:
         word = "even" if at < _LOW else "uneven"
     else:
-        word, against = "", f"({'low' if at < _LOW else 'high'} {column.label})"
+        named_so = _FORMS.get(column.statistic, (f"low {column.label}", f"high {column.label}"))
+        word, against = "", f"({named_so[at > _HIGH]})"
     return ReasonBar(
         title=" ".join(filter(None, [word, *(named or [name]), against])),
         words=column.words if column else "",

@@ -82,21 +82,19 @@ class PatientView:
 
     @property
     def head(self) -> list[RegionResult]:
-        """Return the regions of the page's head: the two first ones and what is not benign.
-
-        At most ``MOST``; after the tool's first one by decision and by suspicion.
-        """
+        """Return the regions of the page's head: the two first ones and what is not benign."""
         firsts = [self.top, self.readers_first]
-        kept = [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]
-        rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
-        return sorted(
-            kept, key=lambda r: (r is not self.top, rank[r.decision], -(r.suspicion or 0.0))
-        )
+        return [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]
 
     @property
     def disputed(self) -> list[RegionResult]:
         """Return the regions whose decision something speaks against."""
         return [region for region in self.ranked if region.decision_reason]
+
+    @property
+    def readers(self) -> list[str]:
+        """Return who scored a region of this patient."""
+        return sorted({reader for region in self.regions for reader, _ in region.scores})
 
     @property
     def blinded(self) -> bool:

@@ -236,8 +236,8 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
     y, positive = truth[use], int(truth[use].sum())
     if min(positive, len(y) - positive) < few:
         raise CadError(
-            f"{positive} men with significant cancer and {len(y) - positive} without: a "
-            f"probability by man needs {few} of each"
+            f"{positive} men with significant cancer and {len(y) - positive} without in the "
+            f"training, {few} of each are needed for a probability by man"
         )
     rows = table.loc[use]
     # What is known of a handful only would be a weight of the prior with the look of a fit.
