@@ -94,7 +94,7 @@ def test_a_kill_at_any_point_costs_nothing(group):
     found = results(*GROUPS[group])
     assert set(found) == set(GROUPS[group])
     for name, line in found.items():
-        assert line["tried"] == line["points"] > 20, name
+        assert line["tried"] == line["points"] > 5, name  # a list of suggestions is one file
     require_whole(found)
 
 

@@ -30,7 +30,7 @@ def test_same_bytes_with_one_job_two_jobs_and_dask(simulated: Path, tmp_path: Pa
         host="127.0.0.1",
         dashboard_address="127.0.0.1:0",
         silence_logs=50,
-        local_directory=str(tmp_path / "dask"),
+        local_directory=str(tmp_path / "scratch"),
     ) as cluster:
         hows = {
             "one": ExecutionOptions(),

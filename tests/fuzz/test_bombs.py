@@ -58,8 +58,8 @@ def clean(tmp_path: Path) -> tuple[Path, Path]:
     """A patient that can be imported, and the rules."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES)
-    for name, patient in (("a", "P-001"), ("b", "P-002")):
-        write_patient(tmp_path / "source" / name, patient, name, dce=False)
+    for seed, (name, patient) in enumerate((("a", "P-001"), ("b", "P-002"))):
+        write_patient(tmp_path / "source" / name, patient, name, dce=False, seed=seed)
         write_volume(tmp_path / "source" / name / "rois.nii.gz", regions(1))
     return tmp_path / "source", rules
 

@@ -199,20 +199,27 @@ def node(*folders: str) -> int:
     """Take what lies in some folders as a node does: started, received, and ended in order."""
     from live_node import make_settings
 
+    from cad.errors import CadError
+    from cad.folders.lock import locked
     from cad.node.inbox import Inbox
     from cad.node.service import _sound_queue
 
     os.fsync = flush()
     settings = make_settings(Path("home"))
-    queue = _sound_queue(settings.home / "queue.sqlite")
-    inbox = Inbox(settings, queue)
-    inbox.take_stock()
-    for folder in folders:
-        for path in sorted(Path(folder).rglob("*.dcm")):
-            with inbox.copied(path) as copied:
-                inbox.keep(copied, "SCANNER")
-    inbox.close()
-    queue.close()
+    try:
+        with locked(settings.home):  # as the service: one node a folder
+            queue = _sound_queue(settings.home / "queue.sqlite")
+            inbox = Inbox(settings, queue)
+            inbox.take_stock()
+            for folder in folders:
+                for path in sorted(Path(folder).rglob("*.dcm")):
+                    with inbox.copied(path) as copied:
+                        inbox.keep(copied, "SCANNER")
+            inbox.close()
+            queue.close()
+    except CadError as error:
+        print(error)
+        return 2
     return 0
 
 
