@@ -1,7 +1,7 @@
 """Readers with the tool, patients, operating points: ``python -m benchmarks.outcomes NAME``.
 
 The numbers of docs/evidence.md. Cohorts are made at the level of scores: simulated tissue and
-readers (:mod:`cad.phantom.readings`), and a classifier that learns the readers' mean from the
+readers (:mod:`benchmarks.readings`), and a classifier that learns the readers' mean from the
 measured tissue, leave-one-patient-out.
 """
 
@@ -20,6 +20,7 @@ import pandas as pd
 from joblib import Parallel, delayed
 from scipy import special
 
+from benchmarks.readings import draw_readings
 from cad.evaluation.decisions.operating import choose_operating_point, choose_thresholds
 from cad.evaluation.decisions.patient_level import (
     fit_men,
@@ -34,7 +35,6 @@ from cad.evaluation.readers.assisted import Assisted, assist
 from cad.evaluation.readers.ceiling import readers_ceiling
 from cad.evaluation.readers.results import mean_of_known
 from cad.logistic import fit_logistic
-from cad.phantom.readings import draw_readings
 from cad.settings import DecisionSettings
 from cad.stages.men import SURE
 

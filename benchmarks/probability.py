@@ -30,6 +30,7 @@ import pandas as pd
 from scipy.stats import t as student
 from sklearn.pipeline import Pipeline
 
+from benchmarks.readings import draw_readings
 from benchmarks.real_tables import RealTable, real_tables
 from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.paired import compare_probabilities, compare_with_rivals
@@ -45,7 +46,6 @@ from cad.learners import AveragedProbabilisticSVC, ProbabilisticEnsemble
 from cad.learners.rivals import RidgeProbability, rival_learners
 from cad.model.estimator import front_steps
 from cad.phantom import simulate
-from cad.phantom.readings import draw_readings
 from cad.recipes.suggest import ENOUGH, suggest
 from cad.run_folder.tables import KEYS
 from cad.settings import LabelSettings, PipelineSettings, read_settings

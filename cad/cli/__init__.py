@@ -15,7 +15,7 @@ from cad.cli.node import serve
 from cad.cli.reading import reading, suggest
 from cad.cli.table import table_app
 from cad.errors import CadError
-from cad.processes.collection import collect_rarely, leave_at_once
+from cad.processes import collect_rarely, leave_at_once
 
 # What --help shows together, as a user thinks.
 START, DATA, LEARN, SERVICE = "Start", "Own data", "Learn", "Service"

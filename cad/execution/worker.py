@@ -20,8 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from cad.errors import CadError
 from cad.execution.options import ExecutionOptions
-from cad.processes import as_child, end_child, limit_memory, start_child
-from cad.processes.collection import collect_rarely
+from cad.processes import as_child, collect_rarely, end_child, limit_memory, start_child
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

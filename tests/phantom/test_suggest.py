@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.readings import draw_readings
 from cad.errors import CadError
 from cad.evaluation.measures.metrics import kl
 from cad.learners import ProbabilisticSVC
-from cad.phantom.readings import draw_readings
 from cad.recipes.suggest import NOISE, suggest
 
 FEATURES = ["t2", "adc", "ktrans", "ve", "t1", "pz", "afs"]

@@ -4,6 +4,8 @@ Thousands of times faster than making images, for studies of readers and of lear
 tissue parameters with a little measurement noise stand where features would.
 """
 
+from __future__ import annotations
+
 import numpy as np
 import pandas as pd
 
