@@ -26,7 +26,7 @@ EXPERIMENTS = {
     "fae-prostate": "cad.experiments.fae:men",
     "viper-readers": "cad.experiments.viper:readers",
     "wang2014-uci": "cad.experiments.wang2014:uci",
-    "wang2014-roi": "cad.experiments.wang2014_roi:roi",
+    "wang2014-roi": "cad.experiments.wang2014:roi",
     "amirou2014-synthetic": "cad.experiments.amirou2014:synthetic",
     "amirou2014-ecg": "cad.experiments.amirou2014:ecg",
     "amirou2014-covertype": "cad.experiments.amirou2014:covertype",

@@ -13,8 +13,15 @@ from sklearn.metrics import roc_auc_score
 from cad.errors import CadError
 from cad.experiments import Options, run_experiment
 from cad.experiments.uci import DataSet, draw_rows, encode, read_sets
-from cad.experiments.wang2014 import METHODS, PUBLISHED, PUBLISHED_MEAN, Split, aucs, measure
-from cad.experiments.wang2014_roi import compare_losses
+from cad.experiments.wang2014 import (
+    METHODS,
+    PUBLISHED,
+    PUBLISHED_MEAN,
+    Split,
+    aucs,
+    compare_losses,
+    measure,
+)
 from cad.learners.ranking.svmroc import SSLROC, SVMROC
 
 
@@ -155,7 +162,7 @@ def test_a_folder_without_manifest_is_refused(tmp_path) -> None:
 def test_batches_of_patients_are_new_in_turn(tmp_path, monkeypatch) -> None:
     names = ("SVM", "RankBoost", "SSLROC1", "SSLROC2")
     few = {name: METHODS[name] for name in names}
-    monkeypatch.setattr("cad.experiments.wang2014_roi.METHODS", few)
+    monkeypatch.setattr("cad.experiments.wang2014.METHODS", few)
     rng = np.random.default_rng(0)
     y = (np.arange(48) % 2).astype(float)
     y[5] = np.nan
