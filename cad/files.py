@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import typing
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
@@ -16,16 +17,7 @@ from functools import cache
 from io import BytesIO
 from pathlib import Path
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,18 +132,18 @@ def typed(kind: type[Made], content: JsonObject) -> Made:
 def _typed(kind: Any, content: Any) -> Any:
     import numpy as np
 
-    parts = get_args(kind)
+    parts = typing.get_args(kind)
     if kind is float:
         return np.nan if content is None else content
     if kind is np.ndarray:
         return np.array(content, dtype=float)
-    if get_origin(kind) in (Union, UnionType):
+    if typing.get_origin(kind) in (typing.Union, UnionType):
         return None if content is None else _typed(parts[0], content)
-    if get_origin(kind) is list:
+    if typing.get_origin(kind) is list:
         return [_typed(parts[0], item) for item in content]
-    if get_origin(kind) is tuple:
+    if typing.get_origin(kind) is tuple:
         return tuple(_typed(parts[0], item) for item in content)
-    if get_origin(kind) is dict:
+    if typing.get_origin(kind) is dict:
         return {key: _typed(parts[1], item) for key, item in content.items()}
     fields = _types(kind)
     if fields:
@@ -163,7 +155,7 @@ def _typed(kind: Any, content: Any) -> Any:
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     """Return the type of every field of a dataclass or TypedDict; of anything else nothing."""
-    return get_type_hints(kind) if is_dataclass(kind) or is_typeddict(kind) else {}
+    return typing.get_type_hints(kind) if is_dataclass(kind) or typing.is_typeddict(kind) else {}
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -12,12 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils import validation
 
 from cad.learners.solvers.kernels import Gram, decision_values, make_gram, settle_kernel
 from cad.learners.solvers.problem import Array, LearnerError, Solution
@@ -105,7 +100,7 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
     """
     if sample_weight is None:
         return np.ones(len(rows))
-    weight: Array = _check_sample_weight(sample_weight, rows, dtype=np.float64)
+    weight: Array = validation._check_sample_weight(sample_weight, rows, dtype=np.float64)
     if (weight < 0).any():
         i = int(np.argmax(weight < 0))
         raise LearnerError(f"sample_weight[{i}] = {weight[i]:g}, must be >= 0")
@@ -316,8 +311,8 @@ class SoftLearner(BinaryLearner):
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probabilities of the negative and the positive class, shape (n, 2)."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, reset=False)
+        validation.check_is_fitted(self)
+        rows = validation.validate_data(self, X, dtype=np.float64, reset=False)
         self._warn_outside(rows)
         positive = self._probability(rows)
         return np.column_stack([1.0 - positive, positive])
@@ -336,9 +331,9 @@ class SoftLearner(BinaryLearner):
             raise LearnerError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
-        rows: Array = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        rows: Array = validation.validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         classes, p = read_targets(y)
-        check_consistent_length(rows, p)
+        validation.check_consistent_length(rows, p)
         self._keep_range(rows)
         if np.ptp(p) == 0:
             raise LearnerError("every label is the same, one class: there is nothing to tell apart")
@@ -399,7 +394,7 @@ class KernelMachine(BinaryLearner):
             )
         # A kernel matrix has a check of its own, which looks for NaN too.
         given = self.kernel == "precomputed"
-        rows: Array = validate_data(
+        rows: Array = validation.validate_data(
             self, X, dtype=np.float64, ensure_all_finite=not given, ensure_min_samples=2, order="C",
             skip_check_array=given and _is_plain(X),
         )  # fmt: skip
@@ -442,8 +437,8 @@ class KernelMachine(BinaryLearner):
         -------
         ndarray, shape (n,)
         """
-        check_is_fitted(self)
-        rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
+        validation.check_is_fitted(self)
+        rows: Array = validation.validate_data(self, X, dtype=np.float64, reset=False, order="C")
         kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, rows)
         support = rows[:, self.support_] if self.kernel == "precomputed" else rows
         values = decision_values(kernel, support, self.support_vectors_, self.dual_coef_[0])

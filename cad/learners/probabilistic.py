@@ -11,13 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.utils.validation import validate_data
 
-from cad.learners.base import (
-    KernelMachine,
-    LearnerWarning,
-    check_cost,
-    read_targets,
-    warn_unless_converged,
-)
+from cad.learners import base
 from cad.learners.soft_labels import (
     KIND_NAMES,
     SoftLabels,
@@ -44,7 +38,7 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 _EXACT = ("auto", "hybrid")
 
 
-class ProbabilisticSVC(KernelMachine):
+class ProbabilisticSVC(base.KernelMachine):
     """Learn a probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
 
     P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)).
@@ -229,8 +223,8 @@ class ProbabilisticSVC(KernelMachine):
         return labels, kappa, self._fixed_scale(labels, used, bounded)
 
     def _costs(self) -> tuple[float, float]:
-        cost = check_cost("C", self.C)
-        return cost, cost if self.C_soft is None else check_cost("C_soft", self.C_soft)
+        cost = base.check_cost("C", self.C)
+        return cost, cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
 
     def _problem(
         self, labels: SoftLabels, weight: Array, scale: float | None, unit: bool = False
@@ -255,7 +249,7 @@ class ProbabilisticSVC(KernelMachine):
         self, solution: Solution, labels: SoftLabels, weight: Array, scale: float | None
     ) -> float:
         """Return s of a solution; warn of one that missed its tolerance, refuse a collapse."""
-        warn_unless_converged(solution, type(self).__name__)
+        base.warn_unless_converged(solution, type(self).__name__)
         s = float(solution.u[1]) if scale is None else float(scale)
         _refuse_collapse(s, solution, labels, weight > 0)
         return s
@@ -285,7 +279,7 @@ class ProbabilisticSVC(KernelMachine):
                 warnings.warn(
                     f"every soft interval contains 1/2 at kappa = {kappa:g}: the scale is learned "
                     f"from narrower ones, kappa = {narrower:g}",
-                    LearnerWarning,
+                    base.LearnerWarning,
                     stacklevel=3,
                 )
                 return tried, narrower, True
@@ -310,7 +304,7 @@ class ProbabilisticSVC(KernelMachine):
             warnings.warn(
                 f"every certain label is {KIND_NAMES[kinds[0]].removeprefix('certain_')}: "
                 "the margin is held on one side only",
-                LearnerWarning,
+                base.LearnerWarning,
                 stacklevel=3,
             )
         if isinstance(self.scale, str) and self.scale == "learned":
@@ -327,7 +321,7 @@ class ProbabilisticSVC(KernelMachine):
                 warnings.warn(
                     "every soft interval contains 1/2 at any kappa: the scale cannot be learned "
                     f"and is held at the margin's, {scale:.3g}",
-                    LearnerWarning,
+                    base.LearnerWarning,
                     stacklevel=3,
                 )
                 return scale
@@ -336,7 +330,7 @@ class ProbabilisticSVC(KernelMachine):
             if self.scale != "fixed":
                 raise LearnerError(f'scale = {self.scale!r}: "learned", "fixed" or a number > 0')
             return margin_scale(self._precision())
-        return check_cost("scale", self.scale)
+        return base.check_cost("scale", self.scale)
 
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values / self.scale_)
@@ -361,7 +355,7 @@ def _refuse_collapse(s: float, solution: Solution, labels: SoftLabels, used: Any
     if spread <= 1e-9 * max(1.0, largest):
         warnings.warn(
             "the decision function is constant: the features do not tell the samples apart",
-            LearnerWarning,
+            base.LearnerWarning,
             stacklevel=4,
         )
 
@@ -464,7 +458,7 @@ def _predict_labellings(
         spread = None if etas is None else np.asarray(etas)[k]
         start = np.asarray(starts)[k] if use else None
         try:
-            said = _Said(read_targets(labelling)[1], weight, spread)
+            said = _Said(base.read_targets(labelling)[1], weight, spread)
             _, solution, s = said.fitted(learner, gram, start)
         except _NO_FIT:
             continue

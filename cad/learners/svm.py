@@ -8,13 +8,7 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from cad.learners.base import (
-    KernelMachine,
-    check_cost,
-    fit_sigmoid,
-    platt_targets,
-    warn_unless_converged,
-)
+from cad.learners import base
 from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.kernels import Gram
 from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution, pointwise_problem
@@ -46,7 +40,7 @@ def svm_problem(p: Array, cost: Array) -> Problem:
     return pointwise_problem(len(p), used, sign, np.ones(len(used)), cost[used])
 
 
-class _PlattMachine(KernelMachine):
+class _PlattMachine(base.KernelMachine):
     """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
@@ -109,17 +103,17 @@ class _PlattMachine(KernelMachine):
             For unusable labels, weights, costs or kernels.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
-        cost = check_cost("C", self.C) * weight * self._membership(p)
+        cost = base.check_cost("C", self.C) * weight * self._membership(p)
         gram = self._make_gram(X, weight)
         problem = svm_problem(p, cost)
         solution = self._solve(gram, problem, start)
-        warn_unless_converged(solution, type(self).__name__)
+        base.warn_unless_converged(solution, type(self).__name__)
         self.classes_ = classes
         self._keep(gram, solution)
         values = solution.f + self.intercept_[0]
         if self.calibration_folds is not None:
             values = self._out_of_fold(X, p, weight, groups)
-        self.sigmoid_ = np.array(fit_sigmoid(values, self._goal(p, weight), weight))
+        self.sigmoid_ = np.array(base.fit_sigmoid(values, self._goal(p, weight), weight))
         return self
 
     def _solve(self, gram: Gram, problem: Problem, start: ArrayLike | None) -> Solution:
@@ -151,7 +145,7 @@ class _PlattMachine(KernelMachine):
         return np.ones(len(p))
 
     def _goal(self, p: Array, weight: Array) -> Array:
-        return platt_targets(p > 0.5, weight)
+        return base.platt_targets(p > 0.5, weight)
 
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(self.sigmoid_[0] * values + self.sigmoid_[1])

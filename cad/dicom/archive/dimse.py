@@ -10,17 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pydicom
+from pydicom import uid as uids
 from pydicom.dataset import Dataset
-from pydicom.uid import (
-    Comprehensive3DSRStorage,
-    ComprehensiveSRStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    MRImageStorage,
-    ParametricMapStorage,
-    RTStructureSetStorage,
-    SegmentationStorage,
-)
 from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, build_role, evt
 from pynetdicom.association import Association
 
@@ -32,12 +23,12 @@ from cad.dicom.out import supersede
 from cad.errors import CadError
 
 FETCHED = [
-    MRImageStorage,
-    EnhancedMRImageStorage,
-    LegacyConvertedEnhancedMRImageStorage,
-    ParametricMapStorage,
-    SegmentationStorage,
-    RTStructureSetStorage,
+    uids.MRImageStorage,
+    uids.EnhancedMRImageStorage,
+    uids.LegacyConvertedEnhancedMRImageStorage,
+    uids.ParametricMapStorage,
+    uids.SegmentationStorage,
+    uids.RTStructureSetStorage,
 ]
 _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
@@ -340,7 +331,7 @@ def _busy(association: Association) -> bool:
 # Study Root Query/Retrieve Information Model.
 FIND, GET = "1.2.840.10008.5.1.4.1.2.2.1", "1.2.840.10008.5.1.4.1.2.2.3"
 MOVE = "1.2.840.10008.5.1.4.1.2.2.2"
-STORED = [*FETCHED, ComprehensiveSRStorage, Comprehensive3DSRStorage]
+STORED = [*FETCHED, uids.ComprehensiveSRStorage, uids.Comprehensive3DSRStorage]
 # Storage Commitment Push Model, and the one well-known instance of it.
 COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1.1"
 _WARNINGS = (0xB000, 0xB006, 0xB007)

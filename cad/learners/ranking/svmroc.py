@@ -8,13 +8,8 @@ from numpy.typing import NDArray
 
 from cad.learners.base import check_cost
 from cad.learners.ranking import base
+from cad.learners.solvers import kernels
 from cad.learners.solvers.cvxopt_solver import solve_cvxopt
-from cad.learners.solvers.kernels import (
-    KernelFunction,
-    check_precomputed,
-    decision_values,
-    settle_kernel,
-)
 from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_pairwise
 
 # A coefficient below this share of the largest is the interior point's idea of zero.
@@ -52,7 +47,7 @@ class SVMROC(base.Ranker):
         self,
         C: float = 1.0,
         norm: int = 1,
-        kernel: str | KernelFunction = "rbf",
+        kernel: str | kernels.KernelFunction = "rbf",
         gamma: float | str = "scale",
         degree: int = 3,
         coef0: float = 1.0,
@@ -91,14 +86,14 @@ class SVMROC(base.Ranker):
         margin: float,
     ) -> None:
         """Solve with costs of (labelled, other) pairs and M, and keep the support."""
-        kernel = settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
+        kernel = kernels.settle_kernel(self.kernel, self.gamma, self.degree, self.coef0, X, weight)
         self.gamma_ = kernel.gamma
         # The solver's points come as positives, negatives, unlabelled.
         groups = [np.flatnonzero(sign == value) for value in (1.0, -1.0, 0.0)]
         order = np.concatenate(groups)
         matrix = kernel.between(X, X)
         if kernel.name in ("precomputed", "callable"):
-            check_precomputed(matrix)
+            kernels.check_precomputed(matrix)
         matrix = matrix[np.ix_(order, order)]
         base.require(bool(np.isfinite(matrix).all()), "the kernel matrix holds NaN or infinity")
         # Symmetric to the last bit, which the pivoted Cholesky factorisation takes for granted.
@@ -144,8 +139,8 @@ class SVMROC(base.Ranker):
         if self.kernel == "precomputed":
             values: base.Floats = X[:, self.support_] @ self.dual_coef_[0]
             return values
-        kernel = settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
-        return decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
+        kernel = kernels.settle_kernel(self.kernel, self.gamma_, self.degree, self.coef0, X)
+        return kernels.decision_values(kernel, X, self.support_vectors_, self.dual_coef_[0])
 
 
 class SSLROC(SVMROC):
@@ -183,7 +178,7 @@ class SSLROC(SVMROC):
         C: float = 1.0,
         M: float = 1.0,
         norm: int = 1,
-        kernel: str | KernelFunction = "rbf",
+        kernel: str | kernels.KernelFunction = "rbf",
         gamma: float | str = "scale",
         degree: int = 3,
         coef0: float = 1.0,
