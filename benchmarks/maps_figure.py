@@ -181,7 +181,7 @@ def print_numbers(study: Study, aligned: Study, maps: PerfusionMaps) -> None:
         mean = np.array([v.array[box].mean() for _, v in study.vfa])[:, None]
         for left_out in (None, *range(len(angles))):
             keep = [i for i in range(len(angles)) if i != left_out]
-            fit = fit_t1(mean[keep], angles[keep], study.vfa_repetition_time or 0.0, refine=True)
+            fit = fit_t1(mean[keep], angles[keep], study.vfa_repetition_time or 0.0)
             print(f"{tissue}: flip angles {angles[keep].tolist()}: T1 {float(fit.t1[0]):.2f} s")
 
 

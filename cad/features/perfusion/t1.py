@@ -13,7 +13,6 @@ T1_MIN_S, T1_MAX_S = 0.01, 10.0
 # Magn Reson Med 52 (2004) 679 (3 T).
 T1_TISSUE_S = {1.5: 1.317, 3.0: 1.6}
 T1_BLOOD_S = {1.5: 1.441, 3.0: 1.664}
-_REFINE_STEPS = 20
 _REWEIGHTINGS = 3
 
 
@@ -65,14 +64,13 @@ def fit_t1(
     signals: np.ndarray,
     flip_angles: np.ndarray,
     repetition_time: float,
-    refine: bool = False,
     b1: np.ndarray | None = None,
 ) -> T1Fit:
     """Fit T1 and signal scale to signals at several flip angles.
 
     The equation is linear in S / sin(a) against S / tan(a) with slope E1; iterative reweighting
     (Chang et al., Magn Reson Med 60 (2008) 496) undoes the distortion of the noise by the
-    division. Refinement goes on to the least squares of the signals themselves.
+    division.
 
     Parameters
     ----------
@@ -82,8 +80,6 @@ def fit_t1(
         Degrees.
     repetition_time : float
         Seconds.
-    refine : bool
-        Gauss-Newton steps on the signals after the linear estimate.
     b1 : ndarray, shape (...), optional
         Actual over stated flip angle of every voxel; 1 by default.
 
@@ -99,8 +95,6 @@ def fit_t1(
     usable = np.isfinite(signals).all(axis=0) & (signals > 0).all(axis=0)
     safe = np.where(usable, signals, 1.0)
     e1, scale = _linear(safe, angles)
-    if refine:
-        e1, scale = _gauss_newton(safe, angles, e1, scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         t1 = -repetition_time / np.log(np.where((e1 > 0) & (e1 < 1), e1, np.nan))
         failed = ~(usable & (t1 >= T1_MIN_S) & (t1 <= T1_MAX_S))
@@ -151,31 +145,3 @@ def _linear(signals: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.nda
     # S / sin a = E1 S / tan a + S0 (1 - E1): the intercept over 1 - E1 is S0.
     gap = 1 - e1
     return e1, intercept / np.where(np.abs(gap) > 1e-12, gap, 1e-12)
-
-
-def _gauss_newton(
-    signals: np.ndarray, angles: np.ndarray, e1: np.ndarray, scale: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise the squares of the signals; the scale is eliminated, one damped step in E1 each."""
-    sin, cos = np.sin(angles), np.cos(angles)
-    e1 = np.clip(e1, 1e-6, 1 - 1e-6)
-
-    def project(e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        shape = sin * (1 - e) / (1 - e * cos)
-        amount = (signals * shape).sum(axis=0) / (shape**2).sum(axis=0)
-        rest = signals - amount * shape
-        return shape, amount, rest
-
-    for _ in range(_REFINE_STEPS):
-        shape, amount, rest = project(e1)
-        slope = amount * sin * (cos - 1) / (1 - e1 * cos) ** 2
-        # Only the part of the slope that the scale cannot take up moves E1 (variable projection).
-        slope = slope - shape * (slope * shape).sum(axis=0) / (shape**2).sum(axis=0)
-        curvature = (slope**2).sum(axis=0)
-        step = (slope * rest).sum(axis=0) / np.where(curvature > 0, curvature, np.inf)
-        trial = np.clip(e1 + step, 1e-6, 1 - 1e-6)
-        better = (project(trial)[2] ** 2).sum(axis=0) < (rest**2).sum(axis=0)
-        e1 = np.where(better, trial, e1)
-        if not better.any():
-            break
-    return e1, project(e1)[1]
