@@ -170,7 +170,7 @@ def action_words(view: RegionView) -> str:
             if limits
             else ""
         )
-        return f"Suspicious, consider as a biopsy target: {why}".rstrip(": ")
+        return f"Consider as a biopsy target: {why}".rstrip(": ")
     if region.decision == "benign":
         why = (
             f"{p} is below the site's limit for a region of {low}{_crossed(region, limits)}"
@@ -221,9 +221,8 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
         lacking = " Something is missing or failed, so that benign is not stated."
         text = lacking if patient.decision == "refer" and not again else ""
         return (
-            f"{follows}{text} The tool's most suspicious is {_regions([top])}, "
-            f"{probability_text(top.probability)}. A probability of the whole man is not "
-            f"calculated{f': {none}' if none else ''}."
+            f"{follows}{text}{_firsts(patient, top)} No probability of the whole man is calculated"
+            f"{f': {none}' if none else ''}."
         )
     low, high = map(probability_text, man.limits)
     side = {
@@ -232,9 +231,23 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
     }.get(man.decision_model, f"between the site's limits for a man, {low} and {high}")
     but = f", but {'; '.join(man.decision_reason)}" if man.decision_reason else ""
     return (
-        f"{follows} Probability of cancer of ISUP 2 or more anywhere in this man: "
+        f"{follows}{_firsts(patient, top)} "
+        "Probability of cancer of ISUP 2 or more anywhere in this man: "
         f"{probability_text(man.probability)}, {side}{but}."
     )
+
+
+def _firsts(patient: PatientView, top: RegionResult) -> str:
+    """Name the tool's first region and the readers', where there is more than one region."""
+    if len(patient.regions) < 2:
+        return ""
+    first = f"{_regions([top])} ({probability_text(top.probability)})"
+    theirs = patient.readers_first
+    if theirs is None or theirs is top:
+        return (
+            f" Most suspicious to the tool{'' if theirs is None else ' and the readers'}: {first}."
+        )
+    return f" Most suspicious: {first} to the tool, {_regions([theirs])} to the readers."
 
 
 def _regions(regions: Sequence[RegionResult]) -> str:

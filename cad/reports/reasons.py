@@ -109,7 +109,7 @@ class ReasonSum:
     @property
     def sentence(self) -> str:
         """Say in a line what raised and what lowered the probability."""
-        strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:4]
+        strong = [bar for bar in self.bars if abs(bar.share) >= 0.2][:3]
         raised = [bar.title for bar in strong if bar.contribution > 0]
         lowered = [bar.title for bar in strong if bar.contribution < 0]
         parts = [f"raised by {', '.join(raised)}"] if raised else []

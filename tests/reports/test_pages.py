@@ -351,15 +351,18 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("adc_intensity_median", "ADC", 5.0, "low ADC"),
         ("adc_intensity_iqr", "ADC", 95.0, "uneven ADC"),
         ("adc_intensity_iqr", "ADC", 5.0, "even ADC"),
-        ("adc_intensity_skewness", "ADC", 95.0, "ADC (high asymmetry)"),
+        ("adc_intensity_skewness", "ADC", 95.0, "ADC (skewed to high values)"),
         ("adc_intensity_median", "ADC", 50.0, "ordinary ADC"),
         ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
         # A slope: -0.3 a minute is a fast wash-out, and lower than most.
         ("dce_semi_wash_out_median", "Wash-out", 5.0, "fast wash-out"),
         ("dce_semi_wash_out_median", "Wash-out", 95.0, "slow wash-out"),
         ("dce_semi_wash_in_median", "Wash-in", 95.0, "fast wash-in"),
-        ("dce_tofts_ve_median", "ve", 95.0, "much space outside cells (ve)"),
-        ("dce_tofts_ve_iqr", "ve", 95.0, "uneven space outside cells (ve)"),
+        ("dce_tofts_ve_median", "ve", 95.0, "much extracellular space (ve)"),
+        ("dce_tofts_ve_iqr", "ve", 95.0, "uneven extracellular space (ve)"),
+        ("adc_haralick_contrast", "ADC texture", 95.0, "ADC texture (neighbours differ)"),
+        ("adc_haralick_inverse_difference", "ADC texture", 95.0, "ADC texture (neighbours alike)"),
+        ("adc_histogram_median", "ADC distribution", 5.0, "ADC distribution (low values)"),
         ("dce_brix_kel_median", "Brix kel", 50.0, "ordinary loss of contrast (Brix kel)"),
     ],
 )
@@ -377,9 +380,9 @@ def test_only_a_level_is_low_or_high(
     ("percentile", "contribution", "title"),
     [
         (5.0, 0.3, "low ADC"),
-        (5.0, -0.3, "low ADC (against the rule)"),
+        (5.0, -0.3, "low ADC (opposite to the usual sign)"),
         (95.0, -0.3, "high ADC"),
-        (95.0, 0.3, "high ADC (against the rule)"),
+        (95.0, 0.3, "high ADC (opposite to the usual sign)"),
     ],
 )
 def test_low_adc_that_lowers_is_said_to_be_unexpected(

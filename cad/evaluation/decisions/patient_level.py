@@ -236,8 +236,8 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
     y, positive = truth[use], int(truth[use].sum())
     if min(positive, len(y) - positive) < few:
         raise CadError(
-            f"{positive} men with significant cancer and {len(y) - positive} without in the "
-            f"training, {few} of each are needed for a probability by man"
+            f"a probability by man takes {few} men with and {few} without significant cancer, "
+            f"the training has {positive} and {len(y) - positive}"
         )
     rows = table.loc[use]
     # What is known of a handful only would be a weight of the prior with the look of a fit.
