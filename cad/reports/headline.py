@@ -88,7 +88,7 @@ def headline(
             f"most suspicious to {' and '.join(who)}"
             if (who := [name for name, first in firsts.items() if first is view.region])
             else "",
-            where_words(view),
+            where_words(view, views),
             tool_words(view),
             readers_words(view.region, patient.readers),
             action_words(view),
@@ -100,16 +100,21 @@ def headline(
         patient.decision,
         man_words(patient, man, metrics.patient_level.note if metrics.patient_level else ""),
         _about(patient, studies, man),
-        [*_reliable(results, metrics, patient, models, man), *_one_size(views)],
+        [
+            *_reliable(results, metrics, patient, models, man),
+            *([(_ONE_SIZE, True)] if _one_size(views) else []),
+        ],
         lesions,
         _rest(patient),
     )
 
 
-def where_words(view: RegionView) -> str:
-    """Say where a region lies, how large it is and on which image."""
+def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
+    """Say where one of the man's regions lies, how large it is and on which image."""
     words = {"diameter": "axial diameter ", "volume": ""}
     size = [word + view.facts[key] for key, word in words.items() if key in view.facts]
+    if _one_size(views):
+        size[-1] += " as drawn (true size not known)"
     parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
     return ", ".join(parts)
 
@@ -138,8 +143,8 @@ def tool_words(view: RegionView) -> str:
     if low <= region.probability <= high:
         return f"{text}, plausible range {span}"
     # Calibration looks at how regions of such a probability turned out, and may contradict it.
-    side = "low" if region.probability < low else "high"
-    return f"{text}, probably too {side}: by the training's histology {span}"
+    side = "more" if region.probability < low else "less"
+    return f"{text}, probably {side}: {span} by the training's histology"
 
 
 def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
@@ -166,14 +171,14 @@ def action_words(view: RegionView) -> str:
     low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
     if region.decision == "malignant":
         why = (
-            f"{p} is above the site's limit for a region of {high}{_crossed(region, limits)}"
+            f"{p} is above the site's limit of {high} for a region{_crossed(region, limits)}"
             if limits
             else ""
         )
         return f"Consider as a biopsy target: {why}".rstrip(": ")
     if region.decision == "benign":
         why = (
-            f"{p} is below the site's limit for a region of {low}{_crossed(region, limits)}"
+            f"{p} is below the site's limit of {low} for a region{_crossed(region, limits)}"
             if limits
             else ""
         )
@@ -226,8 +231,8 @@ def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
         )
     low, high = map(probability_text, man.limits)
     side = {
-        "malignant": f"above the site's limit for a man of {high}",
-        "benign": f"below the site's limit for a man of {low}",
+        "malignant": f"above the site's limit of {high} for a man",
+        "benign": f"below the site's limit of {low} for a man",
     }.get(man.decision_model, f"between the site's limits for a man, {low} and {high}")
     but = f", but {'; '.join(man.decision_reason)}" if man.decision_reason else ""
     return (
@@ -306,25 +311,22 @@ def _reliable(
         else:
             said.append(("Not compared with the training: the model keeps no limits.", True))
     if man is not None and man.probability is not None:
-        lacks = f" (of what it counts, not known: {man.unknown})" if man.unknown else ""
-        counts = "all his regions together, and how common cancer was among the men of its training"
-        said.append(
-            (f"The man's probability counts {counts}{lacks}; it may exceed each region's.", False)
-        )
+        lacks = f" It also counts what is not known of him: {man.unknown}." if man.unknown else ""
+        counts = "all his regions and how common cancer was in its training"
+        text = f"The man's probability counts {counts}, so it may exceed each region's.{lacks}"
+        said.append((text, False))
     if failures:
         said.append((f"{failures} result{'' if failures == 1 else 's'} failed, see below.", True))
     return said
 
 
-def _one_size(views: Sequence[RegionView]) -> list[tuple[str, bool]]:
-    """Doubt the sizes of three outlines or more that are one: lesions differ, marks do not."""
+_ONE_SIZE = "All outlines have one size, as marks do: how large the lesions are is not known."
+
+
+def _one_size(views: Sequence[RegionView]) -> bool:
+    """Tell whether three outlines or more have one size: lesions differ, marks do not."""
     sizes = {(view.facts.get("diameter"), view.facts.get("volume")) for view in views}
-    if len(views) < 3 or len(sizes) > 1 or None in sizes.pop():
-        return []
-    text = (
-        "All outlines have one size, perhaps marks about points: the lesions' sizes are not sure."
-    )
-    return [(text, True)]
+    return len(views) >= 3 and len(sizes) == 1 and None not in sizes.pop()
 
 
 def _trained(metrics: Summary, models: Sequence[JsonObject], simulated: bool) -> tuple[str, bool]:

@@ -21,15 +21,15 @@ def paragraph(
             f"{(head.decision or 'no decision').capitalize()}{head.man}",
         )
     ]
-    lines += [(_drawn(view), _said(view, readers)) for view in views]
+    lines += [(_drawn(view, views), _said(view, readers)) for view in views]
     lines.append(("", "Probabilities are of a research tool, not of a medical device."))
     return lines
 
 
-def _drawn(view: RegionView) -> str:
+def _drawn(view: RegionView, views: Sequence[RegionView]) -> str:
     region, facts = view.region, view.facts
     parts = [
-        where_words(view),
+        where_words(view, views),
         region.zone if region.zone and region.zone not in view.where else "",
         f"ADC {view.archive_adc}" if view.archive_adc else "",
         f"median ADC {facts['median ADC']}" if "median ADC" in facts else "",

@@ -35,8 +35,8 @@ by itself, where its name says too little."""
 _ALIKE = ("neighbours alike", "neighbours differ")
 _REGULAR = ("regular", "irregular")
 _FORMS = {
-    "skewness": ("skewed to low values", "skewed to high values"),
-    "kurtosis": ("without extreme values", "with extreme values"),
+    "skewness": ("a few low values", "a few high values"),
+    "kurtosis": ("no extreme values", "a few extreme values"),
     **dict.fromkeys(("joint_average", "sum_average", "autocorrelation", *LEVELS),
                     ("low values", "high values")),
     **dict.fromkeys(("contrast", "dissimilarity", "difference_average", "difference_variance",

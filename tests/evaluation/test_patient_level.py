@@ -140,7 +140,7 @@ def test_too_few_men_are_refused() -> None:
     truth, q, group = regions(4, men=8)
     truth[:] = 0
     truth[[0, 12, 20]] = 1
-    with pytest.raises(CadError, match="the training has 3 and 5"):
+    with pytest.raises(CadError, match="there are 3 and 5"):
         fit_men(region_columns(q, group), truth_of_men(truth, group))
     y = np.r_[np.ones(6), np.zeros(6)]
     with pytest.raises(CadError, match="nothing is known of these men"):

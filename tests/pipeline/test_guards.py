@@ -282,7 +282,7 @@ def test_who_can_be_fitted_can_be_left_out(malignant: int) -> None:
     q = np.clip(0.3 + 0.3 * truth + rng.normal(0, 0.1, 30), 0.01, 0.99)
     table = region_columns(q, np.array([f"{k:02d}" for k in range(30)]))
     if malignant < 5:
-        with pytest.raises(CadError, match="the training has 4 and 26"):
+        with pytest.raises(CadError, match="there are 4 and 26"):
             out_of_fold_men(table, truth)
     else:
         probability, rank = out_of_fold_men(table, truth)

@@ -239,7 +239,7 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
         ([row(0.05), row(0.3, roi="2")], {"probability": 0.04, "decision": "benign"},
          ", with region 2 to be read again. Most suspicious to the tool: region 2 (30%). "
          "Probability of cancer of ISUP 2 or more anywhere in "
-         "this man: 4%, below the site's limit for a man of 10%.", "every region"),
+         "this man: 4%, below the site's limit of 10% for a man.", "every region"),
         ([row(0.05)], {"probability": 0.04, "decision": "benign"}, ": every region is.", "again"),
         # No region is malignant: the tool's first is the one to look at.
         ([row(0.05), row(0.5, roi="2")], {"probability": 0.7, "decision": "malignant"},
@@ -249,7 +249,7 @@ MAN = Man("sub-1", 0.3, "refer", "refer", [], "probability", (0.1, 0.6), "", Non
         ([row(0.05)], {}, "30%, between the site's limits for a man, 10% and 60%.", "missing"),
         ([row(0.05)],
          {"probability": 0.04, "decision_model": "benign", "decision_reason": ["a study failed"]},
-         "4%, below the site's limit for a man of 10%, but a study failed.", "between"),
+         "4%, below the site's limit of 10% for a man, but a study failed.", "between"),
         ([row(0.5, (4, 4)), row(0.4, (2, 3), roi="2")], {}, " to a joint reading: regions 1, 2.",
          "another"),
         ([row(0.5, (4, 4)), row(0.4, (2,), roi="2")], {}, " to another reading: regions 1, 2.",

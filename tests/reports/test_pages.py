@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from cad.columns import columns_of
 from cad.errors import CadError
 from cad.evaluation.summary import summarise
 from cad.reports import write_report
+from cad.reports.headline import readers_words, tool_words, where_words
 from cad.reports.plots import measured, probability_text
 from cad.reports.reasons import reason_sum
+from cad.reports.regions import region_view
 from cad.run_folder.results import Reason, read_results
 from cad.settings import FeatureSettings
 from cad.terms.text import interval_text
@@ -351,7 +354,7 @@ def test_a_page_that_cannot_be_written_ends_the_others(
         ("adc_intensity_median", "ADC", 5.0, "low ADC"),
         ("adc_intensity_iqr", "ADC", 95.0, "uneven ADC"),
         ("adc_intensity_iqr", "ADC", 5.0, "even ADC"),
-        ("adc_intensity_skewness", "ADC", 95.0, "ADC (skewed to high values)"),
+        ("adc_intensity_skewness", "ADC", 95.0, "ADC (a few high values)"),
         ("adc_intensity_median", "ADC", 50.0, "ordinary ADC"),
         ("t2w_intensity_p10", "T2 signal", 5.0, "dark T2 signal"),
         # A slope: -0.3 a minute is a fast wash-out, and lower than most.
@@ -394,3 +397,26 @@ def test_low_adc_that_lowers_is_said_to_be_unexpected(
     shown = reason_sum([reason], columns_of(FeatureSettings()))
     assert shown is not None
     assert shown.bars[0].title == title
+
+
+def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
+    results = read_results(finished_run)
+    region = replace(results.regions[0], outline=None, scores=[("r1", "4"), ("r2", "3")])
+    view = region_view(results, region, None)
+    for among, end in (
+        ((0.1, 0.3), "16% probability of {}, plausible range 10 to 30%"),
+        ((0.0, 0.15), "16% probability of {}, probably less: 0 to 15% by the training's histology"),
+        ((0.2, 0.4), "16% probability of {}, probably more: 20 to 40% by the training's histology"),
+    ):
+        at = replace(view, region=replace(region, probability=0.16, among=among))
+        assert tool_words(at) == end.format(view.cancer)
+    drawn = [replace(view, facts={"diameter": "8.5 mm", "volume": "0.32 mL"}) for _ in range(3)]
+    other = replace(view, facts={"diameter": "8.6 mm", "volume": "0.32 mL"})
+    assert "8.5 mm, 0.32 mL as drawn (true size not known)" in where_words(drawn[0], drawn)
+    for few in (drawn[:2], [*drawn[:2], other], [replace(view, facts={})] * 3):
+        assert "as drawn" not in where_words(few[0], few)
+    assert ", none by r3" in readers_words(region, ["r1", "r2", "r3"])
+    assert "none by" not in readers_words(region, ["r1", "r2"])
+    for mean, word in ((0.75, "suspicious"), (0.5, "equivocal"), (0.25, "not suspicious")):
+        spoken = replace(region, readers_mean=mean, readers_agree="differ")
+        assert readers_words(spoken, []).endswith(f"; the readers differ, on average {word}")

@@ -38,14 +38,15 @@ def flush() -> Callable[[int], None]:
 def cad(*words: str) -> int:
     """Run a command line in this process; return its exit code."""
     import typer.main
-    from figures_once import draw_once
+    from figures_once import compare_once, draw_once
 
     from cad.cli import main
     from cad.execution import ahead, pool, resume
     from cad.reports import pages
+    from cad.stages import validate
 
     os.fsync = flush()
-    pages.draw_figures = draw_once
+    pages.draw_figures, validate._rivals = draw_once, compare_once
     typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
     ahead._MOST = 0  # no worker is started that has nothing to do

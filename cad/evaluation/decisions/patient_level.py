@@ -237,7 +237,7 @@ def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
     if min(positive, len(y) - positive) < few:
         raise CadError(
             f"a probability by man takes {few} men with and {few} without significant cancer, "
-            f"the training has {positive} and {len(y) - positive}"
+            f"there are {positive} and {len(y) - positive}"
         )
     rows = table.loc[use]
     # What is known of a handful only would be a weight of the prior with the look of a fit.
