@@ -114,7 +114,7 @@ def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
     words = {"diameter": "axial diameter ", "volume": ""}
     size = [word + view.facts[key] for key, word in words.items() if key in view.facts]
     if _one_size(views):
-        size[-1] += " as drawn (true size not known)"
+        size[-1] += " as drawn (true size unknown)"
     parts = [view.place or "place not known (no gland mask, no zone)", *size, image_text(view)]
     return ", ".join(parts)
 

@@ -412,7 +412,7 @@ def test_words_of_a_row_say_what_contradicts_them(finished_run: Path) -> None:
         assert tool_words(at) == end.format(view.cancer)
     drawn = [replace(view, facts={"diameter": "8.5 mm", "volume": "0.32 mL"}) for _ in range(3)]
     other = replace(view, facts={"diameter": "8.6 mm", "volume": "0.32 mL"})
-    assert "8.5 mm, 0.32 mL as drawn (true size not known)" in where_words(drawn[0], drawn)
+    assert "8.5 mm, 0.32 mL as drawn (true size unknown)" in where_words(drawn[0], drawn)
     for few in (drawn[:2], [*drawn[:2], other], [replace(view, facts={})] * 3):
         assert "as drawn" not in where_words(few[0], few)
     assert ", none by r3" in readers_words(region, ["r1", "r2", "r3"])
