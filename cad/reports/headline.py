@@ -311,7 +311,9 @@ def _reliable(
         else:
             said.append(("Not compared with the training: the model keeps no limits.", True))
     if man is not None and man.probability is not None:
-        lacks = f" It also counts what is not known of him: {man.unknown}." if man.unknown else ""
+        lacks = (
+            f" It would also count what is not known here: {man.unknown}." if man.unknown else ""
+        )
         counts = "all his regions and how common cancer was in its training"
         text = f"The man's probability counts {counts}, so it may exceed each region's.{lacks}"
         said.append((text, False))

@@ -344,6 +344,23 @@ def test_prostatex_findings(tmp_path: Path, rules: Path):
     assert "finding 1 at 500 5 6 mm lies outside the T2 image" in error.problem
 
 
+def test_a_persons_points_go_before_a_detectors_regions(tmp_path: Path, rules: Path):
+    source = tmp_path / "in"
+    write_patient(source / "P-001", "P-001")
+    write_nifti(source / "P-001" / "candidates.nii.gz", regions(3))
+    points = source / "ProstateX-Findings-Train.csv"
+    points.write_text("ProxID,fid,pos,zone,ClinSig\nP-001,1,5 5 6,PZ,TRUE\n")
+    more = "findings: {radius: 3}\ndetector: {file: candidates.nii.gz, least: 0}\n"
+    rules.write_text(rules.read_text() + more)
+    marked = import_source(source, tmp_path / "marked", rules)
+    assert table(tmp_path / "marked", "rois")["histology"].tolist() == ["malignant"]
+    points.write_text("ProxID,fid,pos,zone,ClinSig\nP-999,1,5 5 6,PZ,TRUE\n")
+    other = import_source(source, tmp_path / "other", rules)
+    assert table(tmp_path / "other", "rois")["histology"].tolist() == ["n/a"]
+    by = [any("outlined by a detector" in note for note in run.notes) for run in (marked, other)]
+    assert by == [False, True]
+
+
 @pytest.mark.reference
 def test_picai_from_the_sample_at_hand(shared_data: Path, tmp_path: Path, repository: Path):
     """ProstateX-0000 is PI-CAI's 11373_1001396: its layout, built from the DICOM import."""

@@ -89,19 +89,20 @@ def find_regions(
             notes.append(f"{lesion.name} holds no lesion")
             return None
         found = grade_lesions(grades)
-    elif rules.detector and (path := study.beside(rules.detector.file)) and not drawn:
-        found = detected(path, rules.detector, notes)
     elif drawn:
         found = _from_objects(study, rules, reference, drawn, notes)
     elif ours := outlined(study.top, study.patient_id, rules, notes):
         found = ours
-    elif reference is not None:
-        found = _findings(study, rules, reference.grid, notes)
-        if found and rules.findings:
+    elif reference is not None and (points := _findings(study, rules, reference.grid, notes)):
+        found = points
+        if rules.findings:
             notes.append(
                 f"{len(found.rois)} regions are balls of {rules.findings.radius:g} mm around the "
                 "points of a table, not drawn lesions; malignant means clinically significant"
             )
+    # Whatever a person drew or marked goes before a detector, which nobody has looked at.
+    if found is None and rules.detector and (path := study.beside(rules.detector.file)):
+        found = detected(path, rules.detector, notes)
     if found is None:
         return None
     zones = study.beside(rules.zones.file) if rules.zones else None
