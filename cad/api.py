@@ -421,7 +421,7 @@ def predict(
     jobs : int
         Processes.
     probability_map : bool
-        Also map the first model's probability over the gland.
+        Also map, over the gland, the probability of the model that scored the study.
     outlines : int
         Also say how far each probability moves with the outline, redrawn this often.
 

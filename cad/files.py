@@ -6,12 +6,12 @@ terminal, :func:`harmless` for a spreadsheet, with :func:`as_given` to read it b
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import typing
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from io import BytesIO
@@ -84,6 +84,10 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
         flush_names(one.parent)
 
 
+_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+"""Of a flush: what was written is not on the disk; other errors say that nothing can be flushed."""
+
+
 def flush_names(folder: Path) -> None:
     """Bring the names of a folder's entries to the disk, where the file system can.
 
@@ -91,13 +95,21 @@ def flush_names(folder: Path) -> None:
     ----------
     folder : Path
         Its new or renamed files would else be lost in a power cut.
+
+    Raises
+    ------
+    OSError
+        Where the disk did not take them.
     """
-    with suppress(OSError):
+    try:
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+    except OSError as error:
+        if error.errno in _LOST:
+            raise
 
 
 def json_safe(value: Any) -> Any:

@@ -39,8 +39,11 @@ def cohort_remove(
     from cad.records.withdrawal import Elsewhere, withdraw
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
-    homes += [ReadingFolder(folder) for folder in runs or () if ReadingFolder.is_one(folder)]
-    rest = [folder for folder in runs or () if not ReadingFolder.is_one(folder)]
+    # Reader studies below a folder that holds runs too: their codes name nobody to a search.
+    below = [place for folder in runs or () for place in (folder, *folder.rglob("*"))]
+    studies = [place for place in below if place.is_dir() and ReadingFolder.is_one(place)]
+    homes += map(ReadingFolder, studies)
+    rest = [folder for folder in runs or () if folder not in studies]
     done = withdraw(cohort, patient, rest, models or (), homes)
     show(done.as_dict(), as_json, lambda _: done.as_text())
     if not done.done:

@@ -24,7 +24,7 @@ from cad.files import CONTROL, each_cell, harmless, write_atomic
 from cad.folders import Kind, is_ours, pending, settle
 from cad.imaging.plausibility import RANGES_FILE
 from cad.labels.scales import check_score
-from cad.reading import read_frame, read_json, reading
+from cad.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
 
 MISSING = "n/a"
 SIMULATOR = "cad simulate"
@@ -202,7 +202,7 @@ def read_cohort(root: Path) -> Cohort:
 def _digest(root: Path) -> str:
     """Return what tells the tables of one commit from those of another."""
     files = [path for path in sorted([*root.glob("*.tsv"), *root.glob("*.json")]) if path.is_file()]
-    parts = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    parts = [hashlib.sha256(read_bytes(path, MAX_TABLE)).hexdigest() for path in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

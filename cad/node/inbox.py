@@ -17,7 +17,7 @@ from cad.files import flush_names, make_folder
 from cad.node.instance import Head, deflated_head, digest_of, head_of, same_content
 from cad.node.log import tell
 from cad.node.names import KEY_FILE, key_of, node_key, wording
-from cad.node.queue import Queue
+from cad.node.queue import Queue, QueueError
 from cad.node.settings import NodeSettings
 from cad.reading import MAX_IMAGE, check_file
 
@@ -61,6 +61,8 @@ class Inbox:
         for left in (self.spool, self.home / INCOMING / FETCHING):  # by a killed node
             shutil.rmtree(left, ignore_errors=True)
         make_folder(self.spool, mode=0o700)
+        for folder in (self.spool.parent, self.home):  # a node killed before it could flush them
+            flush_names(folder)
 
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
@@ -116,8 +118,11 @@ class Inbox:
         digest, place = digest_of(path), self.incoming(study) / f"{key}.dcm"
         with self._lock:  # one name at a time; the disk would not be faster with two
             known = self.queue.digest(key)
-            if known is None:
+            # Sent again after its folder was lost, it is as new.
+            if known is None or not place.is_file():
                 return self._enter(path, place, head, digest, sender, peer)
+            if known == digest:
+                self.queue.still_wanted(study, time.time())
         if known != digest and not self._same(path, key):
             raise DuplicateInstance("another instance of a name that is here already")
         return 0
@@ -126,10 +131,10 @@ class Inbox:
         self, path: Path, place: Path, head: Head, digest: bytes, sender: str, peer: str
     ) -> int:
         """Put an instance into place, and its row into the queue."""
-        self.check_room()
         size, study = path.stat().st_size, place.parent.name
         new = not place.parent.is_dir()
         if path != place:
+            self.check_room()
             os.chmod(path, 0o600)
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -220,6 +225,8 @@ class Inbox:
                 try:
                     self._take_up(files[key])
                     came += 1
+                except QueueError:
+                    raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
             gone += self._drop(study, rows.get(study, set()) - files.keys())
@@ -232,6 +239,9 @@ class Inbox:
         head, study = self._head(path), path.parent.name
         if (study, path.stem) != (key_of(self._secret, head.study), key_of(self._secret, head.uid)):
             raise CadError("a file that has not the name of its instance")
+        # The node may have been killed between the file's name and its flush.
+        flush_names(path.parent)
+        flush_names(path.parent.parent)
         self._enter(path, path, head, digest_of(path), "", "")
         if any(self.work(study).glob("run/dicom/*.dcm")):
             self.queue.was_sent(study)

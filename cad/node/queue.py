@@ -404,6 +404,13 @@ class Queue:
         )
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
+    def still_wanted(self, study: str, now: float) -> None:
+        """Count the days that a settled study is kept from now: it is being sent again."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", (now, study)
+            )
+
     def outdated(self, before: float, study: str = "") -> list[str]:
         """Return the studies, or tell of one, that were done or failed before a time."""
         query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? AND ? IN ('', key)"

@@ -112,7 +112,11 @@ class Node:
         self.stop.wait()
         self.receiver.stop()
         self.page.stop()
-        self.trail.note("stop")
+        try:
+            self.trail.note("stop")
+        except (CadError, OSError) as error:
+            self.code = 1
+            tell("not written down", **wording(error))
         tell("stopped", code=self.code)
         return self.code
 
@@ -241,8 +245,12 @@ class Node:
 
     def _not_sent(self, entry: Entry, error: Exception) -> None:
         if wording(error)["reason"] != entry.reason:  # not at every try
-            with suppress(OSError):  # then at the next try
+            try:
                 self.trail.sent(entry, self.inbox.work(entry.key), "not all stored")
+            except (DamagedTrail, QueueError):
+                raise
+            except Exception as fault:  # half a run folder must not hold the queue
+                tell("not written down", study=entry.key, **wording(fault))
         self._later(entry, self._patience(entry), error)
 
     def _done(self, entry: Entry, sent: int, returned: int) -> None:
@@ -331,8 +339,11 @@ class Node:
             self._swept = time.monotonic()
             before = time.time() - self.settings.studies.keep_days * _DAY
             for study in self.queue.outdated(before):
-                if self.inbox.sweep(study, before):
-                    tell("swept", study=study)
+                try:
+                    if self.inbox.sweep(study, before):
+                        tell("swept", study=study)
+                except OSError as error:  # the studies behind it are swept all the same
+                    tell("not swept", study=study, **wording(error))
         return False
 
     def _set_clock(self) -> None:

@@ -56,7 +56,7 @@ class Trail:
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
         self.path, self._to = _place(settings), settings.archive.address
-        self._queue = queue
+        self._queue, self._size = queue, 0
         last = queue.last_line()
         if new and not self.path.exists():
             self.note("start", after=last)
@@ -74,15 +74,27 @@ class Trail:
 
     def note(self, event: str, **facts: object) -> None:
         """Add a line about the node itself."""
+        self._require_whole()
         entry = {"event": event, "cad_version": __version__, **facts}
-        self._queue.note_line(append(self.path, entry))
+        self._noted(append(self.path, entry))
+
+    def _require_whole(self) -> None:
+        """Refuse to go on with a trail that is shorter than it was: a new line would cover it."""
+        if self._size and (not self.path.exists() or self.path.stat().st_size < self._size):
+            raise DamagedTrail(
+                "the audit trail was cut off or taken away while the node ran",
+                file=self.path,
+                hint="bring it back from a backup, or begin another with --new-trail",
+            )
 
     def predicted(self, entry: Entry, work: Path) -> None:
         """Add a line that a study was scored; its objects are not sent without it."""
+        self._require_whole()
         self._noted(audit_prediction(self.path, work / RUN, *self._origin(entry)))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
         """Add a line that a study's objects were sent, and how that ended."""
+        self._require_whole()
         (who, more), sent = self._origin(entry), objects(work)
         last = audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
         self._noted(last)
@@ -90,6 +102,7 @@ class Trail:
     def _noted(self, last: str) -> None:
         if last:
             self._queue.note_line(last)
+            self._size = self.path.stat().st_size
 
     def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
         """Return who sent a study: its AE titles, and each with its peer."""

@@ -73,6 +73,8 @@ class NodeHome:
                 sweep_study(self.home, queue, study)
             if gone:
                 queue.shrink()
+                for damaged in self.home.glob(f"{QUEUE}.damaged-*"):  # it has rows of before
+                    damaged.unlink()
         finally:
             queue.close()
         return len(gone)

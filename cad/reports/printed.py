@@ -91,7 +91,10 @@ def promises(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def closing_lines(results: Results, metrics: Summary) -> list[str]:
-    """Return two lines: how many men and regions, decided how; the first three men."""
+    """Return two lines: how many men and regions, decided how; the first three men.
+
+    What the last men say of the model's promise ends the first line, where it made one.
+    """
     views = list_patients(results)
     scored = [view for view in views if view.top is not None]
     regions, stated = len(results.regions), metrics.decisions["stated"]
@@ -99,9 +102,9 @@ def closing_lines(results: Results, metrics: Summary) -> list[str]:
     if missing := regions - stated.scored:
         counts.append(f"{missing} without a probability")
     share = f"; {stated.decided:.0%} of {stated.scored} decided" if stated.scored else ""
-    lines = [f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
-             f"{', '.join(counts)}{share}"]  # fmt: skip
-    lines += _drift(metrics)
+    counted = (f"{_many(len(views), 'man', 'men')}, {_many(regions, 'region', 'regions')}: "
+               f"{', '.join(counts)}{share}")  # fmt: skip
+    lines = ["; ".join([counted, *_drift(metrics)])]
     first = sorted(scored, key=lambda view: (-view.order, view.patient))[:MOST_PATIENTS]
     named = [
         f"{view.patient} {view.decision}, region {view.top.roi} "

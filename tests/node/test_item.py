@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -16,14 +17,17 @@ import pydicom
 import pytest
 from dicom_files import edit, write_series
 from live_node import make_settings
+from pydicom.uid import RLELossless
 
 from cad.errors import CadError, MachineError, refused
+from cad.files import flush_names
 from cad.node import queue as states
 from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.queue import DamagedQueue, Queue, QueueError
 from cad.node.service import Node, _sound_queue
 from cad.node.settings import WatchSettings
 from cad.node.watch import Watcher
+from cad.records.audit import DamagedTrail
 
 SHAPE = (3, 16, 16)
 
@@ -219,8 +223,83 @@ def test_what_arrives_before_the_sweep_is_not_swept(inbox, images):
     assert len(list(inbox.incoming(entry.key).iterdir())) == 2
 
 
+def test_an_old_study_that_is_sent_again_is_kept_from_then_on(inbox, images):
+    keep(inbox, images[0])
+    with inbox.queue.claimed(states.RECEIVING, states.RECEIVING, time.time() + 60) as entry:
+        inbox.queue.settle(entry, states.DONE, time.time() - 100)
+    before = time.time() - 50
+    assert inbox.queue.outdated(before) == [entry.key]
+    assert keep(inbox, images[0]) == 0
+    assert inbox.queue.outdated(before) == []
+    assert not inbox.sweep(entry.key, before)
+    assert only(inbox.queue).state == states.DONE  # it asks for nothing new
+
+
+def test_a_study_whose_folder_was_lost_is_taken_when_it_is_sent_again(inbox, images):
+    for path in images[:2]:
+        keep(inbox, path)
+    folder = inbox.incoming(only(inbox.queue).key)
+    shutil.rmtree(folder)
+    assert all(keep(inbox, path) > 0 for path in images[:2])
+    assert len(list(folder.glob("*.dcm"))) == 2
+    assert keep(inbox, images[0]) == 0
+
+
+def test_what_lies_here_is_taken_up_on_a_full_disk(inbox, images):
+    keep(inbox, images[0])
+    (rows,) = inbox.queue.instances().values()
+    inbox.queue.lost(rows)
+    full(inbox)
+    assert inbox.take_stock() == (1, 0)
+
+
+def test_a_study_that_cannot_be_swept_or_written_down_holds_no_other(
+    make_node, images, monkeypatch, capsys
+):
+    node = make_node()
+    for study in ("a", "b"):
+        node.queue.arrived((study, "MR", 1, b"x"), study, "S", 0.0, 0.0)
+    swept: list[str] = []
+
+    def sweep(study: str, before: float) -> bool:
+        if study == "a":
+            raise OSError(39, "not empty")
+        swept.append(study)
+        return True
+
+    monkeypatch.setattr(node.queue, "outdated", lambda before: ["a", "b"])
+    monkeypatch.setattr(node.inbox, "sweep", sweep)
+    node.sweep()
+    assert swept == ["b"]
+    entry = next(e for e in node.queue.latest(states.STATES) if e.key == "a")
+    monkeypatch.setattr(node.trail, "sent", lambda *_: {}["half a run folder"])
+    node._not_sent(entry, CadError("the archive is away"))
+    said = capsys.readouterr().out
+    assert '"not swept"' in said
+    assert '"not written down"' in said
+    assert "half a run folder" not in said
+    monkeypatch.setattr(node.trail, "sent", lambda *_: (_ for _ in ()).throw(DamagedTrail("cut")))
+    with pytest.raises(DamagedTrail):
+        node._not_sent(entry, CadError("the archive is far away"))
+
+
+def test_a_folder_that_the_disk_did_not_take_is_an_error(tmp_path, monkeypatch):
+    def fails(code: int) -> Callable[[int], None]:
+        def fsync(handle: int) -> None:
+            raise OSError(code, os.strerror(code))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", fails(errno.EINVAL))
+    flush_names(tmp_path)  # a file system that cannot
+    monkeypatch.setattr(os, "fsync", fails(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        flush_names(tmp_path)
+
+
 @pytest.mark.parametrize(
-    "syntax", ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"]
+    "syntax",
+    ["1.2.840.10008.1.2", "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", RLELossless],
 )
 def test_an_instance_in_another_transfer_syntax_is_the_same(inbox, images, tmp_path, syntax):
     """And with other file meta information, as an upgrade of the library writes it."""
@@ -231,6 +310,8 @@ def test_an_instance_in_another_transfer_syntax_is_the_same(inbox, images, tmp_p
     dataset.file_meta.ImplementationVersionName = "LATER"
     dataset.save_as(tmp_path / "meta.dcm")
     other = tmp_path / "other.dcm"
+    if syntax == RLELossless:
+        dataset.compress(syntax, generate_instance_uid=False)
     dataset.file_meta.TransferSyntaxUID = syntax
     if syntax == "1.2.840.10008.1.2.2":
         dataset["PixelData"].value = np.frombuffer(dataset.PixelData, "<u2").astype(">u2").tobytes()
@@ -381,5 +462,7 @@ def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change
         path.write_bytes(b"".join(lines[:-1]))
     else:
         path.write_bytes(b"")
+    with pytest.raises(DamagedTrail, match="cut off or taken away while the node ran"):
+        node.trail.note("two")
     with pytest.raises(CadError, match="the audit trail is not what was written"):
         make_node()

@@ -56,7 +56,7 @@ def everywhere(dataset: Dataset, name: str) -> None:
             vr in TEXTS
             and (name.isascii() or vr not in ("AE", "CS", "DA"))
             and not retired
-            and multiple == "1"
+            and multiple[0] == "1"
             and 8 <= tag >> 16 < 0x5000
         )
         if fit and keyword and keyword not in kept and tag >> 16 not in (0x0028, 0x0020):

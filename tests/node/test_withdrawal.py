@@ -190,6 +190,16 @@ def test_no_image_or_score_of_ten_men_is_left_in_a_reader_study(tmp_path):
     assert lines[:2] == [f"reader {r}, session 1: 4 of 4 regions, complete" for r in ("r1", "r2")]
 
 
+def test_a_reader_study_below_a_folder_of_runs_is_swept_too(tmp_path):
+    cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "runs" / "readers" / "study"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    code = code_of(study, "sub-0002")
+    words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--json"]
+    done = CliRunner().invoke(app, [*words, "--runs", str(tmp_path / "runs")])
+    assert json.loads(done.stdout)["studies"] == {str(study): 1}
+    assert not (study / "cases" / f"{code}.js").exists()
+
+
 QUICK = """
 name: quick
 features: {modalities: [t2w], families: [intensity]}
@@ -253,6 +263,7 @@ def test_what_still_names_ten_men_is_said_to_in_every_kind_of_folder(inbox, tmp_
     tables = {file for files in left.values() for file in files}
     assert not [file for file in tables if file.endswith((".csv", ".parquet", ".jsonl", ".npz"))]
     assert hits([root, inbox.home, Path(places["study"])], men) == []
+    assert list(inbox.home.glob("incoming/[!.]*")) == []  # DICOM calls them 0001 to 0010
     assert all("regions" in line for line in held.pop(places["model"]))
     for name in ("run", "model", "predicted", "suggested", "compared"):
         make(name, *(word for man in men for word in ("--without", man) if name == "model"))

@@ -103,11 +103,12 @@ class Server(ThreadedAssociationServer):
         called, caller = (
             asked[_TITLES][k : k + 16].decode("latin-1").strip("\0 ") for k in (0, 16)
         )
-        who = {"sender": caller, "called": called}
+        # The words of a stranger go nowhere: his address tells whose settings are to be changed.
+        named = {"sender": caller} if caller in self.ae.require_calling_aet else {}
         if self.ae.require_called_aet and called != self.ae_title.strip():
-            raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **who)
-        if caller not in self.ae.require_calling_aet:
-            raise _TurnedAway(_NO_SUCH_CALLER, reason="not among the callers", **who)
+            raise _TurnedAway(_NO_SUCH_TITLE, reason="another title was called", **named)
+        if not named:
+            raise _TurnedAway(_NO_SUCH_CALLER, reason="not among the callers")
         return caller
 
     @contextmanager

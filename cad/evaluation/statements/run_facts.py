@@ -66,8 +66,9 @@ class RunFacts:
         return "\n".join(lines)
 
     def warnings(self) -> str:
-        """Return the warnings as a list."""
-        return "\n".join(f"- {text}" for text in self.metrics.warnings)
+        """Return the warnings of the measures and of the run as a list."""
+        texts = dict.fromkeys([*self.metrics.warnings, *(self.run.get("warnings") or [])])
+        return "\n".join(f"- {text}" for text in texts)
 
     def missing(self) -> str:
         """Say what is missing and what is done about it."""
