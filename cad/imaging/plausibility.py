@@ -122,7 +122,7 @@ CHECKS = {
         )
         for kind, least, way in (
             ("mirrored", -0.05, "mirrored"),
-            ("turned", -0.2, "upside down or head for feet"),
+            ("turned", -0.15, "upside down or head for feet"),
             ("placed", -0.2, "5 mm or a slice off"),
         )
     },
@@ -135,7 +135,7 @@ CHECKS = {
         "one of them inverted, or of another man", "check the rules of both",
     ),
     "zone_order": Check(
-        -0.2, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
+        -0.12, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
         "regions upside down, or wrong zones", "check the label map's orientation",
     ),
 }  # fmt: skip
