@@ -135,7 +135,7 @@ CHECKS = {
         "one of them inverted, or of another man", "check the rules of both",
     ),
     "zone_order": Check(
-        -0.12, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
+        -0.1, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
         "regions upside down, or wrong zones", "check the label map's orientation",
     ),
 }  # fmt: skip
