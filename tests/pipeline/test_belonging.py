@@ -279,6 +279,7 @@ HARMFUL = {
     "ADC of another man",
     "regions one slice off, same grid",
     "regions grown by 3 voxels",
+    "regions upside down",  # since zone_order refuses less than one sound man in a hundred
 }
 
 
@@ -361,6 +362,7 @@ def test_table_of_faults(
     harmful = [n for n, (how, change, _) in table.items() if how == "silent" and abs(change) > 0.1]
     assert len(table) >= 58
     assert set(harmful) <= HARMFUL
+    assert len(harmful) <= 3
 
 
 @pytest.mark.slow
