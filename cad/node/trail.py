@@ -16,6 +16,7 @@ from cad.records.audit import DamagedTrail, append, verify
 from cad.records.audited import audit_delivery, audit_prediction
 
 FILE = "audit.jsonl"
+_TAIL = 4096
 
 
 def _place(settings: NodeSettings) -> Path:
@@ -56,7 +57,8 @@ class Trail:
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
         self.path, self._to = _place(settings), settings.archive.address
-        self._queue, self._size = queue, 0
+        self._queue = queue
+        self._end = 0, b""  # where our last line ended, and what stood before that
         last = queue.last_line()
         if new and not self.path.exists():
             self.note("start", after=last)
@@ -79,10 +81,11 @@ class Trail:
         self._noted(append(self.path, entry))
 
     def _require_whole(self) -> None:
-        """Refuse to go on with a trail that is shorter than it was: a new line would cover it."""
-        if self._size and (not self.path.exists() or self.path.stat().st_size < self._size):
+        """Refuse to go on with a trail that lacks our last line: a new one would cover that."""
+        end, tail = self._end
+        if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(
-                "the audit trail was cut off or taken away while the node ran",
+                "the audit trail was cut off, changed or taken away while the node ran",
                 file=self.path,
                 hint="bring it back from a backup, or begin another with --new-trail",
             )
@@ -102,7 +105,14 @@ class Trail:
     def _noted(self, last: str) -> None:
         if last:
             self._queue.note_line(last)
-            self._size = self.path.stat().st_size
+            end = self.path.stat().st_size
+            self._end = end, self._tail(end)
+
+    def _tail(self, end: int) -> bytes:
+        """Return the bytes before a place of the trail; others may have added lines behind it."""
+        with self.path.open("rb") as stream:
+            stream.seek(max(0, end - _TAIL))
+            return stream.read(min(end, _TAIL))
 
     def _origin(self, entry: Entry) -> tuple[str, JsonObject]:
         """Return who sent a study: its AE titles, and each with its peer."""

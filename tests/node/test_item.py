@@ -27,7 +27,7 @@ from cad.node.queue import DamagedQueue, Queue, QueueError
 from cad.node.service import Node, _sound_queue
 from cad.node.settings import WatchSettings
 from cad.node.watch import Watcher
-from cad.records.audit import DamagedTrail
+from cad.records.audit import DamagedTrail, append, verify
 
 SHAPE = (3, 16, 16)
 
@@ -450,7 +450,7 @@ def test_studies_without_the_nodes_secret_are_refused(inbox, images, settings):
         Inbox(settings, inbox.queue)
 
 
-@pytest.mark.parametrize("change", ["gone", "cut", "another"])
+@pytest.mark.parametrize("change", ["gone", "cut", "another", "longer"])
 def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change):
     node = make_node()
     path = node.trail.path
@@ -460,9 +460,14 @@ def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change
         path.unlink()
     elif change == "cut":
         path.write_bytes(b"".join(lines[:-1]))
+    elif change == "longer":  # a sound trail of something else
+        path.unlink()
+        for number in range(9):
+            append(path, {"event": f"other {number}"})
+        assert verify(path).problems == []
     else:
         path.write_bytes(b"")
-    with pytest.raises(DamagedTrail, match="cut off or taken away while the node ran"):
+    with pytest.raises(DamagedTrail, match="cut off, changed or taken away while the node ran"):
         node.trail.note("two")
     with pytest.raises(CadError, match="the audit trail is not what was written"):
         make_node()

@@ -274,6 +274,8 @@ def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
     cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
     write_reading(cohort, study, ReadingSettings(("r1",)))
     (study / "reading.json").unlink()
+    above = ["cohort", "remove", "sub-0003", "--cohort", str(cohort), "--runs", str(tmp_path)]
+    assert CliRunner().invoke(app, above).exit_code == 1  # as when its folder is named
     words = [
         "cohort",
         "remove",
