@@ -177,7 +177,7 @@ def test_a_trail_that_somebody_changed_stops_the_node(node, archive, tmp_path):
     archive.listen()
     path = node.trail.path
     path.write_bytes(path.read_bytes()[:-2] + b"x\n")
-    with pytest.raises(DamagedTrail, match="is not what was written"):
+    with pytest.raises(DamagedTrail, match="changed or taken away while the node ran"):
         try_once(node)
     assert entry_of(node).state == states.SENDING
     with pytest.raises(CadError, match="is not what was written"):
