@@ -40,8 +40,7 @@ def cohort_remove(
 
     homes: list[Elsewhere] = [NodeHome(home) for home in nodes or ()]
     # Reader studies below a folder that holds runs too: their codes name nobody to a search.
-    below = [place for folder in runs or () for place in (folder, *folder.rglob("*"))]
-    studies = [place for place in below if place.is_dir() and ReadingFolder.is_one(place)]
+    studies = [place for folder in runs or () for place in ReadingFolder.below(folder)]
     homes += map(ReadingFolder, studies)
     rest = [folder for folder in runs or () if folder not in studies]
     done = withdraw(cohort, patient, rest, models or (), homes)

@@ -10,7 +10,7 @@ from cad.cohort.traces import Names, traces
 from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
-from cad.folders import commit, owned, stage
+from cad.folders import commit, is_ours, owned, stage
 from cad.reader_study.study import KEY, write_reader_page
 from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
 from cad.records.withdrawal import rows_without
@@ -24,10 +24,11 @@ class ReadingFolder:
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, str(folder)
 
-    @classmethod
-    def is_one(cls, folder: Path) -> bool:
-        """Tell whether a folder is a reader study, or what readers were given of one."""
-        return (folder / KEY).is_file() or any(folder.glob("cases/*.js"))
+    @staticmethod
+    def below(folder: Path) -> list[Path]:
+        """Return the reader studies, and what readers were given of them, in and below a folder."""
+        places = {path.parent for path in _files(folder, KEY)}
+        return sorted(places | {path.parents[1] for path in _files(folder, "cases/*.js")})
 
     def held(self) -> AbstractContextManager[None]:
         """Keep others from writing there meanwhile."""
@@ -48,17 +49,19 @@ class ReadingFolder:
             whose = {code: str(case["participant_id"]) for code, case in key["cases"].items()}
         codes = {code for code, participant in whose.items() if participant == names.participant}
         with stage(self.folder) as scratch:
+            write_json(scratch / KEY, _without(key, codes))
             new = {KEY: scratch / KEY}
-            write_json(new[KEY], _without(key, codes))
-            for place in self._pages():
-                new[place.name] = scratch / place.name
-                write_reader_page(new[place.name], _without(_plan(place), codes))
-            for place in sorted(self.folder.glob("*.jsonl")):
-                new[place.name] = scratch / place.name
-                write_atomic(new[place.name], _export(place, codes))
-            for place in sorted(self.folder.glob("*.tsv")):
-                new[place.name] = scratch / place.name
-                write_atomic(new[place.name], rows_without(place, names.participant)[0].encode())
+
+            def build(path: Path) -> Path:
+                place = path.relative_to(self.folder).as_posix()
+                return new.setdefault(place, scratch / str(len(new)))
+
+            for path in self._pages():
+                write_reader_page(build(path), _without(_plan(path), codes))
+            for path in _files(self.folder, "*.jsonl"):
+                write_atomic(build(path), _export(path, key["study"], codes))
+            for path in _files(self.folder, "*.tsv"):
+                write_atomic(build(path), rows_without(path, names.participant)[0].encode())
             gone = [f"cases/{code}.js" for code in sorted(codes)]
             commit(self.folder, new, [one for one in gone if (self.folder / one).exists()])
         return len(codes)
@@ -72,6 +75,12 @@ class ReadingFolder:
     def _pages(self) -> list[Path]:
         pages = sorted(self.folder.glob("*.html"))
         return [path for path in pages if _PLAN.search(read_text(path))]
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files in and below a folder but what is being built there."""
+    paths = sorted(folder.rglob(pattern))
+    return [path for path in paths if not any(map(is_ours, path.relative_to(folder).parts))]
 
 
 def _plan(page: Path) -> JsonObject:
@@ -102,13 +111,13 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
     return made
 
 
-def _export(path: Path, codes: set[str]) -> bytes:
-    """Return an export without some cases, proved anew; one without them to the byte."""
+def _export(path: Path, study: str, codes: set[str]) -> bytes:
+    """Return an export without some cases, proved anew; another study's, or none, to the byte."""
     content = read_bytes(path, MAX_JSON)
     with reading(path, "no whole export", hint="collect it, or move it away"):
         before = parse_json(content.split(b"\n")[0])
         after = _without(before, codes)
-        if after == before:
+        if after == before or before["study"] != study:
             return content
         line = json.dumps(after, separators=(",", ":"), ensure_ascii=False).encode()
         return line + b'\n{"crc32":"%08x"}\n' % zlib.crc32(line)

@@ -52,72 +52,20 @@ class Removed:
     left: list[str] = field(default_factory=list)
 
 
-def remove_patient(root: Path, patient: str) -> Removed:
-    """Remove a patient from a cohort folder; a kill leaves the patient in it whole, or not at all.
-
-    Parameters
-    ----------
-    root : Path
-        Cohort folder.
-    patient : str
-        ``sub-XXX``, ``XXX``, or the PatientID that the cohort's key makes a pseudonym of.
-
-    Returns
-    -------
-    Removed
-        Without rows and places where the cohort does not hold the patient.
-
-    Raises
-    ------
-    CadError
-        For a folder that is no cohort, a table that cannot be read, or a cohort that another
-        process changes.
-    """
-    check_cohort(root)
-    with owned(root):
-        names = names_of(root, patient)
-        places = named_places(root, names)
-        kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
-        rows = {name: count for name, (_, count) in kept.items() if count}
-        # Only the head is left: the key could prove nothing any more but who once was here.
-        if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
-            places += [KEY_FILE] if (root / KEY_FILE).is_file() else []
-        if rows or places:
-            with stage(root) as scratch:
-                for number, name in enumerate(rows):
-                    write_atomic(scratch / str(number), kept[name][0].encode())
-                commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
-        return Removed(names, rows, places, traces(root, names, below=False))
-
-
-def check_cohort(root: Path) -> None:
-    """Refuse a folder that is no cohort.
-
-    Raises
-    ------
-    CadError
-        Naming the folder.
-    """
-    if not (root / _PATIENTS).is_file():
-        raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
-
-
-def names_of(root: Path, patient: str) -> Names:
-    """Return everything that names a patient in a cohort: label, PatientID and UIDs.
-
-    Parameters
-    ----------
-    root : Path
-        The cohort folder.
-    patient : str
-        ``sub-XXX``, ``XXX``, or the source's PatientID.
-
-    Raises
-    ------
-    CadError
-        For an empty name.
-    """
-    return Names.of(root, _participant(root, patient))
+def _removed(root: Path, names: Names) -> Removed:
+    """Remove a patient from a cohort, for its owner: whole, or not at all."""
+    places = named_places(root, names)
+    kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
+    rows = {name: count for name, (_, count) in kept.items() if count}
+    # Only the head is left: the key could prove nothing any more but who once was here.
+    if _PATIENTS in rows and not kept[_PATIENTS][0].splitlines()[1:]:
+        places += [KEY_FILE] if (root / KEY_FILE).is_file() else []
+    if rows or places:
+        with stage(root) as scratch:
+            for number, name in enumerate(rows):
+                write_atomic(scratch / str(number), kept[name][0].encode())
+            commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
+    return Removed(names, rows, places, traces(root, names, below=False))
 
 
 def _participant(root: Path, patient: str) -> str:
@@ -266,19 +214,21 @@ def withdraw(
 ) -> Withdrawn:
     """Remove a patient from a cohort, sweep runs of them, and name what still holds them.
 
+    The cohort comes last: its sidecars and its key say who the patient is, and after a kill they
+    say so to the same command again.
+
     Parameters
     ----------
     root : Path
         Cohort folder.
     patient : str
-        As for :func:`cad.records.withdrawal.remove_patient`.
+        ``sub-XXX``, ``XXX``, or the PatientID that the cohort's key makes a pseudonym of.
     runs : sequence of Path
         Run folders, or any folder that may name the patient.
     models : sequence of str
         Model folders, or names of released ones.
     nodes : sequence of Elsewhere
-        Stopped nodes and reader studies; they are swept first, while the cohort still says who the
-        patient is.
+        Stopped nodes and reader studies.
 
     Raises
     ------
@@ -292,28 +242,26 @@ def withdraw(
     absent = next((run for run in runs if not run.is_dir()), None)
     if absent is not None:
         raise CadError("no such run folder", file=absent)
-    check_cohort(root)
+    if not (root / _PATIENTS).is_file():
+        raise CadError(f"no such cohort: it has no {_PATIENTS}", file=root)
     with ExitStack() as held:  # all of them first: a run under way would bring the patient back
         inner = {run: _runs(run) for run in runs}
         for one in chain.from_iterable(inner.values()):
             held.enter_context(owned(one))
         for node in nodes:
             held.enter_context(node.held())
-        who = names_of(root, patient), patient, patient_proof(root)
-        # Nodes before the cohort: its sidecars and its key say which of their studies are his.
+        held.enter_context(owned(root))
+        names = Names.of(root, _participant(root, patient))
+        who = names, patient, patient_proof(root)
         studies = {node.name: node.sweep(*who) for node in nodes}
         left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
-        removed = remove_patient(root, patient)
-        names, swept, clean = removed.names, dict[str, list[str]](), list[str]()
-        holders = {str(root): removed.left} if removed.left else {}
-        for run in runs:
-            for one in inner[run]:
-                if gone := _swept(one, names):
-                    swept[str(one)] = gone
-            if left := traces(run, names):
-                holders[str(run)] = left
-            else:
-                clean.append(str(run))
+        swept = {str(one): gone for run in runs for one in inner[run]
+                 if (gone := _swept(one, names))}  # fmt: skip
+        removed = _removed(root, names)
+        left = {str(run): traces(run, names) for run in runs}
+    holders = {str(root): removed.left, **left}
+    clean = [run for run, files in left.items() if not files]
+    holders = {place: files for place, files in holders.items() if files}
     for name, bundle in bundles.items():
         rows = int((bundle.training["participant_id"] == names.participant).sum())
         if rows:

@@ -18,7 +18,7 @@ from cad.cohort.patients import KEY_FILE, Patients
 from cad.cohort.traces import Names, traces
 from cad.dicom.into.importer import import_source
 from cad.errors import CadError
-from cad.records.withdrawal import remove_patient
+from cad.records.withdrawal import withdraw
 
 
 def cohort_of(tmp_path: Path, labels: str = "id", people: tuple[str, ...] = ("MRN-7001",)) -> Path:
@@ -55,7 +55,7 @@ def test_no_byte_of_the_cohort_names_a_patient_who_left(tmp_path: Path, labels: 
     kept = {p: p.read_bytes() for p in (root / staying).rglob("*") if p.is_file()}
     key = (root / KEY_FILE).read_bytes() if labels == "pseudonym" else b""
 
-    removed = remove_patient(root, "MRN-7001")
+    removed = withdraw(root, "MRN-7001").removed
 
     assert removed.names.participant == leaving
     assert removed.rows == {"participants.tsv": 1, "rois.tsv": 2, "scores.tsv": 4}
@@ -77,7 +77,7 @@ def test_the_key_goes_with_the_last_patient(tmp_path: Path):
     root = cohort_of(tmp_path, "pseudonym")
     (participant,) = read_cohort(root).participants["participant_id"]
     words = [*secrets(root, participant), "MRN-7001"]
-    removed = remove_patient(root, participant)
+    removed = withdraw(root, participant).removed
     assert KEY_FILE in removed.places
     assert not (root / KEY_FILE).exists()
     assert hits([root], words) == []
@@ -105,6 +105,6 @@ def test_what_is_no_patient_is_said(tmp_path: Path):
     assert "sub-Nobody is not in the cohort" in said.output
     assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
     with pytest.raises(CadError, match="names no patient"):
-        remove_patient(root, "/..")
+        withdraw(root, "/..")
     with pytest.raises(CadError, match=r"no such cohort: it has no participants\.tsv"):
-        remove_patient(tmp_path / "in", "sub-A1")
+        withdraw(tmp_path / "in", "sub-A1")

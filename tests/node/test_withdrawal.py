@@ -173,6 +173,11 @@ def test_no_image_or_score_of_ten_men_is_left_in_a_reader_study(tmp_path):
     write_reading(cohort, study, ReadingSettings(("r1", "r2"), outlines=True))
     paths = [export(study, reader) for reader in ("r1", "r2")]
     collect_reading(cohort, study, paths[:1])
+    (study / "kept").mkdir()
+    paths = [paths[0], paths[1].rename(study / "kept" / "r2.jsonl")]
+    foreign = export(study, "r1", study="another").rename(study / "kept" / "of another study.jsonl")
+    other = foreign.read_bytes()
+    paths[0] = export(study, "r1")
     leaving, remaining = [f"sub-{k:04d}" for k in range(1, 11)], ("sub-0011", "sub-0012")
     codes = {name: code_of(study, name) for name in [*leaving, *remaining]}
     pictures = {name: (study / "cases" / f"{codes[name]}.js").read_bytes() for name in codes}
@@ -182,8 +187,10 @@ def test_no_image_or_score_of_ten_men_is_left_in_a_reader_study(tmp_path):
         said = json.loads(done.stdout)
         assert (done.exit_code, said["studies"], said["still_held"]) == (0, {str(study): 1}, {})
         assert said["free"] == [str(study)]
-    assert hidden(study, [*leaving, *(f'{codes[name]}"' for name in leaving)]) == []
+    hold = hidden(study, [*leaving, *(f'{codes[name]}"' for name in leaving)])
+    assert set(hold) == {str(foreign)}
     assert hidden(cohort, leaving) == []
+    assert foreign.read_bytes() == other
     left = {path.read_bytes() for path in (study / "cases").iterdir()}
     assert left == {pictures[name] for name in remaining}
     lines = collect_reading(cohort, study, paths)  # exports are sound, and of the rest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -188,12 +189,24 @@ def simulated() -> int:
 
 
 def withdrawn() -> int:
-    """A patient leaves a cohort and a run; one who has left before the kill is not there to find.
+    """A patient leaves a cohort, a run and a reader study; one who has left before the kill is not there to find.
 
     Exit code 1 says so, and that the run's tables still name the patient.
     """
-    words = ("--cohort", "cohort", "--runs", "model.validation")
+    words = ("--cohort", "cohort", "--runs", "model.validation", "--runs", "study")
     return 0 if cad("cohort", "remove", "sub-0002", *words) == 1 else 2
+
+
+def in_run_and_study() -> None:
+    """Name the one who leaves in a run by a UID that the cohort alone knows for theirs."""
+    sidecar = {"StudyInstanceUID": "1.2.826.0.1.7001", "PatientID": "MRN-7001"}
+    Path("cohort/sub-0002/anat/sub-0002_T2w.json").write_text(json.dumps(sidecar))
+    with Path("model.validation/earlier-log.jsonl").open("a") as log:
+        log.write(json.dumps({"study": sidecar["StudyInstanceUID"]}) + "\n")
+    if cad("reading", "cohort", "-o", "study", "--readers", "r1"):
+        raise RuntimeError("the reader study was not written")
+    (Path("study") / "kept").mkdir()
+    export(Path("study"), "r1").rename("study/kept/r1.jsonl")
 
 
 def node(*folders: str) -> int:
@@ -309,7 +322,11 @@ def cases(shared: Path) -> dict[str, Case]:
         Case("suggest", lambda: cad("suggest", *on, "out"), partial(take, "cohort", "model")),
         Case("reading", lambda: cad(*READING), lambda: make_cohort(Path("cohort"), 2)),
         Case("reading --collect", lambda: cad(*COLLECT), exported),
-        Case("cohort remove", withdrawn, partial(take, "cohort", "model.validation")),
+        Case(
+            "cohort remove",
+            withdrawn,
+            lambda: (take("cohort", "model.validation"), in_run_and_study()),
+        ),
         Case("serve", partial(node, "source"), to_be_sent),
         Case("cohort remove --node", left_the_node, computed_there),
         Case(
