@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
-import pkgutil
 import shutil
 import zipfile
 from pathlib import Path
@@ -18,13 +16,11 @@ from reading_cases import code_of, export, make_cohort
 from secret_scan import hits, unpacked
 from typer.testing import CliRunner
 
-import cad
 from cad.cli import app
 from cad.cohort import read_cohort
 from cad.cohort.patients import Patients
 from cad.cohort.traces import Names, traces
 from cad.dicom.into.importer import import_source
-from cad.folders import Kind
 from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.inbox import Inbox
@@ -307,32 +303,6 @@ def test_a_name_in_a_packed_file_is_found(tmp_path):
     with zipfile.ZipFile(tmp_path / "d.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x/sub-0002_T2w.json", "{}" * 99)
     assert traces(tmp_path, names) == ["a.npz", "c.json.gz", "d.zip"]
-
-
-TREATED = {
-    "cohort": "rows, files and folders of the patient go",
-    "reader study": "cases, plans, key, exports and readings of the patient go",
-    "comparison": "named while a file in it names the patient",
-    "model": "named with the number of regions that it learned from",
-    "result of an experiment": "holds no patient of a cohort",
-    **dict.fromkeys(
-        (f"result of `cad {name}`" for name in ("run", "train", "predict", "suggest")),
-        "files, lines, rows and caches of the patient go; what is said of the whole cohort is "
-        "named until it is made anew",
-    ),
-}
-
-
-def test_every_kind_of_folder_that_is_written_is_one_that_a_withdrawal_treats():
-    """Whoever adds a kind says here what becomes of a patient in it, and proves it above."""
-    kinds = set()
-    for module in pkgutil.walk_packages(cad.__path__, "cad."):
-        if not module.name.endswith("__main__"):
-            for value in vars(importlib.import_module(module.name)).values():
-                several = value.values() if isinstance(value, dict) else (value,)
-                kinds |= {one.name for one in several if isinstance(one, Kind)}
-    assert kinds <= set(TREATED)
-    assert len(kinds) >= 6
 
 
 def test_a_pseudonymous_cohort_without_its_key_takes_nobody(tmp_path):
