@@ -25,7 +25,7 @@ INCOMING, STUDIES = "incoming", "studies"
 SPOOL, FETCHING = ".spool", ".fetching"
 """Where an instance, or a polled study, lies in ``incoming`` until all of it has come."""
 _APART_SECONDS = 120.0
-_LEAST_BYTES = 2**26  # without which no study can be computed, whatever `reserve_gigabytes` is
+LEAST_BYTES = 2**26  # without which no study can be computed, whatever `reserve_gigabytes` is
 _CHUNK = 2**20
 Returned = TypeVar("Returned")
 
@@ -197,7 +197,7 @@ class Inbox:
         OSError
             Below `reserve_gigabytes`.
         """
-        least = max(self.settings.receiver.reserve_gigabytes * 1e9, _LEAST_BYTES)
+        least = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
         if shutil.disk_usage(self.home).free < least:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 

@@ -1,12 +1,13 @@
 """Run a node: threads that each move studies one step on, until a signal ends them."""
 
 import logging
+import shutil
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from pydicom.uid import generate_uid
@@ -20,7 +21,7 @@ from cad.files import make_folder, write_atomic
 from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.compute import compute, objects, ready, without_probability
-from cad.node.inbox import Inbox
+from cad.node.inbox import LEAST_BYTES, Inbox
 from cad.node.log import tell
 from cad.node.names import REASON_FILE, wording
 from cad.node.poll import Poller
@@ -44,6 +45,8 @@ _HOUR, _DAY = 3600.0, 86400.0
 def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool = False) -> int:
     """Receive, compute and return studies until SIGTERM or SIGINT; return the exit code.
 
+    A disk that is full at the start is waited out, as by every later step.
+
     Parameters
     ----------
     settings : NodeSettings
@@ -62,13 +65,24 @@ def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool
     warnings.simplefilter("ignore")
     threading.excepthook = _said_of_a_thread
     connect(settings.archive.address, settings.archive.aet, settings.archive.limits)  # usable?
-    make_folder(settings.home, mode=0o700)
     part = settings.studies
     limits = ExecutionOptions(1, time_limit=part.time_limit, memory_limit=part.memory_limit)
-    with locked(settings.home):
-        computers = [Caller(limits) for _ in range(part.jobs)]
-        computers[0](ready, settings)
-        return Node(settings, retry_failed=retry_failed, new_trail=new_trail).run(computers)
+    computers = [Caller(limits) for _ in range(part.jobs)]
+    computers[0](ready, settings)
+    make_folder(settings.home, mode=0o700)
+    trouble = ""
+    while True:
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(settings.home))
+                node = Node(settings, retry_failed=retry_failed, new_trail=new_trail)
+            except (OSError, QueueError) as error:
+                if shutil.disk_usage(settings.home).free >= LEAST_BYTES:
+                    raise
+                trouble = _tell_once(trouble, "start waits", error)
+            else:
+                return node.run(computers)
+        time.sleep(_TROUBLE)
 
 
 class Node:
@@ -78,13 +92,17 @@ class Node:
         self, settings: NodeSettings, *, retry_failed: bool, new_trail: bool = False
     ) -> None:
         self.settings = settings
-        self.queue = _sound_queue(settings.home / QUEUE)
-        self.inbox = Inbox(settings, self.queue)
-        came, gone = self.inbox.take_stock()
-        again = self.queue.recover(retry_failed=retry_failed)
-        self._clock = 0.0
-        self._set_clock()
-        self.trail = Trail(settings, self.queue, new=new_trail)
+        with ExitStack() as undo:  # a start that fails is tried again in this process
+            self.queue = _sound_queue(settings.home / QUEUE)
+            undo.callback(self.queue.close)
+            self.inbox = Inbox(settings, self.queue)
+            undo.callback(self.inbox.close)
+            came, gone = self.inbox.take_stock()
+            again = self.queue.recover(retry_failed=retry_failed)
+            self._clock = 0.0
+            self._set_clock()
+            self.trail = Trail(settings, self.queue, new=new_trail)
+            undo.pop_all()
         watch = settings.watch
         self.watcher = Watcher(watch, self.inbox) if watch else None
         poll = settings.poll
@@ -137,10 +155,7 @@ class Node:
                 except (DamagedTrail, DamagedQueue) as error:
                     self._fault(error)
                 except (CadError, OSError) as error:
-                    words = wording(error)
-                    if words["code"] != trouble:
-                        tell("step waits", wait=_TROUBLE, **words)
-                    trouble = words["code"]
+                    trouble = _tell_once(trouble, "step waits", error)
                     self.stop.wait(_TROUBLE)
                 except BaseException as error:  # a thread that is gone must not look like a node
                     self._fault(error)
@@ -356,6 +371,14 @@ class Node:
             if wrong := self.queue.put_right(time.time(), longest + _CLOCK_SECONDS):
                 tell("clock", studies=wrong)
         self._clock = ahead
+
+
+def _tell_once(trouble: str, event: str, error: Exception) -> str:
+    """Say why something is tried again, unless it is for the same reason; return the reason."""
+    words = wording(error)
+    if words["code"] != trouble:
+        tell(event, wait=_TROUBLE, **words)
+    return words["code"]
 
 
 def _said_of_a_thread(given: threading.ExceptHookArgs) -> None:

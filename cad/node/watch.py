@@ -22,15 +22,21 @@ class Watcher:
     """
 
     def __init__(self, settings: WatchSettings, inbox: Inbox) -> None:
-        if not settings.folder.is_dir():
-            raise CadError("no such folder to watch", file=settings.folder)
         self.settings, self.inbox = settings, inbox
+        self._require_folder()
         self._secret = node_key(inbox.home)
         self._quiet: dict[str, tuple[int, int, float]] = {}
         self._told: dict[str, str] = {}
 
     def look(self) -> bool:
-        """Take every file that has been the same for long enough; tell whether there was one."""
+        """Take every file that has been the same for long enough; tell whether there was one.
+
+        Raises
+        ------
+        CadError
+            When the folder is gone: a share that is not there must not look like an empty one.
+        """
+        self._require_folder()
         taken, still = False, dict[str, tuple[int, int, float]]()
         for place, _, names in os.walk(self.settings.folder):
             for name in names:
@@ -47,6 +53,10 @@ class Watcher:
                     self._told[key] = code
         self._quiet = still
         return taken
+
+    def _require_folder(self) -> None:
+        if not self.settings.folder.is_dir():
+            raise CadError("no such folder to watch", file=self.settings.folder)
 
     def _look_at(self, path: Path, key: str, still: dict[str, tuple[int, int, float]]) -> bool:
         """Take one file if it is new and at rest; tell whether anything of it was new."""

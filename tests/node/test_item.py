@@ -7,15 +7,18 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pydicom
 import pytest
 from dicom_files import edit, write_series
+from live_node import Node as Live
 from live_node import make_settings
 from pydicom.uid import RLELossless
 
@@ -251,6 +254,58 @@ def test_what_lies_here_is_taken_up_on_a_full_disk(inbox, images):
     inbox.queue.lost(rows)
     full(inbox)
     assert inbox.take_stock() == (1, 0)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(180)
+def test_a_node_that_starts_on_a_full_disk_waits_and_loses_nothing(images, tmp_path):
+    home = tmp_path / "node" / "home"
+    home.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(home)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no permission to mount a small file system")
+    node = Live(tmp_path / "node", "127.0.0.1:1", "PACS", studies={"quiet_seconds": 600})
+    try:
+        settings = make_settings(home)
+        queue = Queue(home / "queue.sqlite")
+        inbox = Inbox(settings, queue)
+        for image in images:
+            keep(inbox, image)
+        inbox.close()
+        queue.close()
+        with suppress(OSError), (home / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(2**20)) or filler.write(b"x"):
+                pass
+        freed = threading.Thread(
+            target=lambda: (
+                node.wait(lambda: node.lines("start waits")),
+                (home / "filler").unlink(),
+            )
+        )
+        node.folder.mkdir(exist_ok=True)
+        starting = threading.Thread(target=node.start)
+        starting.start()
+        time.sleep(0.5)
+        freed.start()
+        for thread in (starting, freed):
+            thread.join()
+        (line,) = node.lines("start waits")
+        assert (line["code"], line["reason"]) == ("ENOSPC", "No space left on device")
+        assert sum(node.counts().values()) == 1
+        assert len(list(home.glob("incoming/[!.]*/*.dcm"))) == 3
+        assert node.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(home)], check=True)
+
+
+def test_a_watched_folder_that_is_gone_is_said(inbox, images, tmp_path):
+    """A share that is not there looks like an empty folder."""
+    watcher = Watcher(WatchSettings(folder=tmp_path / "in", quiet_seconds=0.01), inbox)
+    (tmp_path / "in").rename(tmp_path / "away")
+    with pytest.raises(CadError, match="no such folder to watch"):
+        watcher.look()
+    (tmp_path / "away").rename(tmp_path / "in")
+    assert look_twice(watcher)
 
 
 def test_a_study_that_cannot_be_swept_or_written_down_holds_no_other(

@@ -189,9 +189,10 @@ def simulated() -> int:
 
 
 def withdrawn() -> int:
-    """A patient leaves a cohort, a run and a reader study; one who has left before the kill is not there to find.
+    """A patient leaves a cohort, a run and a reader study.
 
-    Exit code 1 says so, and that the run's tables still name the patient.
+    Exit code 1 says that the run's pages still name the patient, or, after a late kill, that the
+    patient is not there.
     """
     words = ("--cohort", "cohort", "--runs", "model.validation", "--runs", "study")
     return 0 if cad("cohort", "remove", "sub-0002", *words) == 1 else 2
