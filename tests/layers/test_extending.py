@@ -24,12 +24,12 @@ CHANGES = {
         )
     ],
     # A feature with its kernel, and one without.
-    "terms/features.py": [
+    "terms/features.yaml": [
         (
-            '    "variance": Statistic("population',
-            '    "midrange": Statistic("mean of the extremes", "", 1),\n'
-            '    "forgotten": Statistic("no kernel has it"),\n'
-            '    "variance": Statistic("population',
+            '  variance: {definition: "population',
+            '  midrange: {definition: "mean of the extremes", power: 1}\n'
+            '  forgotten: {definition: "no kernel has it"}\n'
+            '  variance: {definition: "population',
         )
     ],
     "features/intensity.py": [
