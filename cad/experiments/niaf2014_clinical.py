@@ -24,6 +24,7 @@ from cad.pipeline import aggregate_cohort
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
 from cad.stages.aggregate import Table
+from cad.terms.beside import table_beside
 from cad.terms.text import interval_text
 
 PATIENTS, SEED = 49, 0
@@ -58,32 +59,8 @@ _NAMES = {
 }
 # Measures that the paper tests, and the sign that makes larger better.
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
-_TINY = "< .001"
-_PUBLISHED = pd.DataFrame(
-    [
-        ("III", "P-SVM", 0.889, 0.909, 43.4, 0.256, None, *[""] * 4),
-        ("III", "SVM", 0.845, 0.905, 75.7, 0.306, None, _TINY, ".3", _TINY, _TINY),
-        ("III", "F-SVM", 0.847, 0.900, 74.6, 0.318, None, *[_TINY] * 4),
-        ("IV", "P-SVM", 0.857, 0.863, None, None, None, *[""] * 4),
-        ("IV", "SVM", 0.817, 0.857, None, None, None, _TINY, _TINY, "", ""),
-        ("IV", "F-SVM", 0.832, 0.854, None, None, None, _TINY, _TINY, "", ""),
-        ("V", "P-SVM", 0.888, 0.883, 30.8, 0.189, None, *[""] * 4),
-        ("V", "SVM", 0.861, 0.868, 59.6, 0.226, None, *[_TINY] * 4),
-        ("V", "F-SVM", 0.876, 0.880, 56.5, 0.213, None, _TINY, ".002", _TINY, _TINY),
-        ("VI", "P-SVM", 0.862, 0.863, None, None, None, *[""] * 4),
-        ("VI", "SVM", 0.847, 0.857, None, None, None, _TINY, _TINY, "", ""),
-        ("VI", "F-SVM", 0.861, 0.860, None, None, None, ".18", ".07", "", ""),
-        ("N13, expert", "P-SVM", 0.89, None, 41, 0.25, 0.31, *[""] * 4),
-        ("N13, expert", "SVM", 0.85, None, 76, 0.31, 0.38, *[""] * 4),
-        ("N13, histology", "P-SVM", 0.86, None, 73, 0.32, 0.33, *[""] * 4),
-        ("N13, histology", "SVM", 0.82, None, 118, 0.38, 0.43, *[""] * 4),
-        (ON_TRUTH, "P-SVM", 0.86, None, 77, 0.31, 0.35, *[""] * 4),
-    ],
-    columns=[
-        "table", "method", "AUC", "Acc", "KL one-sided", "Err", "MCE",
-        *(f"paper's p ({name})" for name in _TESTED if name != "KL"),
-    ],
-)  # fmt: skip
+_TABLES = table_beside(__file__)
+_PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
 
 
 def clinical(options: Options) -> Result:

@@ -19,6 +19,7 @@ from sklearn.datasets import fetch_openml
 
 from cad.errors import CadError
 from cad.files import write_atomic
+from cad.terms.beside import table_beside
 
 # A firewall that drops packets must end in a message; the library itself sets no limit.
 SECONDS = 20.0
@@ -61,49 +62,13 @@ class Source:
     total: int | None = None
 
 
+_TABLES = table_beside(__file__)
 # A name that occurs twice has two uploads, or two ways in which an upload may have numbered its
 # classes; at most one of them has the right counts.
-SOURCES = (
-    Source("Abalone", 183, "F", 4177, 1307, label="Sex"),
-    Source("Arcene_train", 1458, "2", 100, 44, first=100, total=70_726_744),
-    Source("Blood", 1464, "2", 748, 178),
-    Source("Breast", 1465, "1|2|3", 106, 54),
-    Source("Breast", 1465, "2|4|6", 106, 54),
-    Source("Bupaliver", 8, "6|7|8|9|10|12|15|16|20", 345, 88, label="drinks"),
-    Source("Cancer_wbc", 15, "malignant", 699, 241),
-    Source("cmc", 23, "2|3", 1473, 844),
-    Source("cnae_9", 1468, "1|2|3|4|5", 1080, 600),
-    Source("Credit_g", 31, "good", 1000, 700),
-    Source("Derm", 35, "4|5|6", 366, 121),
-    Source("E.coli", 39, "pp", 336, 52),
-    Source("Glass", 41, "headlamps", 214, 29),
-    Source("Heart", 53, "absent", 270, 150),
-    Source("Hepatitis", 55, "DIE", 155, 32),
-    Source("House", 56, "democrat", 435, 267),
-    Source("Ionosphere", 59, "b", 351, 126),
-    Source("Iris", 61, "Iris-setosa", 150, 50),
-    Source("Kidney_inflam", 1455, "2", 120, 59),
-    Source("Kidney_inflam", 1556, "2", 120, 59),
-    Source("Kr vs kp", 3, "won", 3196, 1669),
-    Source("Mushroom", 24, "e", 8124, 4208),
-    Source("Parkinsons", 1488, "2", 195, 147),
-    Source("pima", 37, "tested_positive", 768, 268),
-    Source("Post_op", 34, "S", 90, 24),
-    Source("sonar", 40, "Rock", 208, 97),
-    Source("Spectf", 1600, "2", 267, 212),
-    Source("Spectf", 1600, "1", 267, 212),
-    Source("Statlog", 40981, "1", 690, 307),
-    Source("Survival", 43, "1", 306, 225),
-    Source("Teach", 48, "1", 151, 49),
-    Source("Tictactoe", 50, "positive", 958, 626),
-    Source("Vehicle", 54, "van|bus", 846, 417),
-    Source("Weight", 11, "R", 625, 288),
-    Source("Wine", 187, "3", 178, 48),
-    Source("Zoo", 62, "true", 101, 36, label="aquatic"),
-)
-NOT_THERE = {
-    "Cardio": "OpenML is not known to hold it with its class, 'alive after one year'",
-}
+SOURCES = tuple(Source(**row) for row in _TABLES["sources"])
+NOT_THERE: dict[str, str] = _TABLES["not_there"]
+# Columns that give the label away or that the donors ask to leave out (manifest notes).
+LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 
 
 def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -229,8 +194,6 @@ def _write(source: Source, table: pd.DataFrame, folder: Path) -> dict[str, objec
 
 
 MAX_ROWS = 100
-# Columns that give the label away or that the donors ask to leave out (manifest notes).
-LEAKING = {"Cardio": ("survival", "still_alive"), "Bupaliver": ("selector",)}
 
 
 @dataclass(frozen=True)
