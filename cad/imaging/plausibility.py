@@ -23,9 +23,8 @@ from cad.imaging.geometry import resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.reading import read_json, reading
-from cad.terms.modality import ADC, MODALITIES
-
-assert ADC.physical is not None  # nosec B101  # noqa: S101 - a row of the table, not an input
+from cad.terms.beside import table_beside
+from cad.terms.modality import MODALITIES
 
 
 class Check(NamedTuple):
@@ -49,100 +48,11 @@ class Check(NamedTuple):
     way_out: str = "check the series and its header"
 
 
-_ANGLES = "flip angles swapped, repetition time in another unit, or images of different gain"
-_CHECK_ANGLES = "check FlipAngle and RepetitionTime, or leave the flip-angle images out"
-_TURNED = "stored turned, moved between the images, or of another man"
-_CHECK_TURNED = "check orientation, place and patient of the series, register it, or leave it out"
-_T1 = "T1 by the flip-angle images"
-CHECKS = {
-    "adc_median": Check(*ADC.physical, "median ADC", ADC.unit),
-    "t2w_repetition_time": Check(0.8, 20.0, "repetition time of T2", "s"),
-    "t2w_echo_time": Check(0.03, 0.4, "echo time of T2", "s"),
-    "dce_repetition_time": Check(0.001, 0.1, "repetition time of DCE", "s"),
-    "dce_flip_angle": Check(3.0, 70.0, "flip angle of DCE", "degrees"),
-    "dce_interval": Check(0.5, 60.0, "time from frame to frame of DCE", "s"),
-    "dce_snr": Check(
-        2.0, math.inf, "baseline of DCE over its noise", "",
-        "noise only, or a wrong series", "check the dce rule",
-    ),
-    "dce_enhancement": Check(
-        0.05, 20.0, "enhancement of DCE (highest over lowest signal, less 1)", "",
-        "no contrast agent, or not the dynamic series", "check the dce rule",
-    ),
-    "dce_first_frame": Check(
-        0.0, 0.5, "share of the enhancement that the first DCE frame already shows", "",
-        "frames in reversed order, or no frame before the contrast agent arrives",
-        "check the dce rule's clock",
-    ),
-    "dce_detour": Check(
-        0.0, 4.0, "ups and downs of the DCE curve over the shortest way to its peak and end", "",
-        "frames in a wrong order", "check the dce rule's clock",
-    ),
-    "vfa_repetition_time": Check(0.001, 0.1, "repetition time of the flip-angle images", "s"),
-    # Over the prostate; single voxels reach lower. Two angles swapped give .1 to .8 s.
-    "vfa_t1": Check(0.8, 5.0, _T1, "s", _ANGLES, _CHECK_ANGLES),
-    # Fat has .3 to .4 s.
-    "vfa_t1_any_tissue": Check(0.25, 5.0, _T1, "s", _ANGLES, _CHECK_ANGLES),
-    "vfa_misfit": Check(
-        0.0, 0.2, "misfit of the flip-angle images to any T1 (of their mean signal)", "",
-        "flip angles swapped, or images of different gain",
-        "check FlipAngle, or leave the flip-angle images out",
-    ),
-    "field_strength": Check(0.5, 7.1, "field strength", "T"),
-    "mask_offset": Check(
-        0.0, 1.0, "distance between the corners of the label map and of the nearest image", "mm",
-        "a label map of another study",
-        "draw it on this study's images, or widen mask_offset for maps on a grid of their own",
-    ),
-    "gland_volume": Check(
-        5.0, 400.0, "volume of the gland mask", "mL",
-        "voxel size in another unit, or no gland", "check mask and voxel size (mm)",
-    ),
-    "field_of_view": Check(
-        10.0, 600.0, "longest edge of the field of view", "mm",
-        "voxel size in another unit", "check the voxel size (mm)",
-    ),
-    # What images share with T2: cad.imaging.belonging.
-    **{
-        f"{name}_{kind}": Check(
-            least, math.inf, f"log ratio of what {name.upper()} and T2 share as it lies and {way}",
-            "", _TURNED, _CHECK_TURNED,
-        )
-        for name in ("adc", "dce")
-        for kind, least, way in (
-            ("mirrored", -0.17, "mirrored"),
-            ("turned", 0.1, "upside down or head for feet"),
-            ("placed", -0.05, "5 mm or a slice off"),
-        )
-    },
-    **{
-        f"gland_{kind}": Check(
-            least, math.inf, f"log ratio of what gland and images share as it lies and {way}",
-            "", "a mask stored turned, moved, or of another man", "draw gland and regions again",
-        )
-        for kind, least, way in (
-            ("mirrored", -0.05, "mirrored"),
-            ("turned", -0.15, "upside down or head for feet"),
-            ("placed", -0.2, "5 mm or a slice off"),
-        )
-    },
-    "t2w_mirrored": Check(
-        -0.03, math.inf, "log ratio of what T2 shares with ADC and DCE as it lies and mirrored",
-        "", _TURNED, _CHECK_TURNED,
-    ),
-    "adc_like_t2w": Check(
-        0.0, 1.0, "rank correlation of ADC and T2 in the prostate", "",
-        "one of them inverted, or of another man", "check the rules of both",
-    ),
-    "zone_order": Check(
-        -0.1, 1.0, "depth of PZ regions less that of TZ regions, of the gland's,", "",
-        "regions upside down, or wrong zones", "check the label map's orientation",
-    ),
-}  # fmt: skip
+CHECKS = {name: Check(**words) for name, words in table_beside(__file__).items()}
 RANGES: dict[str, tuple[float, float]] = {
     name: (check.low, check.high) for name, check in CHECKS.items()
 }
-"""Statistic: (lowest, highest). Times in s, angles in degrees, ADC in 1e-6 mm2/s, offset in mm."""
+"""Statistic: (lowest, highest), as ``plausibility.yaml`` states them."""
 
 # Factors by which units are mistaken for each other, and what they then look like.
 _ADC_LOOKS = {1e6: "mm2/s", 1e3: "1e-3 mm2/s", 1e-3: "1e-9 mm2/s", 10.0: "1e-5 mm2/s"}

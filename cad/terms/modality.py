@@ -31,9 +31,6 @@ class Modality:
         Whether it is a series in time.
     optional : bool
         Whether a study without it lacks nothing worth a note.
-    physical : tuple of 2 floats or None
-        Where the median over the prostate (or the body) must lie, in ``unit``; None where the
-        scale is arbitrary.
     """
 
     name: str
@@ -45,12 +42,10 @@ class Modality:
     decimals: int = 0
     dynamic: bool = False
     optional: bool = False
-    physical: tuple[float, float] | None = None
 
 
 T2W = Modality("t2w", "T2-weighted image", "T2", "anat", "T2w")
-# Tissue lies between 400 (dense tumour) and 3000 (free water at body temperature).
-ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s", physical=(400.0, 3000.0))
+ADC = Modality("adc", "ADC map", "ADC", "dwi", "ADC", "1e-6 mm2/s")
 DCE = Modality("dce", "dynamic series", "DCE", "perf", "dce", dynamic=True)
 # The name differs from the b-values that a study brings (``acq-b<b>_dwi``): this is one image.
 HBV = Modality("hbv", "high-b diffusion image", "high-b DWI", "dwi", "acq-highb_dwi", optional=True)
