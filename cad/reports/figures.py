@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cad.evaluation.summary import Summary
+from cad.terms.beside import table_beside
 from cad.terms.text import interval_text
 
 # Colours of the files; on a page each becomes the style sheet's variable of the same role.
@@ -48,8 +49,8 @@ def draw_figures(
         Title, what is shown, and the SVG text, by file name without its ending.
     """
     found = {}
-    for name, (title, caption, draw) in _FIGURES.items():
-        svg = _svg(draw, metrics, thresholds)
+    for name, (title, caption) in table_beside(__file__).items():
+        svg = _svg(_DRAW[name], metrics, thresholds)
         if svg is not None:
             found[name] = (title, f"{caption}{_against(metrics, name)}", svg)
     return found
@@ -57,7 +58,7 @@ def draw_figures(
 
 def draw(name: str, axes: Any, metrics: Summary) -> bool:
     """Draw one figure on matplotlib axes; return whether the metrics hold its arrays."""
-    return _FIGURES[name][2](axes, metrics, None)
+    return _DRAW[name](axes, metrics, None)
 
 
 # The array in a part of the metrics that a figure is drawn from.
@@ -328,46 +329,13 @@ def _reject(axes: Any, metrics: Summary, thresholds: Any) -> bool:
     return True
 
 
-_FIGURES: dict[str, tuple[str, str, Draw]] = {
-    "roc": (
-        "ROC",
-        "Sensitivity over false alarms; dots on the line are the site's thresholds and .5.",
-        _roc,
-    ),
-    "precision_recall": (
-        "Precision and recall",
-        "How many of the called regions are malignant, over how many malignant ones are called.",
-        _precision_recall,
-    ),
-    "reliability": (
-        "Reliability",
-        "Does .7 mean 7 of 10? Groups of equal size with Wilson 95 % intervals.",
-        _reliability,
-    ),
-    "decision_curve": (
-        "Decision curve",
-        "Net benefit of acting on the probability; dotted: the site's thresholds.",
-        _decision_curve,
-    ),
-    "null": (
-        "Permutation null",
-        "What the same procedure gives when labels say nothing about the images.",
-        _null,
-    ),
-    "readers": (
-        "Readers and classifier",
-        "Each reader beside the classifier on the regions that this reader scored.",
-        _reader_comparison,
-    ),
-    "ceiling": (
-        "What the readers allow",
-        "How far each reader and the classifier are from the mean of the other readers, and how "
-        "much of the classifier's distance to the mean of all is the readers' own scatter.",
-        _ceiling,
-    ),
-    "reject": (
-        "Referring",
-        "Errors and cost left when the least certain regions are referred.",
-        _reject,
-    ),
+_DRAW: dict[str, Draw] = {
+    "roc": _roc,
+    "precision_recall": _precision_recall,
+    "reliability": _reliability,
+    "decision_curve": _decision_curve,
+    "null": _null,
+    "readers": _reader_comparison,
+    "ceiling": _ceiling,
+    "reject": _reject,
 }

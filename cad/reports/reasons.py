@@ -8,48 +8,15 @@ from dataclasses import dataclass
 from cad.columns import Column
 from cad.reports.plots import measured
 from cad.run_folder.results import Reason
+from cad.terms.beside import table_beside
 from cad.terms.features import LEVELS, SPREADS
 
 MOST = 6
 """Families with a bar of their own; the others are summed."""
 _LOW, _HIGH = 25, 75
-_WORDS = {
-    "T2 signal": ("dark", "bright"),
-    "Size": ("small", "large"),
-    "Enhancement": ("weak", "strong"),
-    "Wash-in": ("slow", "fast"),
-    "Wash-out": ("fast", "slow"),  # a slope: the more negative, the faster
-    "Arrival": ("early", "late"),
-    "Time to peak": ("early", "late"),
-    "Ktrans": ("little", "much", "leak of contrast (Ktrans)"),
-    "ve": ("little", "much", "extracellular space (ve)"),
-    "vp": ("little", "much", "plasma volume (vp)"),
-    "kep": ("slow", "fast", "return of contrast (kep)"),
-    "Brix amplitude": ("weak", "strong", "enhancement in the end (Brix)"),
-    "Brix kep": ("slow", "fast", "enhancement (Brix kep)"),
-    "Brix kel": ("slow", "fast", "loss of contrast (Brix kel)"),
-    "edges": ("soft", "sharp"),
-}
-"""What a family is called below and above the middle half of the training, else low and high; and
-by itself, where its name says too little."""
-_ALIKE = ("neighbours alike", "neighbours differ")
-_REGULAR = ("regular", "irregular")
-_FORMS = {
-    "skewness": ("a few low values", "a few high values"),
-    "kurtosis": ("no extreme values", "a few extreme values"),
-    **dict.fromkeys(("joint_average", "sum_average", "autocorrelation", *LEVELS),
-                    ("low values", "high values")),
-    **dict.fromkeys(("contrast", "dissimilarity", "difference_average", "difference_variance",
-                     "difference_entropy"), _ALIKE),
-    **dict.fromkeys(("inverse_difference", "inverse_difference_normalised", "inverse_variance",
-                     "inverse_difference_moment", "inverse_difference_moment_normalised"),
-                    _ALIKE[::-1]),
-    **dict.fromkeys(("joint_entropy", "sum_entropy", "information_correlation_1"), _REGULAR),
-    **dict.fromkeys(("joint_maximum", "correlation", "information_correlation_2"), _REGULAR[::-1]),
-    "joint_variance": ("even", "uneven"),
-}  # fmt: skip
-"""What a low and a high value of a number says of its family, where that is neither a level nor a
-spread of the image itself."""
+_TABLES = table_beside(__file__)
+_WORDS: dict[str, list[str]] = _TABLES["families"]
+_FORMS: dict[str, list[str]] = {**dict.fromkeys(LEVELS, _TABLES["levels"]), **_TABLES["numbers"]}
 _DARK = ("ADC", "T2 signal")
 """Families whose low values are what radiologists expect of cancer."""
 
@@ -132,7 +99,7 @@ def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> Reas
 
 def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     last = reason.group.rpartition(" ")[2]
-    low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ("low", "high"))
+    low, high, *named = _WORDS.get(reason.group) or _WORDS.get(last, ["low", "high"])
     at, group = reason.percentile, reason.group
     name = group[:1].lower() + group[1:] if group[1:2].islower() else group
     against = ""
@@ -148,7 +115,7 @@ def _bar(reason: Reason, column: Column | None, largest: float) -> ReasonBar:
     elif column.statistic in SPREADS:
         word = "even" if at < _LOW else "uneven"
     else:
-        named_so = _FORMS.get(column.statistic, (f"low {column.label}", f"high {column.label}"))
+        named_so = _FORMS.get(column.statistic, [f"low {column.label}", f"high {column.label}"])
         word, against = "", f"({named_so[at > _HIGH]})"
     return ReasonBar(
         title=" ".join(filter(None, [word, *(named or [name]), against])),

@@ -1,10 +1,12 @@
-"""What each measure is called and how it is read, in the order of tables.
+"""What each measure is called and how it is read: ``measures.yaml``, in the order of tables.
 
 :mod:`cad.evaluation.measures.table` has the function of each.
 """
 
 from dataclasses import dataclass
 from typing import Literal
+
+from cad.terms.beside import table_beside
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,4 @@ class MeasureWords:
     headline: bool = False
 
 
-MEASURES: dict[str, MeasureWords] = {
-    words.name: words
-    for words in (
-        MeasureWords("auc", "AUC", "higher"),
-        MeasureWords("accuracy", "Accuracy at .5", "higher", headline=True),
-        MeasureWords("average_precision", "Average precision", "higher"),
-        MeasureWords("patient_average_precision", "Average precision, patients", "higher"),
-        MeasureWords("partial_auc", "Partial AUC", "higher"),
-        MeasureWords("kl", "Two-sided KL, sum, nats", "lower", digits=1, headline=True),
-        MeasureWords(
-            "kl_one_sided",
-            "One-sided KL, as printed in the paper; no criterion",
-            "near 0",
-            digits=1,
-        ),
-        MeasureWords("alignment_error", "Alignment error", "lower", headline=True),
-        MeasureWords("cross_entropy", "Cross-entropy, nats", "lower"),
-        MeasureWords("brier", "Brier score", "lower", headline=True),
-        MeasureWords("calibration_intercept", "Calibration intercept", "near 0", digits=2),
-        MeasureWords("calibration_slope", "Calibration slope", "near 1", digits=2),
-    )
-}
+MEASURES = {name: MeasureWords(name, **words) for name, words in table_beside(__file__).items()}

@@ -11,12 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHANGES = {
     # A measure.
-    "terms/measures.py": [
-        (
-            '        MeasureWords("accuracy"',
-            '        MeasureWords("answer", "Answer", "higher"),\n        MeasureWords("accuracy"',
-        )
-    ],
+    "terms/measures.yaml": [("accuracy:", "answer: {title: Answer, better: higher}\naccuracy:")],
     "evaluation/measures/table.py": [
         (
             '    "auc": _ranked(',
