@@ -14,6 +14,7 @@ from cad.files import JsonObject
 from cad.model.described import describe
 from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
+from cad.terms.beside import page_beside
 from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text, to_markdown
 
@@ -130,58 +131,21 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
 
 def card(meta: JsonObject) -> str:
     """Return the model's card, Markdown."""
-    training = meta["training"]
-    learner = meta["pipeline"]["learner"]
-    weighed = (meta.get("estimator") or {}).get("sentence")
-    population = f"{'SIMULATED' if training['simulated'] else 'real'} patients"
-    lines = [
-        f"# {meta['name']}",
-        "",
-        meta["description"],
-        "",
-        "**Research use only.**"
-        + (" **Trained on simulated patients.**" if training["simulated"] else ""),
-        "",
-        "## Use",
-        "",
-        meta["intended_use"],
-        "",
-        meta["limits"],
-        "",
-        "## Training",
-        "",
-        f"- {training['patients']} {population}, {training['regions']} regions: "
-        f"{training['malignant']} malignant, {training['benign']} benign, "
-        f"{training['without_histology']} without histology",
-        *_told(training["label_kinds"]),
-        *_unlabelled(training.get("unlabelled_rows", 0)),
-        *_detected(training.get("detected", 0)),
-        *_withdrawn(training.get("withdrawn", 0)),
-        f"- sites: {_counts(training['sites']) or 'not stated'}",
-        f"- learner: {learner['name']} {json.dumps(learner['params'])}",
-        *([f"- {weighed}"] if weighed else []),
-        f"- {len(meta['features'])} features from {', '.join(meta['modalities'])}",
-        *(f"- {text}" for text in meta.get("preparation", {}).get("text", [])),
-        f"- cohort hash: `{training['cohort_hash'][:16]}`",
-        "",
-        _carries(meta["carries_training_rows"]),
-        "",
-        "## Validation",
-        "",
-        *_measures(meta["validation"], meta["pipeline"]["validate"]["scheme"]),
-        "",
-        _marked(meta["typicality"]),
-        "",
-        *_recalibrated(meta.get("recalibration")),
-        "## Versions",
-        "",
-        f"cad {meta['cad_version']}, {_counts(meta['versions'])}",
-        "",
-    ]
-    return "\n".join(lines)
+    learner, validation = meta["pipeline"]["learner"], meta["validation"]
+    said = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
+    return page_beside(__file__).render(
+        meta=meta,
+        training=meta["training"],
+        learner=f"{learner['name']} {json.dumps(learner['params'])}",
+        weighed=(meta.get("estimator") or {}).get("sentence"),
+        measured=_measured(validation),
+        rivals=_rivals(validation.get("rivals") or {}),
+        sentences=[sentence for sentence in said if sentence],
+        site=meta.get("recalibration"),
+    )
 
 
-def _rivals(found: JsonObject) -> list[str]:
+def _rivals(found: JsonObject) -> str:
     """Return what else learned from the same labels on the same folds."""
     rows = [
         {
@@ -194,63 +158,10 @@ def _rivals(found: JsonObject) -> list[str]:
         for row in found.get("table") or []
         if row["measure"] in ("kl", "brier")
     ]
-    return to_markdown(pd.DataFrame(rows)).splitlines() if rows else []
+    return to_markdown(pd.DataFrame(rows)) if rows else ""
 
 
-def _told(counts: dict[str, int] | None) -> list[str]:
-    """Return the line on certain and soft labels, of a learner that tells them apart."""
-    return [] if counts is None else [f"- what the learner was told: {_counts(counts)}"]
-
-
-def _unlabelled(count: int) -> list[str]:
-    """Return the line on regions of which a semi-supervised learner knew the features alone."""
-    return [f"- {count} regions without a label joined the fit"] if count else []
-
-
-def _detected(count: int) -> list[str]:
-    """Return the line on regions that no person outlined."""
-    return [f"- {count} regions were outlined by a detector, not by a reader"] if count else []
-
-
-def _withdrawn(count: int) -> list[str]:
-    """Return the line on patients who withdrew."""
-    who = "1 patient has" if count == 1 else f"{count} patients have"
-    return [f"- {who} withdrawn: nothing here was learned from them"] if count else []
-
-
-def _marked(typicality: JsonObject | None) -> str:
-    if typicality is None:
-        return "Too few patients to say which new regions are unlike the training cohort."
-    return (
-        "Regions unlike the training cohort are marked, with the image and family that is: limits "
-        "that flag 2 % of regions, and 2 % of studies by their regions' mean, of held-out training "
-        "patients."
-    )
-
-
-def _recalibrated(site: JsonObject | None) -> list[str]:
-    """Return the section on a site's own men, of a model that was fitted to them."""
-    if site is None:
-        return []
-    said = f"Fitted to {'SIMULATED ' if site['simulated'] else ''}men of: {site['sites']}."
-    if site["of_training"]:
-        said += f" {site['of_training']} carry an id of the training: were they in it, all of this"
-        said += " is too good."
-    return ["## Recalibration", "", said, "", *site["text"], ""]
-
-
-def _carries(rows: bool) -> str:
-    if rows:
-        return (
-            "The bundle carries the training regions' feature rows (a kernel or transductive "
-            "learner does so by its nature), no image and no identity. `learner.training_rows: "
-            "drop` refuses that."
-        )
-    return "The bundle carries the distribution of every feature, no training region's row."
-
-
-def _measures(validation: JsonObject, scheme: str) -> list[str]:
-    lines = [f"Scheme: {scheme}. Brackets: 95 % intervals, patients as clusters.", ""]
+def _measured(validation: JsonObject) -> str:
     shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
     rows = [
         {
@@ -261,17 +172,7 @@ def _measures(validation: JsonObject, scheme: str) -> list[str]:
         for name in ("histology", "consensus")
         if (part := validation.get(name)) is not None
     ]
-    if rows:
-        lines += to_markdown(pd.DataFrame(rows)).splitlines()
-    lines += ["", *_rivals(validation.get("rivals") or {})]
-    for name in _SENTENCES:
-        sentence = (validation.get(name) or {}).get("sentence")
-        lines += ["", sentence] if sentence else []
-    return lines
-
-
-def _counts(counts: JsonObject) -> str:
-    return ", ".join(f"{name} {value}" for name, value in counts.items())
+    return to_markdown(pd.DataFrame(rows)) if rows else ""
 
 
 def _hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:

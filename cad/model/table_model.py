@@ -15,6 +15,7 @@ from cad.features.provenance import check_columns
 from cad.files import JsonObject, json_safe
 from cad.model.bundle import Bundle, load_bundle, save_bundle, verify_bundle
 from cad.model.versions import library_versions
+from cad.terms.beside import page_beside
 
 _REFERENCE_ROWS = 16
 
@@ -82,23 +83,6 @@ def _learner(learner: Any) -> JsonObject:
 
 
 def _card(meta: JsonObject) -> str:
-    """Return the text for people."""
-    training, learner = meta["training"], meta["learner"]
-    return "\n".join(
-        [
-            f"# {meta['name']}",
-            "",
-            meta["description"],
-            "",
-            "**Research use only.** Trained on a table that its owner made: how its columns were "
-            "measured is not known here, so that it scores tables, not images.",
-            "",
-            f"- {training['regions']} regions of {training['patients']} patients; their rows are "
-            "in `training.parquet`",
-            f"- {len(meta['features'])} columns: {', '.join(meta['features'])}",
-            f"- learner: {learner['name']} {json.dumps(learner['params'])}",
-            f"- cad {meta['cad_version']}, "
-            + ", ".join(f"{name} {release}" for name, release in meta["versions"].items()),
-            "",
-        ]
-    )
+    learner = meta["learner"]
+    said = f"{learner['name']} {json.dumps(learner['params'])}"
+    return page_beside(__file__).render(meta=meta, learner=said)

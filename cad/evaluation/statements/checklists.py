@@ -1,25 +1,20 @@
 """``validation.md``: what a run can answer of four checklists, and what only a person can.
 
 Items and the sentences that answer them are data (``checklists.yaml``), the page is a template
-(``validation.md.j2``); every sentence about the run is made by
+(``checklists.md.j2``); every sentence about the run is made by
 :class:`~cad.evaluation.statements.run_facts.RunFacts`.
 """
 
 import string
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal
-
-import jinja2
-import yaml
 
 from cad.evaluation.statements.run_facts import Json, RunFacts
 from cad.evaluation.summary import Summary
-from cad.reading import read_text
+from cad.terms.beside import page_beside, table_beside
 
 State = Literal["yes", "no", "person", "not applicable"]
 TITLES = {"claim": "CLAIM 2024", "tripod": "TRIPOD+AI", "clear": "CLEAR"}
-_FOLDER = Path(__file__).parent
 
 
 @cache
@@ -31,8 +26,7 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     name : str
         ``claim``, ``tripod``, ``clear``, or ``metrics``, whose items have ``weight`` and ``state``.
     """
-    content = yaml.safe_load(read_text(_FOLDER / "checklists.yaml"))
-    found: dict[str, dict[str, Any]] = content[name]
+    found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return found
 
 
@@ -123,14 +117,7 @@ def validation_md(run: Json, metrics: Summary) -> str:
     """
     facts = RunFacts(run, metrics)
     states = metrics_states(facts)
-    page = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
-        autoescape=jinja2.select_autoescape(("html.j2",)),  # Markdown
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    ).get_template("validation.md.j2")
-    return page.render(
+    return page_beside(__file__).render(
         run=run,
         facts=facts,
         warnings=bool(metrics.warnings),
