@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import NamedTuple
 from urllib.error import HTTPError
 
 import numpy as np
@@ -29,8 +30,7 @@ WAY_OUT = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """Say where a set is on OpenML, and what must arrive.
 
     Parameters

@@ -414,17 +414,20 @@ class KernelMachine(BinaryLearner):
 
     def _keep(self, gram: Gram, solution: Solution) -> None:
         """Keep the fitted attributes of a solution; coefficients beyond rounding are support."""
-        # Adding 0.0 turns -0.0 into 0.0.
-        beta = solution.beta + 0.0
+        intercept = solution.u[0] if len(solution.u) else 0.0
+        self._remember(gram, solution.beta, intercept, solution.iterations)
+        self.solution_ = solution
+
+    def _remember(self, gram: Gram, beta: Array, intercept: float, iterations: int) -> None:
+        beta = beta + 0.0  # turns -0.0 into 0.0
         self.support_ = beta.nonzero()[0]
         self.dual_coef_ = beta[self.support_][None, :]
         self.support_vectors_ = (
             np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
         )
-        self.intercept_ = np.array([solution.u[0] if len(solution.u) else 0.0])
+        self.intercept_ = np.array([intercept])
         self.gamma_ = gram.kernel.gamma
-        self.n_iter_ = max(1, solution.iterations)
-        self.solution_ = solution
+        self.n_iter_ = max(1, iterations)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the decision values f + b.

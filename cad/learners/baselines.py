@@ -3,6 +3,7 @@
 (The third, Platt's sigmoid on soft targets, is :class:`cad.learners.SoftPlattSVC`.)
 """
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -22,21 +23,9 @@ _RANK_TOL = 1e-12
 class _Baseline(KernelMachine):
     """Share what kernel machines have in common whose decision value is a logit."""
 
-    C: float
-
     def _probability(self, values: Array) -> Array:
         probability: Array = expit(values)
         return probability
-
-    def _remember(self, gram: Gram, beta: Array, intercept: float, iterations: int) -> None:
-        self.support_ = np.flatnonzero(beta)
-        self.dual_coef_ = beta[self.support_][None, :]
-        self.support_vectors_ = (
-            np.zeros((0, 0)) if gram.kernel.name == "precomputed" else gram.X[self.support_]
-        )
-        self.intercept_ = np.array([intercept])
-        self.gamma_ = gram.kernel.gamma
-        self.n_iter_ = max(1, iterations)
 
     def _matrix(self, X: Array, weight: Array) -> Gram:
         gram = self._make_gram(X, weight).held(self.cache_size)
@@ -48,6 +37,7 @@ class _Baseline(KernelMachine):
         return gram
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelLogistic(_Baseline):
     """Learn kernel logistic regression on soft labels: 1/2 |f|^2 + C sum of cross-entropies.
 
@@ -62,26 +52,14 @@ class KernelLogistic(_Baseline):
         As :class:`cad.learners.PlattSVC`; ``tol`` is LogisticRegression's.
     """
 
-    def __init__(
-        self,
-        *,
-        C: float = 1.0,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        tol: float = 1e-6,
-        max_iter: int = 2000,
-        cache_size: float = 500.0,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
+    C: float = 1.0
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    tol: float = 1e-6
+    max_iter: int = 2000
+    cache_size: float = 500.0
 
     def fit(
         self,
@@ -116,6 +94,7 @@ class KernelLogistic(_Baseline):
         return self
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LogitSVR(_Baseline):
     """Learn logit(p) by support vector regression, p clipped to [clip, 1 - clip].
 
@@ -129,28 +108,15 @@ class LogitSVR(_Baseline):
         As :class:`cad.learners.PlattSVC`; ``tol`` is SVR's.
     """
 
-    def __init__(
-        self,
-        *,
-        C: float = 1.0,
-        epsilon: float = 0.1,
-        clip: float = 0.125,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        tol: float = 1e-9,
-        cache_size: float = 500.0,
-    ) -> None:
-        self.C = C
-        self.epsilon = epsilon
-        self.clip = clip
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.tol = tol
-        self.cache_size = cache_size
+    C: float = 1.0
+    epsilon: float = 0.1
+    clip: float = 0.125
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    tol: float = 1e-9
+    cache_size: float = 500.0
 
     def fit(
         self,

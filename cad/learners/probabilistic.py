@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -38,6 +38,7 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 _EXACT = ("auto", "hybrid")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticSVC(base.KernelMachine):
     """Learn a probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
 
@@ -81,38 +82,20 @@ class ProbabilisticSVC(base.KernelMachine):
     classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
     """
 
-    def __init__(
-        self,
-        *,
-        C: float = 1.0,
-        C_soft: float | None = None,
-        eta: float = 0.125,
-        eta0: float | None = None,
-        kappa: float = 1.0,
-        boundary: Any = "drop",
-        scale: Any = "learned",
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        cache_size: float = 500.0,
-    ) -> None:
-        self.C = C
-        self.C_soft = C_soft
-        self.eta = eta
-        self.eta0 = eta0
-        self.kappa = kappa
-        self.boundary = boundary
-        self.scale = scale
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.cache_size = cache_size
+    C: float = 1.0
+    C_soft: float | None = None
+    eta: float = 0.125
+    eta0: float | None = None
+    kappa: float = 1.0
+    boundary: Any = "drop"
+    scale: Any = "learned"
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    solver: str = "auto"
+    tol: float = 1e-6
+    cache_size: float = 500.0
 
     def fit(
         self,

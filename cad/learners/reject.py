@@ -1,7 +1,7 @@
 """SVM with a reject option: the double hinge, asymmetric and symmetric ([A14])."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,8 +12,7 @@ from cad.learners.solvers.choice import solve_pointwise
 from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise_problem
 
 
-@dataclass(frozen=True)
-class RejectRule:
+class RejectRule(NamedTuple):
     """Hold the double hinge of one set of costs, and its decision thresholds.
 
     Parameters
@@ -129,6 +128,7 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RejectSVC(KernelMachine):
     """Separate two classes, and refer what lies too close to call ([A14]).
 
@@ -158,34 +158,18 @@ class RejectSVC(KernelMachine):
     classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
     """
 
-    def __init__(
-        self,
-        *,
-        C: float = 1.0,
-        costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4),
-        symmetric: float | None = None,
-        delta0: float = 0.5,
-        reject_label: Any = -1,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        cache_size: float = 500.0,
-    ) -> None:
-        self.C = C
-        self.costs = costs
-        self.symmetric = symmetric
-        self.delta0 = delta0
-        self.reject_label = reject_label
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.cache_size = cache_size
+    C: float = 1.0
+    costs: tuple[float, float, float, float] = (1.0, 4.0, 0.4, 0.4)
+    symmetric: float | None = None
+    delta0: float = 0.5
+    reject_label: Any = -1
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    solver: str = "auto"
+    tol: float = 1e-6
+    cache_size: float = 500.0
 
     def fit(
         self,

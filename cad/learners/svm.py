@@ -1,5 +1,6 @@
 """The SVM with Platt's probabilities, and the fuzzy SVM ([N14] (2) and (10))."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,36 +41,21 @@ def svm_problem(p: Array, cost: Array) -> Problem:
     return pointwise_problem(len(p), used, sign, np.ones(len(used)), cost[used])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _PlattMachine(base.KernelMachine):
     """Fit an SVM with costs from the labels, and Platt's sigmoid on its decision values."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 
-    C: float
-    calibration_folds: int | None
-
-    def __init__(
-        self,
-        *,
-        C: float = 1.0,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        calibration_folds: int | None = None,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        cache_size: float = 500.0,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.calibration_folds = calibration_folds
-        self.solver = solver
-        self.tol = tol
-        self.cache_size = cache_size
+    C: float = 1.0
+    kernel: Any = "rbf"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    calibration_folds: int | None = None
+    solver: str = "auto"
+    tol: float = 1e-6
+    cache_size: float = 500.0
 
     def fit(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,8 +10,7 @@ from cad.reports.images import StudyImages, data_url
 from cad.terms.modality import short_name
 
 
-@dataclass(frozen=True)
-class AlignmentView:
+class AlignmentView(NamedTuple):
     """Hold an image that was aligned to T2: what was found, and pictures before and after."""
 
     title: str

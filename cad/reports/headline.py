@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
+from typing import NamedTuple
 
 from cad.evaluation.summary import Summary
 from cad.files import JsonObject
@@ -17,8 +17,7 @@ from cad.terms.text import interval_text
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
 
 
-@dataclass(frozen=True)
-class Lesion:
+class Lesion(NamedTuple):
     """Hold a row of the head, in sentences that read right when copied or spoken.
 
     Parameters
@@ -41,8 +40,7 @@ class Lesion:
     drivers: str = ""
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """Hold what the page says first.
 
     Parameters

@@ -6,6 +6,7 @@ import base64
 import io
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -172,8 +173,7 @@ def key_slice(images: StudyImages, label: int) -> int | None:
     return int(area.argmax()) if area.any() else None
 
 
-@dataclass(frozen=True)
-class KeyImage:
+class KeyImage(NamedTuple):
     """Hold a key slice for an SVG in mm: image, outline, extent, scale bar, neighbours."""
 
     title: str

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class CurvePlot:
+class CurvePlot(NamedTuple):
     """Hold an enhancement curve in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
 
     Parameters

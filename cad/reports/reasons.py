@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cad.columns import Column
 from cad.reports.plots import measured
@@ -21,8 +22,7 @@ _DARK = ("ADC", "T2 signal")
 """Families whose low values are what radiologists expect of cancer."""
 
 
-@dataclass(frozen=True)
-class ReasonBar:
+class ReasonBar(NamedTuple):
     """Hold what one family of features added to the log odds.
 
     Parameters

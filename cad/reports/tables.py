@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from cad.terms.measures import MEASURES
 from cad.terms.text import interval_text
 
 
-@dataclass(frozen=True)
-class MetricTable:
+class MetricTable(NamedTuple):
     """Hold a captioned table of text."""
 
     title: str

@@ -6,13 +6,12 @@ the kernels' own modules do.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cad.terms.beside import table_beside
 
 
-@dataclass(frozen=True)
-class Statistic:
+class Statistic(NamedTuple):
     """Describe one number of a region's values, grey levels or pairs of levels.
 
     Parameters

@@ -1,5 +1,7 @@
 """OPAUC: one pass over the rows, square loss of all pairs from two moments (Gao et al. 2013)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
@@ -8,6 +10,7 @@ from cad.learners.base import check_cost
 from cad.learners.ranking.base import Floats, Ranker, require, warn_not_converged
 
 
+@dataclass(eq=False, repr=False)
 class OPAUC(Ranker):
     """Learn the area under the ROC curve in one pass over the data, by the square loss.
 
@@ -35,17 +38,10 @@ class OPAUC(Ranker):
         Whether the step was so large that the weights overflowed; they are those before that.
     """
 
-    def __init__(
-        self,
-        eta: float = 2.0**-6,
-        lambda_: float = 2.0**-6,
-        random_state: int | None = None,
-        platt_folds: int = 5,
-    ) -> None:
-        self.eta = eta
-        self.lambda_ = lambda_
-        self.random_state = random_state
-        self.platt_folds = platt_folds
+    eta: float = 2.0**-6
+    lambda_: float = 2.0**-6
+    random_state: int | None = None
+    platt_folds: int = 5
 
     def _check_parameters(self) -> None:
         check_cost("eta", self.eta)

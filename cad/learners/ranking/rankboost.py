@@ -4,6 +4,7 @@ SSRankBoost has a second, discounted set of pairs (Amini, Truong & Goutte 2008).
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -248,6 +249,7 @@ def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) 
     return out
 
 
+@dataclass(eq=False, repr=False)
 class SSRankBoost(StumpRanker):
     """Rank by semi-supervised RankBoost.
 
@@ -274,17 +276,10 @@ class SSRankBoost(StumpRanker):
 
     semi_supervised = True
 
-    def __init__(
-        self,
-        n_rounds: int = 60,
-        discount: float = 0.4,
-        k: int = 3,
-        platt_folds: int = 5,
-    ) -> None:
-        self.n_rounds = n_rounds
-        self.discount = discount
-        self.k = k
-        self.platt_folds = platt_folds
+    n_rounds: int = 60
+    discount: float = 0.4
+    k: int = 3
+    platt_folds: int = 5
 
     def _check_parameters(self) -> None:
         require_count("n_rounds", self.n_rounds)

@@ -32,6 +32,7 @@ _MAX_INNER = 100
 Steps = list[tuple[float, list[float]]]
 
 
+@dataclass(eq=False, repr=False)
 class SVMLin(Ranker):
     """Separate by a linear SVM with squared hinge, supervised or transductive.
 
@@ -68,21 +69,12 @@ class SVMLin(Ranker):
 
     semi_supervised = True
 
-    def __init__(
-        self,
-        lambda_: float = 1.0,
-        lambda_u: float = 1.0,
-        method: str = "multi-switch",
-        positive_fraction: float | None = None,
-        max_switches: int = 10_000,
-        platt_folds: int = 5,
-    ) -> None:
-        self.lambda_ = lambda_
-        self.lambda_u = lambda_u
-        self.method = method
-        self.positive_fraction = positive_fraction
-        self.max_switches = max_switches
-        self.platt_folds = platt_folds
+    lambda_: float = 1.0
+    lambda_u: float = 1.0
+    method: str = "multi-switch"
+    positive_fraction: float | None = None
+    max_switches: int = 10_000
+    platt_folds: int = 5
 
     def _check_parameters(self) -> None:
         check_cost("lambda_", self.lambda_)

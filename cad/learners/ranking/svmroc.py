@@ -3,6 +3,8 @@
 SSLROC also ranks unlabelled points, with soft labels of its own [W14 (3), (5)].
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,7 @@ from cad.learners.solvers.pairwise import PairwiseProblem, kernel_factor, solve_
 _ZERO = 1e-8
 
 
+@dataclass(eq=False, repr=False)
 class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
@@ -43,29 +46,16 @@ class SVMROC(base.Ranker):
     support_, dual_coef_, support_vectors_, intercept_, solution_
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        norm: int = 1,
-        kernel: str | kernels.KernelFunction = "rbf",
-        gamma: float | str = "scale",
-        degree: int = 3,
-        coef0: float = 1.0,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        platt_folds: int = 5,
-    ) -> None:
-        self.C = C
-        self.norm = norm
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.platt_folds = platt_folds
+    C: float = 1.0
+    norm: int = 1
+    kernel: str | kernels.KernelFunction = "rbf"
+    gamma: float | str = "scale"
+    degree: int = 3
+    coef0: float = 1.0
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 100
+    platt_folds: int = 5
 
     def _check_parameters(self) -> None:
         check_cost("C", self.C)
