@@ -1,27 +1,11 @@
 """Learners as scikit-learn estimators; :data:`LEARNERS` names them.
 
-A learner's module is imported when its name is first asked for.
+A learner's module is imported when its name is first asked for; type checkers read the stub.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from cad.learners.averaged import AveragedProbabilisticSVC
-    from cad.learners.baselines import KernelLogistic, LogitSVR
-    from cad.learners.probabilistic import ProbabilisticSVC
-    from cad.learners.ranking.opauc import OPAUC
-    from cad.learners.ranking.rankboost import RankBoost, SSRankBoost
-    from cad.learners.ranking.svmlin import SVMLin
-    from cad.learners.ranking.svmroc import SSLROC, SVMROC
-    from cad.learners.regressor import ProbabilityRegressor
-    from cad.learners.reject import RejectSVC
-    from cad.learners.svm import FuzzySVC, PlattSVC, SoftPlattSVC
-    from cad.learners.trees import ProbabilisticEnsemble, SoftExtraTrees
-
-    LEARNERS: dict[str, type]
 
 _MODULES = {
     "AveragedProbabilisticSVC": "averaged",
@@ -42,26 +26,7 @@ _MODULES = {
     "SVMROC": "ranking.svmroc",
 }
 
-__all__ = [
-    "LEARNERS",
-    "OPAUC",
-    "SSLROC",
-    "SVMROC",
-    "AveragedProbabilisticSVC",
-    "FuzzySVC",
-    "KernelLogistic",
-    "LogitSVR",
-    "PlattSVC",
-    "ProbabilisticEnsemble",
-    "ProbabilisticSVC",
-    "ProbabilityRegressor",
-    "RankBoost",
-    "RejectSVC",
-    "SSRankBoost",
-    "SVMLin",
-    "SoftExtraTrees",
-    "SoftPlattSVC",
-]
+__all__ = ["LEARNERS", "ProbabilityRegressor", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
