@@ -21,78 +21,21 @@ from cad.errors import CadError
 from cad.imaging import vendor
 from cad.imaging.frames import Frame, Scale, read_header
 from cad.reading import reading
+from cad.terms.beside import table_beside
 
-# What a frame says word by word: field, and keyword of the header.
-_TEXTS = {
-    "patient_id": "PatientID",
-    "series_uid": "SeriesInstanceUID",
-    "sop_uid": "SOPInstanceUID",
-    "sop_class": "SOPClassUID",
-    "modality": "Modality",
-    "manufacturer": "Manufacturer",
-    "description": "SeriesDescription",
-    "sequence_name": "SequenceName",
-    "frame_uid": "FrameOfReferenceUID",
-}
-_NUMBERS = {
-    "flip_angle": "FlipAngle",
-    "repetition_time": "RepetitionTime",
-    "echo_time": "EchoTime",
-    "trigger_time": "TriggerTime",
-    "field_strength": "MagneticFieldStrength",
-    "b_value": "DiffusionBValue",
-    "thickness": "SliceThickness",
-}
-_COUNTS = {
-    "series_number": "SeriesNumber",
-    "instance_number": "InstanceNumber",
-    "acquisition_number": "AcquisitionNumber",
-    "temporal_position": "TemporalPositionIdentifier",
-}
-_LISTS = {
-    "direction": ("DiffusionGradientOrientation", 3),
-    "position": ("ImagePositionPatient", 3),
-    "orientation": ("ImageOrientationPatient", 6),
-    "pixel_spacing": ("PixelSpacing", 2),
-}
-_CLOCKS = {"acquisition_time": "AcquisitionTime", "content_time": "ContentTime"}
+_TABLES = table_beside(__file__)
+# Field of a frame: keyword of the header, and of lists how many numbers there must be.
+_TEXTS, _NUMBERS, _COUNTS, _CLOCKS = (
+    dict[str, str](_TABLES[kind]) for kind in ("texts", "numbers", "counts", "clocks")
+)
+_LISTS: dict[str, tuple[str, int]] = _TABLES["lists"]
 _KEYWORDS = (
     *(*_TEXTS.values(), *_NUMBERS.values(), *_COUNTS.values(), *_CLOCKS.values()),
     *(keyword for keyword, _ in _LISTS.values()),
-    *("StudyInstanceUID", "StudyDate", "StudyTime", "ImageType", "SpacingBetweenSlices"),
-    "ImageComments",
-    *("RescaleSlope", "RescaleIntercept", "RescaleType", "RealWorldValueMappingSequence"),
-    *("Rows", "Columns", "NumberOfFrames"),
+    *_TABLES["others"],
 )
-# Where an enhanced header says under another name what a classic one says.
-_ENHANCED = {
-    "FrameType": "ImageType",
-    "PulseSequenceName": "SequenceName",
-    "EffectiveEchoTime": "EchoTime",
-    "AcquisitionDateTime": "AcquisitionTime",
-    "FrameAcquisitionDateTime": "AcquisitionTime",
-    "FrameAcquisitionNumber": "AcquisitionNumber",
-    "TemporalPositionIndex": "TemporalPositionIdentifier",
-    "NominalCardiacTriggerDelayTime": "TriggerTime",
-}
-_MACROS = (
-    "FrameContentSequence",
-    "PlanePositionSequence",
-    "PlaneOrientationSequence",
-    "PixelMeasuresSequence",
-    "PixelValueTransformationSequence",
-    "MRImageFrameTypeSequence",
-    "ParametricMapFrameTypeSequence",
-    "MRTimingAndRelatedParametersSequence",
-    "MREchoSequence",
-    "MRDiffusionSequence",
-    "DiffusionGradientDirectionSequence",
-    "CardiacSynchronizationSequence",
-    "TemporalPositionSequence",
-    # Enhanced objects made of classic ones keep there what has no macro of its own.
-    "UnassignedSharedConvertedAttributesSequence",
-    "UnassignedPerFrameConvertedAttributesSequence",
-)
+_ENHANCED: dict[str, str] = _TABLES["enhanced"]
+_MACROS: list[str] = _TABLES["macros"]
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _TIME_OFFSET = "TemporalPositionTimeOffset"
 
