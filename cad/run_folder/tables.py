@@ -11,6 +11,7 @@ from cad.errors import CadError
 from cad.files import parquet_bytes, write_atomic, write_csv
 from cad.reading import parquet_columns, read_frame, read_parquet, read_rows, reading
 from cad.run_folder.folder import RunFolder
+from cad.terms.beside import table_beside
 
 KEYS = ["participant_id", "study_id", "roi_id"]
 """What names a region."""
@@ -24,77 +25,12 @@ VENN_ABERS = ("probability_low", "probability_high")
 """Between what shares of the training's regions so judged were malignant; empty without histology
 of both classes."""
 
-FAILURE_COLUMNS = ("participant_id", "study_id", "roi_id", "stage", "reason", "hint", "status")
-PROBABILITY_COLUMNS = (
-    *KEYS,
-    "label",
-    "zone",
-    "probability",
-    *VENN_ABERS,
-    "decision",
-    "decision_reason",
-    "decision_model",
-    "decision_before_histology",
-    "decision_value",
-    "p",
-    "eta",
-    "n_readers",
-    "label_kind",
-    "histology",
-    "isup",
-    "truth",
-    "scores",
-    "with_tool",
-    "patient_probability",
-    "p_benign",
-    "p_malignant",
-    "plausible",
-    "readers_mean",
-    "gap",
-    "apart",
-    "suspicion",
-    "patient_decision",
-    "model",
-    "warnings",
-    "unlike",
-    "scales",
-    "reader_values",
-    "sector",
-    "psa",
-    "age",
-    "readers_agree",
+_COLUMNS = table_beside(__file__)
+FAILURE_COLUMNS, PROBABILITY_COLUMNS, PATIENT_COLUMNS, EXPLANATION_COLUMNS, OUTLINE_COLUMNS = (
+    tuple[str, ...](_COLUMNS[table])
+    for table in ("failures", "probabilities", "patients", "explanations", "outlines")
 )
-PATIENT_COLUMNS = (
-    "participant_id",
-    "probability",
-    "decision",
-    "decision_reason",
-    "decision_model",
-    "basis",
-    "lower",
-    "upper",
-    "unknown",
-    "regions",
-    "truth",
-    "age",
-    "psa",
-    "psa_density",
-    "model",
-)
-OUTLINE_COLUMNS = ("outline_low", "outline_median", "outline_high", "outlines")
-"""Stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
-EXPLANATION_COLUMNS = (
-    *KEYS,
-    "rank",
-    "feature",
-    "value",
-    "unit",
-    "delta",
-    "percentile",
-    "group",
-    "contribution",
-    "average",
-)
+"""The last stand in ``probabilities.csv`` where a prediction was asked how far outlines move it."""
 
 
 class Explanation(TypedDict):
