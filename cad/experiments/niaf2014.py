@@ -44,7 +44,8 @@ TABLE2_NOISE = 0.15
 TABLE2 = Gaussians(*TABLE2_MEANS["diagonal"], float(np.sqrt(0.7)))
 TOY_NOISE = 0.1
 OUTLIER_ETA = 0.1
-_PUBLISHED = {name: pd.DataFrame(table) for name, table in table_beside(__file__).items()}
+_WORDS = table_beside(__file__)
+_PUBLISHED = {name: pd.DataFrame(table) for name, table in _WORDS["published"].items()}
 AMPLITUDES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 PROPORTIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 ETA = 0.10
@@ -264,18 +265,11 @@ def outlier(options: Options) -> Result:
                 "errors on the 100 points": int(((probability[:-1] > 0.5) != (y == 1)).sum()),
             }
         )
-    return Result(
-        "One uncertain sample: [N14] Figs 1 and 3",
-        f"Two Gaussian classes (standard deviation .35, means ∓1), n = {N_TRAIN}, one added point "
-        "with P(Y = 1 | x) = .51; C = C̃ = 100, σ = 1, η = .1, fixed scale (a learned scale is "
-        "unbounded here: the only soft interval contains ½). Seed 0.",
+    return Result.of_words(
+        _WORDS["outlier"],
         {"The added point and the frontier": pd.DataFrame(rows)},
         {"Frontier (solid) and margins (dashed) for both labels of the star": figure},
-        [
-            "Frontiers are x coordinates; Bayes is at x = 0. Labelled +1 the point pushes the "
-            "frontier towards the negative class beside it; labelled .51 it lies close to the "
-            "frontier, as in the paper."
-        ],
+        n=N_TRAIN,
     )
 
 
@@ -288,18 +282,13 @@ def table1(options: Options) -> Result:
         parts.append(medians(rows, ["method"]).assign(reading=reading))
     table = pd.concat([*parts, _PUBLISHED["table1"]], ignore_index=True)
     order = ["reading", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
-    return Result(
-        "Probabilities without noise: [N14] Table I and Fig. 4",
-        f"1-D classes with means ∓.5, n = {N_TRAIN} training and {N_TEST} test points, η = .01, "
-        f"C = C̃ = 100, σ = 1; medians over seeds 0 to {seeds - 1}. The text says variance .3, the "
-        "figures fit a standard deviation of .3: both. Truth is [P > .5]. Ratios of Err and KL "
-        "follow.",
+    return Result.of_words(
+        _WORDS["table1"],
         {"Measures": table[order], "Other methods relative to the P-SVM": _ratios(parts)},
         {"Estimated probabilities, seed 0, standard deviation .3": _figure4()},
-        [
-            "KL is the two-sided binary divergence, a sum over the test points; the one-sided sum "
-            "is the paper's and can be negative."
-        ],
+        n=N_TRAIN,
+        n_test=N_TEST,
+        last=seeds - 1,
     )
 
 
@@ -315,31 +304,17 @@ def table2(options: Options) -> Result:
             tests += _tests(rows, name, eta)
     table = pd.concat([*parts, _PUBLISHED["table2"]], ignore_index=True)
     order = ["means", "eta", "method", "AUC", "Acc", "KL", "KL one-sided", "Err", "refused"]
-    return Result(
-        "Probabilities with noise: [N14] Table II and Fig. 5",
-        f"2-D classes, variance .7, n = {N_TRAIN} and {N_TEST} test points, uniform noise ±.15 "
-        f"clipped to [0, 1], C = C̃ = 100, σ = 1; medians over seeds 0 to {seeds - 1}. The printed "
-        "means (−.3, .5) and (.3, .5) are a slip (docs/methods.md 5); both are run. The stated η "
-        "= .01 is narrower than the noise.",
+    return Result.of_words(
+        _WORDS["table2"],
         {
             "Measures": table[order],
             "P-SVM better, paired over seeds: signed-rank p, one-sided": pd.DataFrame(tests),
             "The paper's own test on seed 0, diagonal means": _papers_test(),
         },
         {"True and estimated probabilities, diagonal means, η = .15, seed 0": _figure5()},
-        [
-            "With η = .01 the tubes are narrower than the noise. The fixed scale of [N14] (14) "
-            "then gives the published KL; the learned scale shrinks or collapses ('refused' is "
-            "the share of refused fits). [N13] learns no scale.",
-            "The first run had 20 seeds and the sign test, and missed p < .001 in accuracy at "
-            "η = .10 (p = .021). Then seeds were raised to the paper's 100 repetitions and the "
-            "signed-rank test put first; the sign test still misses.",
-            "The paper's test resamples the test points of one draw 100 times and counts wins: it "
-            "measures the resampling (cad.evaluation.folds.compare.paper_sign_test), and is here "
-            "because the paper prints it.",
-            "Logistic regression and kernel ridge learn the same probabilities without tubes, at "
-            "the same kernel and C, not tuned either.",
-        ],
+        n=N_TRAIN,
+        n_test=N_TEST,
+        last=seeds - 1,
     )
 
 
@@ -348,15 +323,8 @@ def toy(options: Options) -> Result:
     seeds = options.repeats or SEEDS
     rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds)
     table = medians(rows, ["method"])
-    published = pd.DataFrame({"method": ["P-SVM published", "SVM published"], "Acc": [0.99, 0.95]})
-    published["KL one-sided"] = [3.6, 95.0]
-    return Result(
-        "Noise robustness: [N13] toy example",
-        "2-D classes as in [N14] Table II (the abstract does not state its own), noise ±.1, "
-        f"η = .1; medians over seeds 0 to {seeds - 1}.",
-        {"Measures": pd.concat([table, published], ignore_index=True)},
-        remarks=["The published KL is one-sided; compare it with that column."],
-    )
+    both = pd.concat([table, _PUBLISHED["toy"]], ignore_index=True)
+    return Result.of_words(_WORDS["toy"], {"Measures": both}, last=seeds - 1)
 
 
 def _tests(rows: pd.DataFrame, means: str, eta: float) -> list[dict[str, object]]:
@@ -482,18 +450,12 @@ def noise(options: Options) -> Result:
         for amplitude, eta in zip(AMPLITUDES, etas, strict=True)
     ]
     table = medians(pd.concat(parts, ignore_index=True), ["amplitude", "method"])
-    return Result(
-        "Noise on the probabilities: [N14] Fig. 6",
-        f"Set-up of Table II (diagonal means), n = {N_TRAIN}; η is the noise's amplitude, at least "
-        ".1 and at most .2 (from .25 on no tube can leave out ½ and stay inside (0, 1): the "
-        f"learned scale is unbounded); medians over seeds 0 to {seeds - 1} (the paper averages 100 "
-        "repetitions).",
+    return Result.of_words(
+        _WORDS["noise"],
         {"Measures": table, "Order of the methods": _orders(table, "amplitude")},
         {"Measures against noise": _plot(table, "amplitude", "noise amplitude δ")},
-        [
-            "An order other than P-SVM, F-SVM, SVM (best first) is listed as it came out. The "
-            "paper does not say which η it took at which noise."
-        ],
+        n=N_TRAIN,
+        last=seeds - 1,
     )
 
 
@@ -510,17 +472,12 @@ def proportion(options: Options) -> Result:
         rows = compare_methods(TABLE2, TABLE2_NOISE, TABLE2_NOISE, seeds, some_soft)
         parts.append(rows.assign(share=share))
     table = medians(pd.concat(parts, ignore_index=True), ["share", "method"])
-    return Result(
-        "Share of probabilistic labels: [N14] Fig. 7",
-        f"Set-up of Table II (diagonal means, noise ±.15, η = .15), n = {N_TRAIN}; the rest of the "
-        f"labels are thresholded; medians over seeds 0 to {seeds - 1}.",
+    return Result.of_words(
+        _WORDS["proportion"],
         {"Measures": table, "Order of the methods": _orders(table, "share")},
         {"Measures against the share": _plot(table, "share", "share of probabilistic labels")},
-        [
-            "With no probabilistic label all are the same SVM, so that an order of the AUC is a "
-            "tie: no scale can be learned, and the fixed one, which then stands in both rows, is "
-            "not fitted to the labels, which costs KL there."
-        ],
+        n=N_TRAIN,
+        last=seeds - 1,
     )
 
 
@@ -531,13 +488,8 @@ def discrete(options: Options) -> Result:
     rounded = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p))
     parts = [continuous.assign(labels="continuous"), rounded.assign(labels="five levels")]
     table = medians(pd.concat(parts, ignore_index=True), ["labels", "method"])
-    return Result(
-        "Five-level labels: [N14] VI, data not shown there",
-        f"Set-up of Table II (diagonal means, noise ±.15), labels rounded to 0, .25, .5, .75, 1, "
-        f"η = .125, half a step; medians over seeds 0 to {seeds - 1}.",
-        {"Measures": table, "Order of the methods": _orders(table, "labels")},
-        remarks=["The paper says that discrete labels lead to the same conclusions."],
-    )
+    tables = {"Measures": table, "Order of the methods": _orders(table, "labels")}
+    return Result.of_words(_WORDS["discrete"], tables, last=seeds - 1)
 
 
 def _orders(table: pd.DataFrame, by: str) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -43,6 +44,29 @@ class Result:
     tables: dict[str, pd.DataFrame]
     figures: dict[str, Figure] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of_words(
+        cls,
+        words: dict[str, Any],
+        tables: dict[str, pd.DataFrame],
+        figures: dict[str, Figure] | None = None,
+        **values: object,
+    ) -> Self:
+        """Return a result whose words lie as data, with the values that they name filled in.
+
+        Parameters
+        ----------
+        words : dict
+            ``title``, ``setup`` and perhaps ``remarks``, with names in braces.
+        tables, figures : dict
+            By caption.
+        **values : object
+            By name.
+        """
+        remarks = [remark.format(**values) for remark in words.get("remarks", [])]
+        title, setup = words["title"].format(**values), words["setup"].format(**values)
+        return cls(title, setup, tables, figures or {}, remarks)
 
     def write(self, out: Path, name: str) -> Path:
         """Write ``<name>.md``, one CSV per table and one PNG per figure; return the page."""
