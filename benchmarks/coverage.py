@@ -13,8 +13,10 @@ import pandas as pd
 from scipy.special import expit, logit
 from scipy.stats import norm
 
+from benchmarks.readings import MEASUREMENT_SD, draw_readings
 from cad.evaluation.decisions.conformal import leave_patient_out_p_values
 from cad.evaluation.decisions.venn_abers import leave_patient_out_venn_abers, venn_abers
+from cad.evaluation.folds.paired import compare_probabilities
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import (
     auc_covariance,
@@ -22,20 +24,28 @@ from cad.evaluation.measures.intervals import (
     delong_auc,
     patient_resamples,
 )
+from cad.learners import AveragedProbabilisticSVC
 from cad.terms.text import to_markdown
 
 
 def correlated_scores(
-    rng: np.random.Generator, patients: int = 49, auc: float = 0.85, shared: float = 0.6
+    rng: np.random.Generator,
+    patients: int = 49,
+    auc: float = 0.85,
+    shared: float = 0.6,
+    largest: float = 0.0,
+    prevalence: float = 0.25,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw truth, score and patient of ROIs that depend on their patient.
 
     ``shared`` is the correlation of two scores of one patient; the AUC between patients is
-    exactly ``auc``.
+    exactly ``auc``; the first patient holds the share ``largest`` of all regions.
     """
     size = rng.integers(3, 12, patients)
+    if largest:
+        size[0] = round(largest / (1 - largest) * size[1:].sum())
     owner = np.repeat(np.arange(patients), size)
-    share = rng.beta(0.5, 1.5, patients)
+    share = rng.beta(2 * prevalence, 2 * (1 - prevalence), patients)
     y = (rng.random(len(owner)) < share[owner]).astype(float)
     noise = np.sqrt(1 - shared) * rng.normal(size=len(owner))
     score = np.sqrt(2) * norm.ppf(auc) * y + noise
@@ -164,6 +174,72 @@ def _holds(low: np.ndarray, high: np.ndarray, y: np.ndarray) -> bool:
     return bool(low.mean() <= y.mean() <= high.mean())
 
 
+def broken(cohorts: int = 400) -> pd.DataFrame:
+    """Measure what intervals, tests and slopes are worth on the data that notes warn of."""
+    rows = []
+    for largest in (0.0, 0.3, 0.5):
+        held = []
+        for seed in range(cohorts):
+            y, s, g = correlated_scores(np.random.default_rng([29, seed]), largest=largest)
+            made = clustered_auc(y, s, g)
+            held.append(made.lower <= 0.85 <= made.upper)
+        rows.append({"data": f"one of 49 patients holds {largest:.0%} of the regions",
+                     "measured": "coverage of the 95 % interval of the AUC",
+                     "value": float(np.mean(held))})  # fmt: skip
+    for prevalence in (0.25, 0.05, 0.03):
+        beyond = {"brier": [], "auc": []}
+        for seed in range(cohorts):
+            rng = np.random.default_rng([31, seed])
+            y, s, g = correlated_scores(rng, prevalence=prevalence)
+            if y.sum() < 2:
+                continue
+            pair = [expit(s + rng.normal(0, 0.5, len(s)) + logit(prevalence)) for _ in range(2)]
+            table = compare_probabilities(
+                {"a": pair[0], "b": pair[1]}, g, truth=y, reference="a"
+            ).table.query("learner == 'b'")
+            for measure, errs in beyond.items():
+                errs.extend(table.loc[table["measure"] == measure, "beyond_chance"])
+        rows += [{"data": f"{prevalence:.0%} of the regions malignant",
+                  "measured": f"two learners alike, {measure}: said to differ beyond chance",
+                  "value": float(np.mean(errs))} for measure, errs in beyond.items()]  # fmt: skip
+    slopes: dict[tuple[str, str], list[float]] = {}
+    for seed in range(max(1, cohorts // 20)):
+        for key, slope in _slopes(seed).items():
+            slopes.setdefault(key, []).append(slope)
+    for (who, against), values in slopes.items():
+        rows.append({"data": f"labels of {who}", "measured": f"slope against {against}, mean",
+                     "value": float(np.nanmean(values))})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _slopes(seed: int) -> dict[tuple[str, str], float]:
+    """Learn from all readers, one, one who says yes or no; judge on other patients."""
+    regions, scores = draw_readings(9100 + seed, 98)
+    wide = scores.pivot_table(
+        index=["participant_id", "roi_id"], columns="reader_id", values="score", sort=False
+    )
+    wide = wide.reindex(pd.MultiIndex.from_frame(regions[["participant_id", "roi_id"]]))
+    grades = ((wide - 1) / 4).to_numpy(float)
+    X = regions[[*MEASUREMENT_SD, "pz", "afs"]].to_numpy(float)
+    owner, truth = regions["participant_id"].to_numpy(str), (regions["isup"] >= 2).to_numpy(float)
+    train = np.isin(owner, np.unique(owner)[::2])
+    everybody, one = np.nanmean(grades, axis=1), grades[:, 1]
+    labels = {
+        "four readers": everybody,
+        "one reader": one,
+        "one reader who says yes or no": np.where(one == one, one > 0.5, np.nan),
+    }  # fmt: skip
+    made = {}
+    for who, p in labels.items():
+        use = train & np.isfinite(p)
+        learner = AveragedProbabilisticSVC().fit(X[use], p[use], groups=owner[use])
+        said = learner.predict_proba(X[~train])[:, 1]
+        every = np.ones((1, len(said)))
+        for against, aim in {"histology (ISUP 2)": truth, "all readers' mean": everybody}.items():
+            made[who, against] = metrics.calibration_slope(aim[~train], said, weight=every).item()
+    return made
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage")
@@ -172,6 +248,7 @@ def main() -> None:
     designs = [(20, 0.85), (20, 0.75), (20, 0.93), (10, 0.85), (49, 0.85)]
     parts = [coverage(given.cohorts, patients, auc) for patients, auc in designs]
     print(to_markdown(pd.concat(parts)))
+    print(to_markdown(broken(given.cohorts)))
     print(json.dumps(conformal(), indent=2))
     for patients in (20, 49):
         print(patients, json.dumps(frequency(patients=patients), indent=2))

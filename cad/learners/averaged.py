@@ -32,8 +32,9 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution
 from cad.logistic import fit_logistic
 
 _RESAMPLES = 200
-# After so many inner folds, settings so many nats behind the best are dropped.
-_TRIAL_FOLDS, _HOPELESS = 2, 10.0
+# After so many inner folds, settings so many nats behind the best are dropped. On 19 tables of
+# real readers and 15 simulated cohorts no setting of any weight was ever 4.3 behind after two.
+_TRIAL_FOLDS, _HOPELESS = 2, 6.0
 GIVEN = "given"
 # Three regions that agree make no certainty: a probability of 0 would be infinitely wrong once.
 CLIP = 0.01
@@ -299,8 +300,8 @@ class AveragedProbabilisticSVC(KernelMachine):
         going = list(range(len(points)))
         for number, (train, test) in enumerate(splits, start=1):
             target, tried = task.p[test], [points[k] for k in going]
-            for k, solution, scale in task.solutions(tried, train):
-                values[going[k], test] = task.values(tried[k], solution, train, test) / scale
+            for k, _, scale, f in task.solutions(tried, train, test):
+                values[going[k], test] = f / scale
                 losses[going[k], test] = cross_entropies(target, expit(values[going[k], test]))
             if number == _TRIAL_FOLDS:
                 # Whoever is so far behind after two folds would have no weight after five.
@@ -334,7 +335,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         # constant.
         intercept = (1 - self.slope_) * self.base_
         total = float(share.sum()) / self.slope_
-        for k, solution, scale in task.solutions(points, everything):
+        for k, solution, scale, _ in task.solutions(points, everything, everything[:0]):
             # Log-odds are (f + b) / s, so that a setting enters with its weight over its own s.
             part = share[k] / total / scale
             beta[gaussians.index((points[k].scaling, points[k].gamma))] += part * solution.beta
@@ -369,15 +370,17 @@ class _Task:
             raise LearnerError(str(error)) from error
 
     def solutions(
-        self, points: list[Point], rows: NDArray[np.intp]
-    ) -> Iterator[tuple[int, Solution, float]]:
-        """Yield index, solution and scale of every setting that the labels of some rows allow."""
+        self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
+    ) -> Iterator[tuple[int, Solution, float, Array]]:
+        """Yield index, solution, scale, and f + b of new rows, for every setting that labels allow."""
         # Scaling, C and gamma change nothing that labels say.
         alike = {(point.eta0, point.kappa): point for point in points}
         problems = {key: self._unit_problem(point, rows) for key, point in alike.items()}
         for gaussian in dict.fromkeys((point.scaling, point.gamma) for point in points):
             scaling, gamma = gaussian
-            K = np.exp(-gamma * self.distances[scaling][np.ix_(rows, rows)])
+            distances = self.distances[scaling]
+            K = np.exp(-gamma * distances[np.ix_(rows, rows)])
+            across = np.exp(-gamma * distances[np.ix_(new, rows)])
             # One kernel matrix for all settings of labels and cost at this width.
             gram = Gram(Kernel("precomputed"), K, K)
             for k, point in enumerate(points):
@@ -387,7 +390,8 @@ class _Task:
                 # At unit cost the rows are the same for every C: only c is multiplied.
                 problem = replace(unit, c=check_cost("C", point.C) * unit.c)
                 solution = solve_pointwise(gram, problem, solver=self.solver, tol=self.tol)
-                yield k, solution, margin_scale(point.eta0)
+                values = across @ solution.beta + solution.u[0]
+                yield k, solution, margin_scale(point.eta0), values
 
     def _unit_problem(self, point: Point, rows: NDArray[np.intp]) -> Problem | None:
         """Return the constraints of some rows at unit cost; None where their labels say nothing."""
@@ -398,15 +402,6 @@ class _Task:
             return None
         cost = self.weight[rows]
         return soft_labels.probabilistic_problem(labels, cost, cost, margin_scale(point.eta0))
-
-    def values(
-        self, point: Point, solution: Solution, rows: NDArray[np.intp], new: NDArray[np.intp]
-    ) -> Array:
-        """Return f + b of other rows."""
-        used = np.flatnonzero(solution.beta)
-        block = np.exp(-point.gamma * self.distances[point.scaling][np.ix_(new, rows[used])])
-        values: Array = block @ solution.beta[used] + solution.u[0]
-        return values
 
 
 def _pseudo_bma(sums: Array, drop: float) -> Array:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, logit
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold
@@ -29,6 +30,8 @@ _NEWTON = 50
 # How far from zero the gradient may end: to choose a strength less is needed than to report it.
 _CHOOSING, _FITTED = 1e-3, 1e-6
 _SCALINGS = ("rank", "clipped")
+# Trees that boosting grows after its best before it stops.
+_PATIENCE = 8
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
@@ -38,7 +41,7 @@ def rival_learners() -> dict[str, BaseEstimator]:
         "kernel ridge on p": RidgeProbability(),
         "Gaussian process on p": RidgeProbability(choose="likelihood"),
         "boosting on soft labels": SoftBoosting(),
-        "extra trees on p": SoftExtraTrees(),
+        "extra trees on p": SoftExtraTrees(trees=50, max_features=0.5),
         "SVM, Platt on soft targets": SoftPlattSVC(calibration_folds=5),
     }
 
@@ -251,7 +254,7 @@ class SoftBoosting(GroupedLearner):
 
     def __init__(
         self,
-        depths: tuple[int, ...] = (1, 3),
+        depths: tuple[int, ...] = (1, 2, 3),
         trees: int = 70,
         rate: float = 0.15,
         sample: float = 0.7,
@@ -268,24 +271,42 @@ class SoftBoosting(GroupedLearner):
         self.seed = seed
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
-        rows = given.astype(np.float32)
-        losses = np.zeros((len(self.depths), self.trees + 1))
-        for train, test in _splits(p, groups, self.folds):
-            for i, depth in enumerate(self.depths):
-                f = np.full(len(test), _log_odds(p[train], weight[train]))
-                losses[i, 0] += float(weight[test] @ cross_entropies(p[test], expit(f)))
-                steps = self._steps(rows[train], p[train], weight[train], depth)
-                for k, (tree, values) in enumerate(steps, start=1):
-                    f += values[tree.apply(rows[test])]
-                    losses[i, k] += float(weight[test] @ cross_entropies(p[test], expit(f)))
-        best, n_trees = np.unravel_index(int(np.argmin(losses)), losses.shape)
-        self.depth_, self.n_trees_ = int(self.depths[best]), int(n_trees)
+        rows, splits = given.astype(np.float32), _splits(p, groups, self.folds)
+        best = np.inf
+        for depth in self.depths:
+            for n_trees, loss in enumerate(self._left_out(rows, p, weight, splits, depth)):
+                if loss < best:
+                    best, self.depth_, self.n_trees_ = loss, int(depth), n_trees
         self.start_ = _log_odds(p, weight)
         steps = self._steps(rows, p, weight, self.depth_)
         grown = [step for step, _ in zip(steps, range(self.n_trees_), strict=False)]
         for name, array in flatten([tree for tree, _ in grown]).items():
             setattr(self, name, array)
         self.values_ = np.concatenate([np.empty(0), *(values for _, values in grown)])
+
+    def _left_out(
+        self,
+        rows: NDArray[np.float32],
+        p: Array,
+        weight: Array,
+        splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+        depth: int,
+    ) -> Iterator[float]:
+        """Yield the inner folds' loss after no tree, one, two, ..., until it has long risen."""
+        f = np.empty(len(p))
+        for train, test in splits:
+            f[test] = _log_odds(p[train], weight[train])
+        growing = [self._steps(rows[train], p[train], weight[train], depth) for train, _ in splits]
+        lowest, waited = np.inf, 0
+        while waited <= _PATIENCE:
+            loss = float(weight @ cross_entropies(p, expit(f)))
+            yield loss
+            lowest, waited = (loss, 0) if loss < lowest else (lowest, waited + 1)
+            for (_, test), steps in zip(splits, growing, strict=True):
+                step = next(steps, None)
+                if step is None:
+                    return
+                f[test] += step[1][step[0].apply(rows[test])]
 
     def _steps(
         self, rows: NDArray[np.float32], p: Array, weight: Array, depth: int
@@ -303,7 +324,10 @@ class SoftBoosting(GroupedLearner):
                 max_depth=depth, min_samples_leaf=self.min_leaf, max_features="sqrt",
                 random_state=rng.randint(2**31),
             )  # fmt: skip
-            grower.fit(rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False)
+            with config_context(skip_parameter_validation=True, assume_finite=True):
+                grower.fit(
+                    rows[drawn], (slope / curvature)[drawn], curvature[drawn], check_input=False
+                )
             tree = grower.tree_
             leaf, n = tree.apply(rows), tree.node_count
             # One unit of curvature holds a leaf of few rows near zero.

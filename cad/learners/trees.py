@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logit
+from sklearn import config_context
 from sklearn.tree import ExtraTreeRegressor
 
 from cad.learners.averaged import CLIP, AveragedProbabilisticSVC
@@ -98,7 +99,8 @@ class SoftExtraTrees(SoftLearner):
             if drawn < n:
                 used = np.isin(patient, rng.permutation(n)[:drawn])
                 used |= not (used & (weight > 0)).any()
-            grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
+            with config_context(skip_parameter_validation=True, assume_finite=True):
+                grown.append(grower.fit(rows, p, weight * used, check_input=False).tree_)
             if drawn < n:
                 total += np.where(used, 0.0, grown[-1].predict(rows)[:, 0])
                 times += ~used
