@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -201,6 +202,32 @@ def test_a_probability_map_covers_the_gland(
     assert ((values[finite] >= 0) & (values[finite] <= 1)).all()
     with np.load(out / "maps" / f"{first}_display.npz") as archive:
         assert np.isfinite(archive["probability"]).any()
+
+
+def test_an_ensemble_maps_the_gland_too(
+    cohort: Path, quick_pipeline: Path, first_patient: Path, tmp_path: Path
+) -> None:
+    """Its trees see the features of a sphere, as those of a region."""
+    import nibabel as nib
+
+    from cad.model.bundle import load_bundle
+
+    text = quick_pipeline.read_text().replace("validate: {", "validate: {scheme: none, ")
+    learner = "learner: {name: ProbabilisticEnsemble, params: {trees: 5, C: 1.0, gamma: 0.3}}"
+    pipeline = tmp_path / "ensemble.yaml"
+    pipeline.write_text(re.sub(r"learner: .*", learner, text))
+    train_model(str(pipeline), cohort, tmp_path / "model", HERE)
+    assert (
+        load_bundle(tmp_path / "model").metadata["pipeline"]["learner"]["name"]
+        == "ProbabilisticEnsemble"
+    )
+    out = tmp_path / "out"
+    done = predict_cohort([str(tmp_path / "model")], first_patient, out, HERE, probability_map=True)
+    assert done.failures == []
+    values = np.asarray(nib.load(out / "maps" / "sub-0001_probability.nii.gz").dataobj)
+    inside = values[np.isfinite(values)]
+    assert ((inside > 0) & (inside < 1)).all()
+    assert np.ptp(inside) > 0.05
 
 
 def test_extending_a_model_adds_its_training_table(
