@@ -372,7 +372,7 @@ class _Task:
     def solutions(
         self, points: list[Point], rows: NDArray[np.intp], new: NDArray[np.intp]
     ) -> Iterator[tuple[int, Solution, float, Array]]:
-        """Yield index, solution, scale, and f + b of new rows, for every setting that labels allow."""
+        """Yield index, solution, scale and new rows' f + b of every setting that labels allow."""
         # Scaling, C and gamma change nothing that labels say.
         alike = {(point.eta0, point.kappa): point for point in points}
         problems = {key: self._unit_problem(point, rows) for key, point in alike.items()}
