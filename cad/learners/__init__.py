@@ -3,8 +3,6 @@
 A learner's module is imported when its name is first asked for; type checkers read the stub.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 _MODULES = {

@@ -1,7 +1,5 @@
 """What the page shows of a registration: the moved image before and after, with T2's edges."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

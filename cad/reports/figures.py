@@ -1,7 +1,5 @@
 """Figures of a run from the arrays of ``metrics.json``; deterministic SVG."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The head of a patient's page: the man in a line, and every lesion worth looking at in a row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple

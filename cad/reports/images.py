@@ -1,7 +1,5 @@
 """Slices of one study, ready for a page: sprites for the scroller, key slices with outlines."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

@@ -1,7 +1,5 @@
 """The pages of a run: an index and one page per patient, each a single file."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

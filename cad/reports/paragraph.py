@@ -1,7 +1,5 @@
 """Write the paragraph that a radiologist's report would hold, ready to be copied."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from cad.reports.headline import Headline, action_words, readers_words, tool_words, where_words

@@ -1,7 +1,5 @@
 """Coordinates of the small drawings on a patient's page; the templates draw them."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Put the measures of a run into the lines and numbers that a command prints."""
 
-from __future__ import annotations
-
 from cad.evaluation.summary import Summary
 from cad.files import JsonObject, json_safe
 from cad.reports.plots import probability_text

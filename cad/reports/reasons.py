@@ -1,7 +1,5 @@
 """Put what moved a probability into words: families of features, each with the one that speaks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

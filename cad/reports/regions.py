@@ -1,7 +1,5 @@
 """What the pages show of one region: where it lies, how large it is, what was measured and said."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The drawing is made from :func:`cad.terms.sectors.sector_at`, so that what is dr
 said. Nothing of an anatomical atlas is in it: an ellipse stands for the gland on each level.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

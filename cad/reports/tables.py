@@ -1,7 +1,5 @@
 """The tables of the index page, as text cells from ``metrics.json``."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

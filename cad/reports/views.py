@@ -1,7 +1,5 @@
 """What the pages show of patients, studies and regions: a run folder's rows in display form."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field, replace
 
