@@ -23,6 +23,7 @@ from cad.experiments.results import Result
 from cad.learners import RejectSVC
 from cad.learners.reject import asymmetric_rule
 from cad.settings import DecisionSettings
+from cad.terms.beside import table_beside
 
 FEATURES = (
     "RR interval before (s)",
@@ -121,13 +122,7 @@ THETA = 1.2
 COSTS = (0.1, 1.0, 10.0, 100.0)
 CHOICE_R, FOLDS = 0.24, 5
 _RULES = ("cost-based", "symmetric")
-_READING = (
-    "The ratio is read as the paper explains it: the share of the rejected that would have been "
-    "errors. The slope between two r is beside it; the symmetric rule's reject rate hardly depends "
-    "on r there, so that its slope is a quotient of two small differences. At Bayes' optimum the "
-    "cost-based rule rejects where an error has probability r to 1/2: a ratio between -.4 and -.5 "
-    "for r in [.4, .5], which published values beyond -.5 exceed."
-)
+_WORDS = table_beside(__file__)
 _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 
@@ -194,12 +189,7 @@ def ecg(options: Options) -> Result:
         options,
         f"Records {', '.join(RECORDS)}: {len(pvc)} beats, {int(pvc.sum())} premature ventricular "
         f"contractions against all others; features: {'; '.join(FEATURES)}",
-        [
-            f"The paper shows records 214 and 221, and 21 records in all; the data folder holds "
-            f"{len(RECORDS)} records with 40 ectopic beats or more ({', '.join(RECORDS)}), 214 and "
-            "221 not among them. It takes its features from another paper; ours are stated above.",
-            "Its negative class is normal and bundle-branch-block beats; ours is every other beat.",
-        ],
+        "ecg",
     )
 
 
@@ -221,9 +211,7 @@ def covertype(options: Options) -> Result:
     )
 
 
-def _study(
-    problem: DataSet, options: Options, data: str, remarks: list[str] | None = None
-) -> Result:
+def _study(problem: DataSet, options: Options, data: str, page: str = "page") -> Result:
     seeds = options.repeats or SEEDS
     C = choose_cost(problem)
     work = (delayed(_one_seed)(problem, C, seed) for seed in range(seeds))
@@ -232,17 +220,8 @@ def _study(
     curve = symmetric.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
     costly = rows[rows["theta"] == THETA]
     costly = costly.groupby(["rule", "r"], sort=False).median(numeric_only=True).reset_index()
-    setup = (
-        f"{data}. {problem.n_train} random rows to train, {min(problem.n_test, len(problem.y))} "
-        f"others to test, standardised, RBF gamma {problem.gamma:.3g}, C {C:g}, the lowest cost at "
-        f"r = {CHOICE_R} in {FOLDS} folds of seed 0's training rows; medians over seeds 0 to "
-        f"{seeds - 1}. Every r has its own loss and fit; the symmetric rule has δ₀ = ½ and the "
-        "same solution, ψ and the double hinge being one loss at two scales (docs/methods.md 3). "
-        "Rates are over all test rows."
-    )
-    return Result(
-        f"Reject option, {problem.name}: [A14]",
-        setup,
+    return Result.of_words(
+        _WORDS[page],
         {
             "Error-reject ratio for r in [.4, .5]": _ratios(rows, problem),
             "Reject and error rate against r, θ = 1": _columns(curve),
@@ -253,7 +232,15 @@ def _study(
             "Rates, trade-off, ratio and cost": _figure(curve, costly),
             f"Reject regions for θ = 1 and θ = {THETA}, r = .3": _regions(problem, C),
         },
-        [*(remarks or []), _READING],
+        data=data,
+        problem=problem,
+        n_test=min(problem.n_test, len(problem.y)),
+        C=C,
+        r=CHOICE_R,
+        folds=FOLDS,
+        last=seeds - 1,
+        n_records=len(RECORDS),
+        records=", ".join(RECORDS),
     )
 
 

@@ -61,6 +61,7 @@ _NAMES = {
 _TESTED = {"AUC": 1, "Acc": 1, "KL": -1, "KL one-sided": -1, "Err": -1}
 _TABLES = table_beside(__file__)
 _PUBLISHED = pd.DataFrame(_TABLES["rows"], columns=_TABLES["columns"])
+_WORDS = _TABLES["words"]
 
 
 def clinical(options: Options) -> Result:
@@ -88,36 +89,22 @@ def clinical(options: Options) -> Result:
     on_truth, learned = _on_truth(cohort, tuned, options)
     table, widths = pd.DataFrame([*rows, on_truth]), _widths(cohort, options)
     simulated = read_cohort(cohort).simulated
-    left_out = (
-        f"{options.repeats} groups of patients (grid {SHORT_GRID})"
-        if options.repeats
-        else "patients"
-    )
-    return Result(
-        "The clinical comparison: [N14] Tables III to VI and [N13]",
-        f"{'Simulated cohort' if simulated else 'Cohort'}: {rows[0]['patients']} patients, "
-        f"{len(regions.y)} regions, {rows[0]['regions']} of them scored by the expert; images and "
-        "features of pipelines/psvm.yaml for every method; hyper-parameters chosen on inner folds "
-        "of patients for everybody, or the paper's "
-        f"(with its boundary rule, η the spread as it is) for everybody; {left_out} left out in "
-        "turn; brackets are 95 % intervals with patients as clusters. Tables III and V test "
-        "against the scores that were learned from, IV and VI against histology. Expert: declared "
-        "in readers.tsv; η constant .125. All: mean of the readers, η their standard deviation, at "
-        "least .125. Malignant is any cancer. [N13]'s table is III and IV with Err (its Align) and "
-        "MCE, and one row learned from histology.",
+    groups = f"{options.repeats} groups of patients (grid {SHORT_GRID})"
+    return Result.of_words(
+        _WORDS["page"],
         {
             "Measured": table.drop(columns=["patients", "regions"]),
             "Learned from scores or from histology, tested on histology": learned,
             "Width of the P-SVM's tubes, Table V": widths,
             "Published, another cohort": _PUBLISHED,
         },
-        remarks=[
-            _finding(table),
-            "p: the two learners swapped in random patients, two-sided, against the P-SVM of the "
-            "same settings. The paper's p-values resample test regions 100 times and count wins of "
-            "the P-SVM: they measure the resampling, and are here because the paper prints them.",
-            _widths_said(widths),
-        ],
+        cohort="Simulated cohort" if simulated else "Cohort",
+        patients=rows[0]["patients"],
+        regions=len(regions.y),
+        scored=rows[0]["regions"],
+        left_out=groups if options.repeats else "patients",
+        finding=_finding(table),
+        widths=_widths_said(widths),
     )
 
 
@@ -242,16 +229,12 @@ def _widths(cohort: Path, options: Options) -> pd.DataFrame:
 def _widths_said(widths: pd.DataFrame) -> str:
     """Return why another learner of the same soft labels may be nearer, and what a tube costs."""
     kl = [float(str(value).split(" ")[0]) for value in widths["KL"]]
-    reach = widths["mean distance of the probability from ½"]
-    readers = widths["of the readers' mean"].iloc[0]
-    return (
-        "Where logistic regression on the same soft labels has the lower KL: it is fitted to "
-        "cross-entropy, which KL measures, while a P-SVM probability anywhere inside its tube "
-        "costs nothing and regularisation draws it to the end nearer ½. From the widest to the "
-        f"narrowest tubes the mean distance from ½ goes from {reach.iloc[0]:.3f} to "
-        f"{reach.iloc[-1]:.3f} (the readers' {readers:.3f}), the "
-        f"KL from {kl[0]:.1f} to {kl[-1]:.1f}, with {min(kl):.1f} at η = "
-        f"{widths['η'].iloc[int(np.argmin(kl))]}."
+    return str(_WORDS["widths"]).format(
+        reach=widths["mean distance of the probability from ½"].iloc[[0, -1]].to_list(),
+        readers=widths["of the readers' mean"].iloc[0],
+        kl=(kl[0], kl[-1]),
+        lowest=min(kl),
+        eta=widths["η"].iloc[int(np.argmin(kl))],
     )
 
 

@@ -75,41 +75,22 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
     tables[f"Sets where a method differs by more than {NOTABLE} with flaws"] = _differences(
         means["with flaws"], published, spread
     )
-    return Result(
-        "Eight rankers on UCI sets: [W14] Tables 2 to 4, Fig. 1",
-        f"{len(names)} sets, at most 100 random rows each (seed 0), {repeats} x 2-fold, test rows "
-        "unlabelled for the semi-supervised methods. 'With flaws': the grid's best value on the "
-        "test folds, encoding and kernel width from all rows, folds below .5 flipped, leaking "
-        "columns kept, as in the paper or its code. 'Honest': three inner folds choose, "
-        "everything is fitted on training rows, nothing is flipped, leaking columns are dropped. "
-        f"{seconds / 60:.0f} minutes of one processor.",
-        tables,
-        {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(found["with flaws"], names)},
-        [
-            "Which rows were drawn, their encoding and the folds are not published; the last table "
-            "shows what another draw alone does to the SVM.",
-            *_findings(means),
-            "The manifest's doubts apply: the labels of Bupaliver, Cardio and cmc are readings of "
-            "the text. Cardio's published .98 needs its leaking columns: without "
-            "them the same SVM, chosen inside, has .79.",
-        ],
-    )
-
-
-def _findings(means: dict[str, pd.DataFrame]) -> list[str]:
-    """Say what the protocol does to the paper's conclusion."""
     average = {mode: table.mean() for mode, table in means.items()}
     ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
     drop = average["with flaws"] - average["honest"]
-    return [
-        f"The better SSLROC is {ahead['with flaws']:+.3f} from the SVM with flaws and "
-        f"{ahead['honest']:+.3f} when the choice is made inside the training rows.",
-        f"Choosing inside costs {drop.min():.3f} ({drop.idxmin()}) to {drop.max():.3f} "
-        f"({drop.idxmax()}): the larger the grid, the more the best value on the test folds "
-        "flatters (OPAUC has 299 points, the SVM 7).",
-        "SSRankBoost's neighbours see test rows but no test label: its scores do not change when "
-        "test rows are permuted, and at discount 0 it is RankBoost.",
-    ]
+    return Result.of_words(
+        _TABLES["words"]["uci"],
+        tables,
+        {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(found["with flaws"], names)},
+        n=len(names),
+        repeats=repeats,
+        minutes=seconds / 60,
+        ahead=ahead,
+        lowest=drop.min(),
+        least=drop.idxmin(),
+        highest=drop.max(),
+        most=drop.idxmax(),
+    )
 
 
 def _summary(
@@ -632,24 +613,21 @@ def compare_losses(
         m: np.mean([part[m] for part in found], axis=0).tolist() for m in ("SSLROC1", "SSLROC2")
     }
     best = str(summary.loc[summary["AUC"].idxmax(), "method"])
-    return Result(
-        "Eight rankers on regions: [W14] Figs 3 and 4",
-        f"{cohort}: {len(np.unique(patients))} patients, {len(y)} regions, {int(y.sum())} positive "
-        f"({'histology' if histology else 'thresholded consensus, ties negative'}), {X.shape[1]} "
-        f"features; {len(usable)} batches of patients, each in turn new: its regions are the "
-        "unlabelled rows of the semi-supervised methods. Imputation, z-scores and kernel width "
-        "come from labelled patients. AUC: the grid point that is best on the other batches, by "
-        "models without a label of the tested one; beside it the best on the tested batches, as in "
-        "the paper. Means over batches.",
+    return Result.of_words(
+        _TABLES["words"]["regions"],
         {"AUC of the eight methods": summary},
         {
             "AUC (Fig. 3), bars are standard errors": _bars(summary),
             "C and M (Fig. 4)": _mean_maps(maps),
         },
-        [
-            f"Highest here: {best}. The paper's data are CT colonography (RankBoost .914, SSLROC2 "
-            ".909): the order of methods is a question to the data, not a property of the methods."
-        ],
+        cohort=cohort,
+        patients=len(np.unique(patients)),
+        regions=len(y),
+        positive=int(y.sum()),
+        truth="histology" if histology else "thresholded consensus, ties negative",
+        features=X.shape[1],
+        batches=len(usable),
+        best=best,
     )
 
 
