@@ -222,7 +222,7 @@ def _remembered(path: Path) -> dict[str, _Known]:
 
 def _compact(path: Path, wanted: set[str]) -> None:
     """Keep one line per study of the cohort, once there are twice as many lines as studies."""
-    lines = path.read_bytes().splitlines(keepends=True)
+    lines = read_bytes(path, MAX_ARRAYS).splitlines(keepends=True)
     if len(lines) < 2 * len(wanted):
         return
     last: dict[str, bytes] = {}

@@ -13,7 +13,7 @@ from cad.errors import CadError, refused
 from cad.imaging.frame_headers import TAGS, frames_of
 from cad.imaging.frames import Frame, NotDicom, read_dataset, read_header
 from cad.imaging.pixels import decoded
-from cad.reading import reading
+from cad.reading import MAX_IMAGE, read_bytes, reading
 
 _NOT_DICOM = re.compile(r"\.(nii|gz|csv|tsv|json|md|txt|ya?ml|png|jpe?g|pdf|xml|html?|zip|nrrd)$")
 _DIRECTORY = "1.2.840.10008.1.3.10"
@@ -152,7 +152,7 @@ def check_copy(path: Path, first: Path, uid: str) -> None:
         When they differ, or one of them cannot be read.
     """
     one, other = read_dataset(first, force=True), read_dataset(path, force=True)
-    same = path.read_bytes() == first.read_bytes() or one == other
+    same = read_bytes(path, MAX_IMAGE) == read_bytes(first, MAX_IMAGE) or one == other
     if not same and one.file_meta.get("TransferSyntaxUID") != other.file_meta.get(
         "TransferSyntaxUID"
     ):  # the same image, compressed otherwise

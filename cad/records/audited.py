@@ -9,6 +9,7 @@ import pandas as pd
 
 from cad.files import JsonObject
 from cad.imaging.frames import read_dataset
+from cad.reading import MAX_IMAGE, read_bytes
 from cad.records.audit import append, pseudonym
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
@@ -126,7 +127,7 @@ def _object(path: Path) -> JsonObject:
     return {
         "sop_class": str(dataset.SOPClassUID),
         "sop_instance": str(dataset.SOPInstanceUID),
-        "sha256": _hash(path.read_bytes()),
+        "sha256": _hash(read_bytes(path, MAX_IMAGE)),
     }
 
 

@@ -84,8 +84,8 @@ def test_kill_9_of_the_driver_at_random_moments(
         ["cad.pipeline", "cad.features.table", "cad.reports", "sklearn.svm"]
     )
 
-    def start(out: Path) -> multiprocessing.process.BaseProcess:
-        process = server.Process(target=run_and_leave, args=(quick, simulated, out))
+    def start(out: Path, jobs: int = 2) -> multiprocessing.process.BaseProcess:
+        process = server.Process(target=run_and_leave, args=(quick, simulated, out, jobs))
         process.start()
         return process
 
@@ -115,7 +115,7 @@ def test_kill_9_of_the_driver_at_random_moments(
                 assert archive["key"]
         if (out / "features.parquet").exists():
             pd.read_parquet(out / "features.parquet")
-        second = start(out)
+        second = start(out, jobs=2 * (kills == 1))  # workers load for longer than they work
         second.join()
         assert second.exitcode == 0
         assert outputs(out) == expected

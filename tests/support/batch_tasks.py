@@ -45,13 +45,13 @@ def act(task: tuple[str, float]) -> object:
     return word
 
 
-def run_and_leave(quick: str, cohort: Path, out: Path) -> None:
-    """A driver with two workers; it leaves at once, without waiting for idle workers."""
+def run_and_leave(quick: str, cohort: Path, out: Path, jobs: int = 2) -> None:
+    """A driver with workers; it leaves at once, without waiting for idle workers."""
     from cad.execution.options import ExecutionOptions
     from cad.pipeline import run_pipeline
 
     try:
-        run_pipeline(quick, cohort, out, ExecutionOptions(jobs=2))
+        run_pipeline(quick, cohort, out, ExecutionOptions(jobs=jobs))
     except BaseException:
         traceback.print_exc()
         os._exit(1)

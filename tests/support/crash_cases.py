@@ -39,15 +39,13 @@ def flush() -> Callable[[int], None]:
 def cad(*words: str) -> int:
     """Run a command line in this process; return its exit code."""
     import typer.main
-    from figures_once import compare_once, draw_once
 
     from cad.cli import main
     from cad.execution import ahead, pool, resume
     from cad.reports import pages
-    from cad.stages import validate
 
     os.fsync = flush()
-    pages.draw_figures, validate._rivals = draw_once, compare_once
+    _compute_once()
     typer.main.get_command = _parser
     pages._THREADS = 1  # a copy of the folder is of one moment
     ahead._MOST = 0  # no worker is started that has nothing to do
@@ -61,6 +59,30 @@ def cad(*words: str) -> int:
     except typer.Exit as end:
         return int(end.exit_code)
     return 0
+
+
+@cache
+def _compute_once() -> None:
+    """Let what reads and writes no file be computed in the first run alone."""
+    from figures_once import once
+
+    from cad.imaging import plausibility
+    from cad.reports import pages
+    from cad.stages import aggregate, emit, predict, study, train, validate
+
+    for module, names in (
+        (pages, ("draw_figures",)),
+        (plausibility, ("implausible",)),
+        (study, ("_measure",)),
+        (aggregate, ("reader_labels",)),
+        (validate, ("_rivals", "out_of_fold", "judge", "_explain", "_broken_promises",
+                    "_reader_skill", "validated_men")),
+        (predict, ("judge",)),
+        (emit, ("library_versions",)),
+        (train, ("_typicality", "metadata", "card")),
+    ):  # fmt: skip
+        for name in names:
+            setattr(module, name, once(getattr(module, name)))
 
 
 @cache

@@ -18,6 +18,7 @@ are seen too; the deaths of real workers and of drivers with workers are in
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
@@ -171,6 +172,7 @@ def start(command: Callable[[], object], output: Path, watch: Watch | None = Non
     if pid:
         return pid
     code = 99
+    gc.freeze()  # a collection would copy every page that is shared with the parent
     try:
         quiet = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(quiet, 1)

@@ -1,4 +1,8 @@
-"""Figures and rivals of the same measures, made once: where runs are made again and again."""
+"""Let a function that computes and writes nothing be called once for the same arguments.
+
+For where a command is run again and again, each time in a fork of one process: what the first run
+has computed is there in every fork.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,20 @@ import pickle
 from typing import Any
 
 from cad.reports import pages
-from cad.stages import validate
 
-_made: dict[Any, Any] = {}
-_draw: Any = pages.draw_figures
-_compare: Any = validate._rivals
+_made: dict[bytes, bytes] = {}
 
 
-def draw_once(metrics: object, thresholds: object) -> Any:
-    """Stand for ``pages.draw_figures``; the same arguments give what they gave before."""
-    key = repr((metrics, thresholds))
-    if key not in _made:
-        _made[key] = _draw(metrics, thresholds)
-    return _made[key]
+def once(function: Any) -> Any:
+    """Stand for a function; the same arguments give a copy of what they gave before."""
+
+    def stand_in(*given: Any, **named: Any) -> Any:
+        key = pickle.dumps((function.__module__, function.__qualname__, given, named))
+        if key not in _made:
+            _made[key] = pickle.dumps(function(*given, **named))
+        return pickle.loads(_made[key])  # noqa: S301 - our own
+
+    return stand_in
 
 
-def compare_once(loaded: Any, aggregated: Any, folds: Any, groups: Any) -> Any:
-    """Stand for the comparison with rivals, which writes no file."""
-    table = aggregated.table
-    arrays = (table.X, table.y, table.spread, folds.probability, groups)
-    key = pickle.dumps((repr(loaded.settings), arrays))
-    if key not in _made:
-        _made[key] = _compare(loaded, aggregated, folds, groups)
-    return _made[key]
+draw_once = once(pages.draw_figures)

@@ -9,6 +9,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 
@@ -63,13 +64,19 @@ def tree(root: Path) -> Tree:
         if path.is_symlink():
             content = os.readlink(path).encode()
         else:
-            content = b"" if path.is_dir() else _timeless(path)
+            content = b"" if path.is_dir() else _content(path)
         found[name] = (mode, content)
     return found
 
 
-def _timeless(path: Path) -> bytes:
-    content = path.read_bytes()
+def _content(path: Path) -> bytes:
+    # What SQLite has written is in two files.
+    return _queue(path) if path.suffix == ".sqlite" else _timeless(path, path.read_bytes())
+
+
+@lru_cache(maxsize=512)
+def _timeless(path: Path, content: bytes) -> bytes:
+    """Return a file's content without times; most files are the same after every crash."""
     if path.name == "log.jsonl":  # what was done and when: it differs as the runs do
         return b""
     if path.name == "resume.jsonl":  # one line a study; sizes and times of files are in it
@@ -80,8 +87,6 @@ def _timeless(path: Path) -> bytes:
     if path.name == "audit.jsonl":  # a line may be there twice after a kill, never missing
         lines = [json.loads(line)["entry"] for line in content.splitlines()]
         return json.dumps(sorted({json.dumps(line, sort_keys=True) for line in lines})).encode()
-    if path.suffix == ".sqlite":
-        return _queue(path)
     if path.name == "run.json":
         record = json.loads(content)
         for key in ("created", "timings"):

@@ -18,6 +18,7 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
 from cad.errors import CadError
+from cad.reading import MAX_IMAGE, read_bytes
 
 MODALITIES = ("MR", "SEG", "RTSTRUCT")
 UID = re.compile(r"[0-9.]{1,64}")
@@ -150,7 +151,7 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
     if not UID.fullmatch(uid):
         raise CadError(f"the archive returned an instance whose name is no UID: {uid[:64]!r}")
     path = into / f"{uid}.dcm"
-    if path.is_file() and path.read_bytes() != content:
+    if path.is_file() and read_bytes(path, MAX_IMAGE) != content:
         raise CadError(f"the archive returned two different instances of one UID: {uid}")
     path.write_bytes(content)
 
