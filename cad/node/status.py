@@ -34,7 +34,7 @@ _PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=
 class _Server(ThreadingHTTPServer):
     """Serve at most so many requests at once, each for at most so long."""
 
-    daemon_threads = True
+    daemon_threads, request_queue_size = True, 4 * _CONNECTIONS  # a full queue costs seconds
 
     def __init__(self, *given: Any) -> None:
         self._lock, self._open = threading.Lock(), list[socket.socket]()
@@ -42,7 +42,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         with self._lock:
-            for oldest in self._open[: len(self._open) - _CONNECTIONS + 1]:
+            for oldest in self._open[: max(0, len(self._open) - _CONNECTIONS + 1)]:
                 _cut(oldest)
             self._open.append(request)
         late = threading.Timer(_SECONDS, _cut, [request])

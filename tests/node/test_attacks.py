@@ -197,6 +197,30 @@ def test_the_page_answers_whoever_hangs_on_it(receiver, monkeypatch):
         page.stop()
 
 
+@pytest.mark.parametrize("shown", [None])
+def test_the_page_holds_sixteen_connections_the_latest(receiver):
+    page = StatusPage(receiver.inbox.settings, receiver.inbox.queue, receiver)
+    lines = [socket.create_connection(("127.0.0.1", page.port), 20) for _ in range(40)]
+    try:
+        time.sleep(1)
+        open_still = 0
+        for line in lines:
+            line.setblocking(False)
+            try:
+                assert line.recv(1) == b""
+            except BlockingIOError:
+                open_still += 1
+        assert open_still == 16
+        caller = http.client.HTTPConnection("127.0.0.1", page.port, timeout=5)
+        caller.request("GET", "/health", headers={"Host": "localhost"})
+        assert caller.getresponse().status == 200
+        caller.close()
+    finally:
+        for line in lines:
+            line.close()
+        page.stop()
+
+
 def resident(pid: int) -> float:
     """Largest resident memory of a process so far, in MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -29,6 +29,7 @@ from cad.node.inbox import DuplicateInstance, Inbox
 from cad.node.queue import DamagedQueue, Queue, QueueError
 from cad.node.service import Node, _sound_queue
 from cad.node.settings import WatchSettings
+from cad.node.trail import Trail
 from cad.node.watch import Watcher
 from cad.records.audit import DamagedTrail, append, verify
 
@@ -526,3 +527,19 @@ def test_a_trail_that_was_cut_off_or_taken_away_stops_the_node(make_node, change
         node.trail.note("two")
     with pytest.raises(CadError, match="the audit trail is not what was written"):
         make_node()
+
+
+def test_another_trail_is_begun_where_the_last_one_is_gone_and_only_there(make_node):
+    """Its first line holds the hash of the last line that was lost."""
+    node = make_node()
+    path, whole = node.trail.path, node.trail.path.read_bytes()
+    Trail(node.settings, node.queue, new=True)  # it is there: it goes on
+    assert path.read_bytes().startswith(whole)
+    last = node.queue.last_line()
+    path.unlink()
+    with pytest.raises(DamagedTrail, match="it is gone"):
+        Trail(node.settings, node.queue)
+    Trail(node.settings, node.queue, new=True)
+    (line,) = path.read_text().splitlines()
+    assert json.loads(line)["entry"]["after"] == last
+    assert verify(path, node.queue.last_line()).problems == []

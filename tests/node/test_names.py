@@ -128,7 +128,7 @@ def test_no_name_leaves_the_studys_folder(node, tmp_path, capsys):
     counts = node.queue.counts()
     assert counts[states.FAILED] + counts[states.AWAITING] >= 15
     left, raw = outside(node)
-    said = capsys.readouterr().out + left
+    said = "".join(capsys.readouterr()) + left
     assert "failed" in said
     assert len(said) > 20_000
     for name in NAMES:

@@ -24,7 +24,7 @@ from cad.dicom.into.importer import import_source
 from cad.folders.lock import locked
 from cad.node import queue as states
 from cad.node.inbox import Inbox
-from cad.node.queue import Queue
+from cad.node.queue import DamagedQueue, Queue
 from cad.phantom import simulate
 from cad.reader_study.exports import collect_reading
 from cad.reader_study.study import ReadingSettings, write_reading
@@ -313,3 +313,16 @@ def test_a_pseudonymous_cohort_without_its_key_takes_nobody(tmp_path):
     found = import_source(tmp_path / "again", cohort, tmp_path / "rules.yaml")
     assert "of a key that is gone" in str(found.failures[0])
     assert len(read_cohort(cohort).participants) == 2
+
+
+def test_a_damaged_queue_is_refused_in_words_and_nothing_is_removed(inbox, tmp_path):
+    cohort = cohort_of(tmp_path, "id")
+    whose = fill(inbox, tmp_path / "came")
+    inbox.queue.close()
+    (inbox.home / "queue.sqlite").write_bytes(b"noise" * 9999)
+    words = ["cohort", "remove", LEAVING, "--cohort", str(cohort), "--node", str(inbox.home)]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, DamagedQueue)
+    assert "the next start makes a damaged queue anew" in done.exception.hint.lower()
+    assert len(read_cohort(cohort).participants) == 2
+    assert {path.name for path in inbox.home.glob("incoming/[!.]*")} == set(whose)
