@@ -8,14 +8,17 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cad.errors import CadError
 from cad.learners import LEARNERS, ProbabilisticSVC
+from cad.model import bundle
 from cad.model.bundle import FILES, HASHES, load_bundle, save_bundle, verify_bundle
 from cad.model.state import dump_state, load_state
+from cad.reading import read_bytes
 
 
 def _data(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -185,3 +188,23 @@ def test_training_rows_are_dropped_or_the_learner_refused(
     known = measured[bundle.features].dropna().round(9)
     held = bundle.training[bundle.features].round(9)
     assert known.merge(held, how="inner", on=bundle.features).empty
+
+
+def test_what_was_hashed_is_what_is_used(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is exchanged after it was read changes nothing: none is read again."""
+    out = tmp_path / "model"
+    shutil.copytree(model, out)
+    expected = load_bundle(model)
+
+    def exchanged(path: Path, limit: int) -> bytes:
+        content = read_bytes(path, limit)
+        path.write_bytes(b"exchanged")
+        return content
+
+    monkeypatch.setattr(bundle, "read_bytes", exchanged)
+    found = load_bundle(out)
+    assert {path.read_bytes() for path in out.iterdir()} == {b"exchanged"}
+    assert found.metadata == expected.metadata
+    pd.testing.assert_frame_equal(found.training, expected.training)
