@@ -8,54 +8,84 @@ from cad.settings import Section
 
 
 class Tls(Section):
-    """Name the files of encrypted connections, all PEM: each side shows a certificate."""
+    """Name the files of encrypted connections, all PEM: each side shows a certificate.
 
-    certificate: Path = Field(description="our certificate, and those between it and its authority")
-    key: Path = Field(description="its key, without a pass phrase; for our user alone")
-    authority: Path = Field(
-        description="certificates of the authorities; one must have signed the other side's"
-    )
+    Parameters
+    ----------
+    certificate
+        our certificate, and those between it and its authority
+    key
+        its key, without a pass phrase; for our user alone
+    authority
+        certificates of the authorities; one must have signed the other side's
+    """
+
+    certificate: Path
+    key: Path
+    authority: Path
 
 
 class ArchiveTls(Tls):
-    """Name the files, and whom the archive's certificate must name."""
+    """Name the files, and whom the archive's certificate must name.
 
-    name: str = Field("", description="name in the archive's certificate, where it is not its host")
+    Parameters
+    ----------
+    name
+        name in the archive's certificate, where it is not its host
+    """
+
+    name: str = ""
 
 
 class Move(Section):
-    """State what an archive must have in its list to send us images by C-MOVE."""
+    """State what an archive must have in its list to send us images by C-MOVE.
 
-    aet: str = Field("CAD", min_length=1, max_length=16, description="title of the destination")
-    host: str = Field("0.0.0.0", description="address to listen on meanwhile")  # noqa: S104  # nosec B104: the archive calls
-    port: int = Field(11113, ge=1, le=65535, description="port to listen on meanwhile")
+    Parameters
+    ----------
+    aet
+        title of the destination
+    host
+        address to listen on meanwhile
+    port
+        port to listen on meanwhile
+    """
+
+    aet: str = Field("CAD", min_length=1, max_length=16)
+    host: str = "0.0.0.0"  # noqa: S104  # nosec B104: the archive calls
+    port: int = Field(11113, ge=1, le=65535)
 
 
 class ArchiveLimits(Section):
-    """State what an archive may cost (waiting, time, bytes, memory), and how it is spoken to."""
+    """State what an archive may cost (waiting, time, bytes, memory), and how it is spoken to.
 
-    answer_seconds: float = Field(
-        60.0, gt=0, description="longest wait for a connection and for every answer"
-    )
-    study_seconds: float = Field(
-        3600.0,
-        gt=0,
-        description="longest time for one query, for fetching one study, for storing one object",
-    )
-    study_gigabytes: float = Field(
-        16.0, gt=0, description="most that one query, or one study, may bring, unpacked"
-    )
-    answers: int = Field(10_000, gt=0, description="most lines with which a query is answered")
-    memory_gigabytes: float = Field(
-        8.0, ge=0.5, description="memory that a conversation with the archive may ask for"
-    )
-    proof_seconds: float = Field(
-        10.0, ge=0, description="how long an archive may take to list what it has stored"
-    )
-    calling: str = Field(
-        "CAD", min_length=1, max_length=16, description="our AE title when we call"
-    )
-    tls: ArchiveTls | None = Field(
-        None, description="certificates for DICOM over TLS, or for HTTPS"
-    )
-    move: Move | None = Field(None, description="fetch by C-MOVE, to here; by C-GET without it")
+    Parameters
+    ----------
+    answer_seconds
+        longest wait for a connection and for every answer
+    study_seconds
+        longest time for one query, for fetching one study, for storing one object
+    study_gigabytes
+        most that one query, or one study, may bring, unpacked
+    answers
+        most lines with which a query is answered
+    memory_gigabytes
+        memory that a conversation with the archive may ask for
+    proof_seconds
+        how long an archive may take to list what it has stored
+    calling
+        our AE title when we call
+    tls
+        certificates for DICOM over TLS, or for HTTPS
+    move
+        fetch by C-MOVE, to here; by C-GET without it
+    """
+
+    answer_seconds: float = Field(60.0, gt=0)
+    study_seconds: float = Field(3600.0, gt=0)
+    study_gigabytes: float = Field(16.0, gt=0)
+    answers: int = Field(10_000, gt=0)
+    memory_gigabytes: float = Field(8.0, ge=0.5)
+    proof_seconds: float = Field(10.0, ge=0)
+    calling: str = Field("CAD", min_length=1, max_length=16)
+    tls: ArchiveTls | None = None
+    move: Move | None = None

@@ -26,21 +26,37 @@ def _valid_pattern(pattern: str | None) -> str | None:
 
 
 class Match(Section):
-    """State conditions on a header; a series must meet all that are given."""
+    """State conditions on a header; a series must meet all that are given.
 
-    description: str | None = Field(None, description="regular expression, anywhere, any case")
-    exclude: str | None = Field(None, description="descriptions that must not match")
-    image_type: tuple[str, ...] = Field((), description="values that ImageType must all hold")
-    sequence_name: str | None = Field(None, description="regular expression, anywhere, any case")
-    series_number: int | None = Field(None, description="exact")
-    b_value: float | None = Field(None, description="s/mm2, within 1")
-    flip_angle: float | None = Field(None, description="degrees, within .01")
-    scale: float | None = Field(
-        None,
-        gt=0,
-        description="factor from the header's values to the modality's unit (ADC: 1e-6 mm2/s), "
-        "where the site knows better than the header; no condition",
-    )
+    Parameters
+    ----------
+    description
+        regular expression, anywhere, any case
+    exclude
+        descriptions that must not match
+    image_type
+        values that ImageType must all hold
+    sequence_name
+        regular expression, anywhere, any case
+    series_number
+        exact
+    b_value
+        s/mm2, within 1
+    flip_angle
+        degrees, within .01
+    scale
+        factor from the header's values to the modality's unit (ADC: 1e-6 mm2/s), where the site
+        knows better than the header; no condition
+    """
+
+    description: str | None = None
+    exclude: str | None = None
+    image_type: tuple[str, ...] = ()
+    sequence_name: str | None = None
+    series_number: int | None = None
+    b_value: float | None = None
+    flip_angle: float | None = None
+    scale: float | None = Field(None, gt=0)
 
     _patterns = field_validator("description", "exclude", "sequence_name")(_valid_pattern)
 
@@ -88,41 +104,57 @@ def _near(wanted: float | None, value: float | None, tolerance: float) -> bool:
 
 
 class DynamicRule(Section):
-    """State which series are phases of the dynamic series, and which clock dates them."""
+    """State which series are phases of the dynamic series, and which clock dates them.
 
-    match: tuple[Match, ...] = Field(description="a phase meets any of these")
-    clock: Literal["auto", "acquisition", "content", "trigger", "description"] = Field(
-        "auto",
-        description="header time, or seconds in the series description; auto: the first of "
-        "trigger, acquisition and content time by which every phase has its own",
-    )
-    interval: float | None = Field(
-        None, gt=0, description="seconds from phase to phase, instead of any clock"
-    )
-    time_pattern: str = Field(
-        r"TT=([0-9.]+)s", description="regular expression whose group is the seconds"
-    )
+    Parameters
+    ----------
+    match
+        a phase meets any of these
+    clock
+        header time, or seconds in the series description; auto: the first of trigger, acquisition
+        and content time by which every phase has its own
+    interval
+        seconds from phase to phase, instead of any clock
+    time_pattern
+        regular expression whose group is the seconds
+    """
+
+    match: tuple[Match, ...]
+    clock: Literal["auto", "acquisition", "content", "trigger", "description"] = "auto"
+    interval: float | None = Field(None, gt=0)
+    time_pattern: str = r"TT=([0-9.]+)s"
 
     _patterns = field_validator("time_pattern")(_valid_pattern)
 
 
 class ZonesRule(Section):
-    """Name a zone map beside the series."""
+    """Name a zone map beside the series.
 
-    file: str = Field(description="file name")
-    values: dict[int, Literal["PZ", "TZ", "CZ", "AFS"]] = Field(description="what each value is")
+    Parameters
+    ----------
+    file
+        file name
+    values
+        what each value is
+    """
+
+    file: str
+    values: dict[int, Literal["PZ", "TZ", "CZ", "AFS"]]
 
 
 class FindingsRule(Section):
-    """Name a table of lesions that are given as points, as PROSTATEx has them."""
+    """Name a table of lesions that are given as points, as PROSTATEx has them.
 
-    file: str = Field(
-        "ProstateX-Findings-Train.csv",
-        description="at the top of the source or below; ProxID, fid, pos, zone, ClinSig",
-    )
-    radius: float = Field(
-        5.0, gt=0, description="mm; a ball around the point stands for the lesion"
-    )
+    Parameters
+    ----------
+    file
+        at the top of the source or below; ProxID, fid, pos, zone, ClinSig
+    radius
+        mm; a ball around the point stands for the lesion
+    """
+
+    file: str = "ProstateX-Findings-Train.csv"
+    radius: float = Field(5.0, gt=0)
 
 
 class OutlinesRule(Section):
@@ -130,36 +162,48 @@ class OutlinesRule(Section):
 
     Paths are below the top of the source; ``{patient}``, ``{roi}`` and ``{reader}`` stand for ids,
     ``*`` for the rest of a name.
+
+    Parameters
+    ----------
+    file
+        a lesion is taken from the first entry that has it; of several readers, the voxels that half
+        of them drew; without {roi} a label map
+    gland
+        prostate mask, where none lies beside the series
+    images
+        CSV with columns T2 and ADC: the series that a patient's masks were drawn on, as
+        PATIENT_NAME_NUMBER; it goes before prefer
+    table
+        CSV with a row a lesion, or a lesion and reader
+    key
+        columns of the table and what they hold for a lesion, zeros in front apart; where {roi} is
+        in none, a man's n-th row with a score is lesion n
+    truth_column
+        clinically significant: True or 1, False or 0; anything else is unknown
+    grade_column
+        ISUP grade; anything else is none
+    score_column
+        score, on the scale of the rules
+    reader_column
+        whose score it is; else the first reader
+    template
+        CSV of a man's template biopsies, a row a zone: zone_id, samtaken, zprescancer,
+        zprimgleason, zsecondgleason
+    template_zones
+        map of these zones, by zone_id
     """
 
-    file: tuple[str, ...] = Field(
-        description="a lesion is taken from the first entry that has it; of several readers, the "
-        "voxels that half of them drew; without {roi} a label map"
-    )
-    gland: str | None = Field(None, description="prostate mask, where none lies beside the series")
-    images: str | None = Field(
-        None,
-        description="CSV with columns T2 and ADC: the series that a patient's masks were drawn on, "
-        "as PATIENT_NAME_NUMBER; it goes before prefer",
-    )
-    table: str | None = Field(None, description="CSV with a row a lesion, or a lesion and reader")
-    key: dict[str, str] = Field(
-        {"ID": "{patient}_{roi}"},
-        description="columns of the table and what they hold for a lesion, zeros in front apart; "
-        "where {roi} is in none, a man's n-th row with a score is lesion n",
-    )
-    truth_column: str | None = Field(
-        None, description="clinically significant: True or 1, False or 0; anything else is unknown"
-    )
-    grade_column: str | None = Field(None, description="ISUP grade; anything else is none")
-    score_column: str | None = Field(None, description="score, on the scale of the rules")
-    reader_column: str | None = Field(None, description="whose score it is; else the first reader")
-    template: str | None = Field(
-        None,
-        description="CSV of a man's template biopsies, a row a zone: zone_id, samtaken, "
-        "zprescancer, zprimgleason, zsecondgleason",
-    )
-    template_zones: str | None = Field(None, description="map of these zones, by zone_id")
+    file: tuple[str, ...]
+    gland: str | None = None
+    images: str | None = None
+    table: str | None = None
+    key: dict[str, str] = Field({"ID": "{patient}_{roi}"})
+    truth_column: str | None = None
+    grade_column: str | None = None
+    score_column: str | None = None
+    reader_column: str | None = None
+    template: str | None = None
+    template_zones: str | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> OutlinesRule:
@@ -172,16 +216,22 @@ class OutlinesRule(Section):
 
 
 class DetectorRule(Section):
-    """Name a detector's map of a study: labels, or a value from 0 to 1 in every voxel."""
+    """Name a detector's map of a study: labels, or a value from 0 to 1 in every voxel.
 
-    file: str = Field(
-        description="beside the series, as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or "
-        "PI-CAI's cspca_detection_map.mha; with files: the end of a path, {patient} and {study}"
-    )
-    threshold: float = Field(
-        0.5, gt=0, lt=1, description="a candidate's voxels have at least this; of labels, 1 or more"
-    )
-    least: float = Field(50.0, ge=0, description="mm3; smaller candidates are left out")
+    Parameters
+    ----------
+    file
+        beside the series, as nnU-Net's CASE.nii.gz, MONAI's NAME_seg.nii.gz or PI-CAI's
+        cspca_detection_map.mha; with files: the end of a path, {patient} and {study}
+    threshold
+        a candidate's voxels have at least this; of labels, 1 or more
+    least
+        mm3; smaller candidates are left out
+    """
+
+    file: str
+    threshold: float = Field(0.5, gt=0, lt=1)
+    least: float = Field(50.0, ge=0)
 
 
 class FilesRule(Section):
@@ -189,89 +239,146 @@ class FilesRule(Section):
 
     Paths are the ends of paths below the source; ``{patient}`` and ``{study}`` stand for the ids,
     ``*`` for the rest of a name. In a list the first file that exists is taken.
+
+    Parameters
+    ----------
+    study
+        one file that every study has; it gives {patient} and {study}
+    t2w
+        T2-weighted image
+    adc
+        ADC map
+    hbv
+        diffusion image at b of 1400 s/mm2 or more
+    adc_scale
+        factor from the file to 1e-6 mm2/s
+    gland
+        prostate mask
+    lesion
+        lesion mask
+    lesion_values
+        isup: a voxel's value is its lesion's grade; picai: likewise, but 1 says at least grade 2
+        without saying which; mask: any value is a malignant lesion
+    zones
+        zone map; its values are under zones.values
+    table
+        table of the studies (CSV)
+    patient_column
+        column of the table
+    study_column
+        column of the table
+    grade_column
+        ISUP grades or Gleason sums of a study's lesions, by commas
+    category_column
+        PI-RADS categories of the same lesions, in the same order
     """
 
-    study: str = Field(description="one file that every study has; it gives {patient} and {study}")
-    t2w: tuple[str, ...] = Field((), description="T2-weighted image")
-    adc: tuple[str, ...] = Field((), description="ADC map")
-    hbv: tuple[str, ...] = Field((), description="diffusion image at b of 1400 s/mm2 or more")
-    adc_scale: float | None = Field(None, gt=0, description="factor from the file to 1e-6 mm2/s")
-    gland: tuple[str, ...] = Field((), description="prostate mask")
-    lesion: tuple[str, ...] = Field((), description="lesion mask")
-    lesion_values: Literal["isup", "picai", "mask"] = Field(
-        "isup",
-        description="isup: a voxel's value is its lesion's grade; picai: likewise, but 1 says at "
-        "least grade 2 without saying which; mask: any value is a malignant lesion",
-    )
-    zones: tuple[str, ...] = Field((), description="zone map; its values are under zones.values")
-    table: str | None = Field(None, description="table of the studies (CSV)")
-    patient_column: str = Field("patient_id", description="column of the table")
-    study_column: str = Field("study_id", description="column of the table")
-    grade_column: str = Field(
-        "lesion_ISUP", description="ISUP grades or Gleason sums of a study's lesions, by commas"
-    )
-    category_column: str | None = Field(
-        None, description="PI-RADS categories of the same lesions, in the same order"
-    )
+    study: str
+    t2w: tuple[str, ...] = ()
+    adc: tuple[str, ...] = ()
+    hbv: tuple[str, ...] = ()
+    adc_scale: float | None = Field(None, gt=0)
+    gland: tuple[str, ...] = ()
+    lesion: tuple[str, ...] = ()
+    lesion_values: Literal["isup", "picai", "mask"] = "isup"
+    zones: tuple[str, ...] = ()
+    table: str | None = None
+    patient_column: str = "patient_id"
+    study_column: str = "study_id"
+    grade_column: str = "lesion_ISUP"
+    category_column: str | None = None
 
 
 class ImportRules(Section):
     """State one site's facts: what its series and files are.
 
     Of a list of matches the first that any series meets decides.
+
+    Parameters
+    ----------
+    name
+        name of the cohort, shown in its description
+    site
+        site column of participants.tsv
+    labels
+        patient labels: a keyed pseudonym, or the source id itself (id) where the source is already
+        de-identified
+    t2w
+        T2-weighted image
+    adc
+        ADC map, 1e-6 mm2/s
+    dce
+        dynamic contrast-enhanced series
+    hbv
+        diffusion image at b of 1400 s/mm2 or more
+    vfa
+        flip-angle series; every match is one angle
+    diffusion
+        every match is one b-value
+    prefer
+        which of several images that meet one rule is taken: by acquisition time, or the one with
+        most voxels; without it the study is refused
+    ranges
+        wider ranges of plausible statistics (docs/import.md)
+    rois
+        label map beside the series
+    lesion
+        mask beside the series whose value is the ISUP grade of each lesion
+    gland
+        prostate mask beside the series
+    vessel
+        artery mask beside the series
+    detector
+        regions that a program outlined, where nobody drew one
+    outlines
+        masks with one lesion each, where nothing is drawn beside the series
+    findings
+        lesions given as points
+    files
+        image files instead of DICOM
+    zones
+        zone map; a ROI gets its majority
+    scores
+        patient_id,roi_id,reader_id,scale,score beside the series
+    roi_name
+        SEG segment or RTSTRUCT ROI names that are regions; group id is the roi_id
+    roi_ids
+        with labels: pseudonym, the ROI ids that may be kept as drawn; every other becomes a number,
+        because names are free text
+    readers
+        readers named in the score template
+    experts
+        readers declared expert
+    scale
+        scale named in the score template
     """
 
-    name: str = Field(description="name of the cohort, shown in its description")
-    site: str = Field("n/a", description="site column of participants.tsv")
-    labels: Literal["pseudonym", "id"] = Field(
-        "pseudonym",
-        description="patient labels: a keyed pseudonym, or the source id itself (id) where the "
-        "source is already de-identified",
-    )
-    t2w: tuple[Match, ...] = Field((), description="T2-weighted image")
-    adc: tuple[Match, ...] = Field((), description="ADC map, 1e-6 mm2/s")
-    dce: DynamicRule | None = Field(None, description="dynamic contrast-enhanced series")
-    hbv: tuple[Match, ...] = Field((), description="diffusion image at b of 1400 s/mm2 or more")
-    vfa: tuple[Match, ...] = Field((), description="flip-angle series; every match is one angle")
-    diffusion: tuple[Match, ...] = Field((), description="every match is one b-value")
-    prefer: Literal["last", "first", "largest"] | None = Field(
-        None,
-        description="which of several images that meet one rule is taken: by acquisition time, or "
-        "the one with most voxels; without it the study is refused",
-    )
-    ranges: dict[str, tuple[float, float]] = Field(
-        default_factory=dict, description="wider ranges of plausible statistics (docs/import.md)"
-    )
-    rois: str = Field("rois.nii.gz", description="label map beside the series")
-    lesion: str | None = Field(
-        None, description="mask beside the series whose value is the ISUP grade of each lesion"
-    )
-    gland: str = Field("gland.nii.gz", description="prostate mask beside the series")
-    vessel: str = Field("vessel.nii.gz", description="artery mask beside the series")
-    detector: DetectorRule | None = Field(
-        None, description="regions that a program outlined, where nobody drew one"
-    )
-    outlines: OutlinesRule | None = Field(
-        None, description="masks with one lesion each, where nothing is drawn beside the series"
-    )
-    findings: FindingsRule | None = Field(None, description="lesions given as points")
-    files: FilesRule | None = Field(None, description="image files instead of DICOM")
-    zones: ZonesRule | None = Field(None, description="zone map; a ROI gets its majority")
-    scores: str = Field(
-        "scores.csv", description="patient_id,roi_id,reader_id,scale,score beside the series"
-    )
-    roi_name: str = Field(
-        r"(?P<id>.+)",
-        description="SEG segment or RTSTRUCT ROI names that are regions; group id is the roi_id",
-    )
-    roi_ids: tuple[str, ...] = Field(
-        (),
-        description="with labels: pseudonym, the ROI ids that may be kept as drawn; every other "
-        "becomes a number, because names are free text",
-    )
-    readers: tuple[str, ...] = Field((), description="readers named in the score template")
-    experts: tuple[str, ...] = Field((), description="readers declared expert")
-    scale: str = Field("likert5", description="scale named in the score template")
+    name: str
+    site: str = "n/a"
+    labels: Literal["pseudonym", "id"] = "pseudonym"
+    t2w: tuple[Match, ...] = ()
+    adc: tuple[Match, ...] = ()
+    dce: DynamicRule | None = None
+    hbv: tuple[Match, ...] = ()
+    vfa: tuple[Match, ...] = ()
+    diffusion: tuple[Match, ...] = ()
+    prefer: Literal["last", "first", "largest"] | None = None
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    rois: str = "rois.nii.gz"
+    lesion: str | None = None
+    gland: str = "gland.nii.gz"
+    vessel: str = "vessel.nii.gz"
+    detector: DetectorRule | None = None
+    outlines: OutlinesRule | None = None
+    findings: FindingsRule | None = None
+    files: FilesRule | None = None
+    zones: ZonesRule | None = None
+    scores: str = "scores.csv"
+    roi_name: str = r"(?P<id>.+)"
+    roi_ids: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()
+    scale: str = "likert5"
 
     _patterns = field_validator("roi_name")(_valid_pattern)
 
