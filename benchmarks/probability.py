@@ -5,7 +5,8 @@
 leave-one-patient-out folds, on them and on the endoscopists' lesions; ``readers`` compares the
 consensus rules on readings without images; ``real`` compares the shipped learners with every rival
 on tables of real readers (:mod:`benchmarks.real_tables`) and measured cohorts, five folds of
-patients; ``speed`` times the whole validation of one cohort.
+patients; ``single`` learns from one reader's labels; ``speed`` times the whole validation of one
+cohort.
 Every table of docs/probability.md is one of these.
 """
 
@@ -76,7 +77,7 @@ def main() -> None:
     """Run the named benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "name", choices=("cohorts", "learners", "real", "readers", "speed", "suggest")
+        "name", choices=("cohorts", "learners", "real", "readers", "single", "speed", "suggest")
     )
     parser.add_argument("--work", type=Path, default=Path("probability-cohorts"))
     parser.add_argument("--count", type=int, default=20)
@@ -88,8 +89,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     known = {
-        "cohorts": cohorts, "learners": learners, "real": real, "readers": readers, "speed": speed,
-        "suggest": suggested,
+        "cohorts": cohorts, "learners": learners, "real": real, "readers": readers,
+        "single": single, "speed": speed, "suggest": suggested,
     }  # fmt: skip
     known[options.name](options)
 
@@ -285,6 +286,34 @@ def _read_in_order(table: RealTable, order: str, seed: int) -> float:
             open_ = open_[np.argsort(counts[open_], kind="stable")]
         chosen = open_[: max(5, m // 8)]
     return float(np.mean(losses[1:]))
+
+
+def single(options: argparse.Namespace) -> None:
+    """Print the slope against the other readers' mean of what one reader's labels teach."""
+    for name, table in real_tables(options.data, options.packages):
+        if not name.startswith(("lesions", "nodules, four", "nodules, three", "requests")):
+            continue
+        everybody, _ = table.labels
+        slopes = {"all": _slope_of(table, everybody, everybody)}
+        for reader in range(3):
+            one = table.grades[:, reader]
+            others = np.nanmean(np.delete(table.grades, reader, axis=1), axis=1)
+            slopes[f"reader {reader + 1}"] = _slope_of(table, one, others)
+            yes = np.where(np.isnan(one), np.nan, one > 0.5)
+            slopes[f"reader {reader + 1}, yes or no"] = _slope_of(table, yes, others)
+        print(name, {who: round(slope, 2) for who, slope in slopes.items()}, flush=True)
+
+
+def _slope_of(table: RealTable, p: np.ndarray, aim: np.ndarray) -> float:
+    """Return the calibration slope of three folds of patients, learned from p."""
+    q, dealt = np.full(len(p), np.nan), deal_patients(table.owner, 3, 0)
+    for fold in np.unique(dealt):
+        train, test = (dealt != fold) & np.isfinite(p), dealt == fold
+        learner = AveragedProbabilisticSVC()
+        learner.fit(table.X[train], p[train], groups=table.owner[train])
+        q[test] = learner.predict_proba(table.X[test])[:, 1]
+    use = np.isfinite(aim)
+    return metrics.calibration_slope(aim[use], q[use], weight=np.ones((1, use.sum()))).item()
 
 
 OWN = {"P-SVM": AveragedProbabilisticSVC(), "ensemble": ProbabilisticEnsemble()}

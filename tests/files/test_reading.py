@@ -168,6 +168,28 @@ def test_tables_that_would_be_read_wrongly(tmp_path: Path):
         read_rows(path, ("a", "c"))
 
 
+@pytest.mark.parametrize("separator", [",", "\t"])
+@pytest.mark.parametrize("change", ["crlf", "blank lines at the end", "bom", "no last line end"])
+def test_what_spreadsheets_do_to_a_table_changes_nothing(
+    tmp_path: Path, separator: str, change: str
+):
+    plain = "patient,r1,note\na,4,x\nb,5,\n".replace(",", separator)
+    changed = {
+        "crlf": plain.replace("\n", "\r\n"),
+        "blank lines at the end": plain + "\n\r\n\n",
+        "bom": "\ufeff" + plain,
+        "no last line end": plain.rstrip("\n"),
+    }[change]
+    path = tmp_path / "x.csv"
+    path.write_bytes(plain.encode())
+    wanted, rows = read_frame(path, separator), read_rows(path)
+    assert len(wanted) == len(rows) == 2
+    path.write_bytes(changed.encode())
+    pd.testing.assert_frame_equal(read_frame(path, separator), wanted)
+    if separator == ",":
+        assert read_rows(path) == rows
+
+
 def test_inflation():
     check_inflation(1, 256 * MIB, 512 * MIB)
     check_inflation(5 * MIB, 500 * MIB, 512 * MIB)

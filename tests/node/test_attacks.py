@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
@@ -110,6 +111,22 @@ def test_rough_callers_are_cut_and_cost_nobody_else(receiver, images, shown):
     for line in lines:
         line.close()
     require_as_before(receiver, 3)
+
+
+@pytest.mark.timeout(120)
+def test_a_caller_that_drips_whole_parts_of_one_message_is_cut(receiver, shown):
+    """Each comes in time; what has no end is their message."""
+    port = receiver.address[1]
+    line = accepted(encrypted(port, shown["scanner"]) if shown else plainly(port))
+    begun = time.monotonic()
+    with contextlib.suppress(OSError):
+        while time.monotonic() - begun < 60:
+            line.sendall(part(b"\0", 1))  # a byte of a command that goes on
+            time.sleep(0.5)
+    assert 3 < time.monotonic() - begun < 30  # idle_seconds is 4
+    assert cut(line)
+    line.close()
+    require_as_before(receiver, 0)
 
 
 @pytest.mark.timeout(120)

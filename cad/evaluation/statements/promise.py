@@ -47,7 +47,7 @@ def broken_promises(
     if share > _LARGEST_SHARE:
         notes.append(
             f"patient {names[sizes.argmax()]} holds {share:.0%} of the regions: 95 % intervals "
-            "cover .89 to .92"
+            "cover .87 to .94"
         )
     seen = np.asarray(truth, dtype=float)
     if not np.isfinite(seen).any():
@@ -56,7 +56,7 @@ def broken_promises(
     prevalence = float(np.nanmean(seen)) if np.isfinite(seen).any() else np.nan
     if min(prevalence, 1 - prevalence) < _RAREST:
         notes.append(
-            f"{prevalence:.1%} of the regions are malignant: a test at 5 % errs in 8 to 9 %"
+            f"{prevalence:.1%} of the regions are malignant: a test at 5 % errs in up to 12 %"
         )
     if sizes.max() == 1:
         notes.append("one region a patient: a patient's probability is that of one region")
@@ -64,8 +64,9 @@ def broken_promises(
         given = np.asarray(grades, dtype=float)
         binary = bool(np.isin(given[np.isfinite(given)], (0.0, 1.0)).all())
         if given.shape[1] == 1 or binary:
-            who = "one reader" if given.shape[1] == 1 else "a scale of two answers"
-            notes.append(f"labels of {who}: probabilities are too certain (slope about .6)")
+            who = "a scale of two answers" if binary else "one reader"
+            slope = ".2 to .8" if binary else ".4 to 1"
+            notes.append(f"labels of {who}: probabilities are too certain (slope {slope})")
     if comparison is not None:
         rows = comparison[(comparison["learner"] == "constant") & (comparison["measure"] == "kl")]
         if len(rows) and not rows["lower"].iloc[0] > 0:
