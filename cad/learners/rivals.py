@@ -259,7 +259,7 @@ class SoftBoosting(GroupedLearner):
         rate: float = 0.15,
         sample: float = 0.7,
         min_leaf: int = 5,
-        folds: int = 3,
+        folds: int = 2,
         seed: int = 0,
     ) -> None:
         self.depths = depths
@@ -322,7 +322,7 @@ class SoftBoosting(GroupedLearner):
             drawn = rng.permutation(len(p))[:n_drawn]
             grower = DecisionTreeRegressor(
                 max_depth=depth, min_samples_leaf=self.min_leaf, max_features="sqrt",
-                random_state=rng.randint(2**31),
+                random_state=rng,
             )  # fmt: skip
             with config_context(skip_parameter_validation=True, assume_finite=True):
                 grower.fit(
@@ -387,7 +387,10 @@ def _newton(
         # and Williams 2006, algorithm 3.1).
         weight = np.maximum(q * (1 - q), 1e-10)
         root = np.sqrt(cost * weight)
-        factor = cho_factor(np.eye(len(p)) + root[:, None] * K * root, check_finite=False)
+        inside = root[:, None] * K
+        inside *= root
+        inside.flat[:: len(p) + 1] += 1.0
+        factor = cho_factor(inside, lower=True, overwrite_a=True, check_finite=False)
         target = f + b + (p - q) / weight
         both = np.column_stack([target, np.ones(len(p))]) * root[:, None]
         solved = root[:, None] * cho_solve(factor, both, check_finite=False)
