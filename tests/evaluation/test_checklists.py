@@ -101,7 +101,7 @@ def facts(run: Json, metrics: Json | None = None) -> RunFacts:
 
 
 def said(name: str, run: Json, metrics: Json | None = None) -> str:
-    return str(getattr(facts(run, metrics), name)())
+    return facts(run, metrics)[name]
 
 
 PREDICTED = record(kind="averaged") | {

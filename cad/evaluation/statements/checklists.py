@@ -5,7 +5,6 @@ Items and the sentences that answer them are data (``checklists.yaml``), the pag
 :class:`~cad.evaluation.statements.run_facts.RunFacts`.
 """
 
-import string
 from functools import cache
 from typing import Any, Literal
 
@@ -24,7 +23,8 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     Parameters
     ----------
     name : str
-        ``claim``, ``tripod``, ``clear``, or ``metrics``, whose items have ``weight`` and ``state``.
+        ``claim``, ``tripod``, ``clear``, or ``metrics``, whose items have ``weight`` and ``state``
+        or ``proof``.
     """
     found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return found
@@ -46,7 +46,7 @@ def answers(name: str, facts: RunFacts) -> dict[str, str]:
         By the item's number; items that only a person can answer are absent.
     """
     return {
-        number: _filled(item["answer"], facts)
+        number: item["answer"].format_map(facts)
         for number, item in items(name).items()
         if "answer" in item
     }
@@ -67,12 +67,10 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
         ``not applicable``, by the item's number.
     """
     words: dict[bool | None, State] = {True: "yes", False: "no", None: "person"}
-    found: dict[str, State] = {}
-    for number, item in items("metrics").items():
-        state = item["state"]
-        given = state in ("yes", "person", "not applicable")
-        found[number] = state if given else words[getattr(facts, state)()]
-    return found
+    return {
+        number: item["state"] if "state" in item else words[facts.proves(item["proof"])]
+        for number, item in items("metrics").items()
+    }
 
 
 def metrics_score(states: dict[str, State]) -> tuple[float, float]:
@@ -118,18 +116,10 @@ def validation_md(run: Json, metrics: Summary) -> str:
     facts = RunFacts(run, metrics)
     states = metrics_states(facts)
     return page_beside(__file__).render(
-        run=run,
-        facts=facts,
-        warnings=bool(metrics.warnings),
+        facts.known,
         lists=[(title, items(name), answers(name, facts)) for name, title in TITLES.items()],
-        metrics=items("metrics"),
+        weighed=items("metrics"),
         states=states,
         why=answers("metrics", facts),
         score=metrics_score(states),
     )
-
-
-def _filled(text: str, facts: RunFacts) -> str:
-    """Return an answer with the sentences that it names."""
-    names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
-    return text.format_map({name: getattr(facts, name)() for name in names})
