@@ -28,7 +28,7 @@ from cad.imaging.geometry import MIN_VOXELS, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.reading import parse_json, read_frame, read_json, reading
-from cad.reports.images import LOSSY_QUALITIES, SLICES_BYTES, StudyImages, oriented, viewer_data
+from cad.reports.images import StudyImages, oriented, viewers_of
 from cad.reports.pages import asset, template
 from cad.run_folder.results import read_results
 from cad.stages.study import read_study_of
@@ -56,11 +56,7 @@ def write_case(
     drawn_on : dict, optional
         What a corrected outline says of the image below it; without it none is corrected.
     """
-    for quality in (None, *LOSSY_QUALITIES):
-        data = viewer_data(images, quality)
-        if sum(len(layer["source"]) for layer in data["layers"]) <= SLICES_BYTES:
-            break
-    data |= {"lossy": quality is not None, "regions": list(regions)}
+    data = viewers_of([images])[0] | {"regions": list(regions)}
     if drawn_on is not None:
         data["drawn_on"] = drawn_on
     write_atomic(path, f"cadCase({json.dumps(code)}, {json.dumps(data)});\n".encode())

@@ -11,18 +11,8 @@ from cad.evaluation.summary import Summary
 from cad.terms.beside import table_beside
 from cad.terms.text import interval_text
 
-# Colours of the files; on a page each becomes the style sheet's variable of the same role.
-INK, DIM, LINE, PAPER = "#1c2024", "#5a646d", "#c9ced3", "#ffffff"
-MAIN, SECOND, THIRD = "#0b6fb8", "#c2571a", "#8a6d00"
-_ROLES = {
-    INK: "var(--ink)",
-    DIM: "var(--dim)",
-    LINE: "var(--line)",
-    PAPER: "var(--panel)",
-    MAIN: "var(--accent)",
-    SECOND: "var(--malignant)",
-    THIRD: "var(--refer)",
-}
+_TABLES = table_beside(__file__)
+INK, DIM, LINE, PAPER, MAIN, SECOND, THIRD = _TABLES["colours"].values()
 SIZE = (4.2, 3.5)  # inches
 MOST_POINTS = 400  # a curve of more is thinned; the difference is below a pixel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)))
@@ -47,7 +37,7 @@ def draw_figures(
         Title, what is shown, and the SVG text, by file name without its ending.
     """
     found = {}
-    for name, (title, caption) in table_beside(__file__).items():
+    for name, (title, caption) in _TABLES["figures"].items():
         svg = _svg(_DRAW[name], metrics, thresholds)
         if svg is not None:
             found[name] = (title, f"{caption}{_against(metrics, name)}", svg)
@@ -98,8 +88,8 @@ def inline(name: str, svg: str) -> str:
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
-    for colour, role in _ROLES.items():
-        body = body.replace(colour, role)
+    for role, colour in _TABLES["colours"].items():
+        body = body.replace(colour, f"var(--{role})")
     body = re.sub(r'\bstyle="([^"]*)"', _attributes, body)
     body = re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", body)
     return re.sub(
@@ -124,25 +114,7 @@ def _svg(draw: Draw, metrics: Summary, thresholds: tuple[float, float] | None) -
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style: dict[Any, Any] = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "cad",
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 9,
-        "axes.edgecolor": DIM,
-        "axes.labelcolor": INK,
-        "text.color": INK,
-        "xtick.color": DIM,
-        "ytick.color": DIM,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.8,
-        "legend.frameon": False,
-        "legend.fontsize": 8,
-        "lines.linewidth": 1.6,
-    }
-    with mpl.rc_context(style):
+    with mpl.rc_context(_TABLES["style"]):
         figure = Figure(figsize=SIZE, facecolor=PAPER, layout="constrained")
         axes = figure.add_subplot(facecolor=PAPER)
         if not draw(axes, metrics, thresholds):

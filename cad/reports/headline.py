@@ -10,59 +10,27 @@ from cad.reports.plots import measured, probability_text
 from cad.reports.regions import RegionView
 from cad.reports.views import PatientView, StudyView
 from cad.run_folder.results import Man, RegionResult, Results
-from cad.terms.text import interval_text
+from cad.terms.text import interval_text, side_of_half
 
 _SCALES = {"pirads": "PI-RADS", "likert5": "Likert, 1 to 5", "percent": "%"}
 
 
-class Lesion(NamedTuple):
-    """Hold a row of the head, in sentences that read right when copied or spoken.
+class Said(NamedTuple):
+    """Hold a region with its sentences, which read right when copied or spoken.
 
     Parameters
     ----------
     view : RegionView
         The region.
-    first : str
-        ``most suspicious to the tool``, the readers, both, or empty.
-    where, tool, readers, action, drivers : str
-        Place, size and image; the probability; the scores; the decision with its reason; what
-        raised and what lowered the probability.
+    where, tool, readers, action : str
+        Place, size and image; the probability; the scores; the decision with its reason.
     """
 
     view: RegionView
-    first: str
     where: str
     tool: str
     readers: str
     action: str
-    drivers: str = ""
-
-
-class Headline(NamedTuple):
-    """Hold what the page says first.
-
-    Parameters
-    ----------
-    decision : str
-        The man's.
-    man : str
-        What follows the word of the decision: what to do, his probability and why.
-    about : list of str
-        Of the study and the patient, each as far as it is known; what is missing last.
-    reliable : list of (str, bool)
-        What the probabilities rest on; true where that asks for caution.
-    lesions : list of Lesion
-        Those of :attr:`cad.reports.views.PatientView.head`.
-    rest : str
-        What is not among them, counted.
-    """
-
-    decision: str
-    man: str
-    about: list[str]
-    reliable: list[tuple[str, bool]]
-    lesions: list[Lesion]
-    rest: str
 
 
 def headline(
@@ -72,37 +40,47 @@ def headline(
     views: Sequence[RegionView],
     studies: Sequence[StudyView],
     models: Sequence[JsonObject],
-) -> Headline:
-    """Return the head of one patient's page."""
-    of = {id(view.region): view for view in views}
-    shown = [of[id(region)] for region in patient.head]
-    man = results.men.get(patient.patient)
-    firsts = {"the tool": patient.top, "the readers": patient.readers_first}
-    lesions = [
-        Lesion(
+) -> JsonObject:
+    """Return what one patient's page says first.
+
+    Returns
+    -------
+    dict
+        ``man``, what follows the word of his decision: what to do, his probability and why.
+        ``about``, the study and the patient, each as far as it is known; what is missing
+        last. ``reliable``, what the probabilities rest on; true where that asks for caution.
+        ``said``, every region; ``lesions``, those of :attr:`cad.reports.views.PatientView.head`,
+        each with ``most suspicious to the tool``, the readers, both, or empty. ``rest``, what is
+        not among them, counted.
+    """
+    said = [
+        Said(
             view,
-            f"most suspicious to {' and '.join(who)}"
-            if (who := [name for name, first in firsts.items() if first is view.region])
-            else "",
             where_words(view, views),
             tool_words(view),
             readers_words(view.region, patient.readers),
             action_words(view),
-            view.reasons.sentence if view.reasons else "",
         )
-        for view in shown
+        for view in views
     ]
-    return Headline(
-        patient.decision,
-        man_words(patient, man, metrics.patient_level.note if metrics.patient_level else ""),
-        _about(patient, studies, man),
-        [
-            *_reliable(results, metrics, patient, models, man),
-            *([(_ONE_SIZE, True)] if _one_size(views) else []),
-        ],
-        lesions,
-        _rest(patient),
-    )
+    of = {id(one.view.region): one for one in said}
+    man = results.men.get(patient.patient)
+    note = metrics.patient_level.note if metrics.patient_level else ""
+    reliable = _reliable(results, metrics, patient, models, man)
+    return {
+        "man": man_words(patient, man, note),
+        "about": _about(patient, studies, man),
+        "reliable": [*reliable, (_ONE_SIZE, True)] if _one_size(views) else reliable,
+        "said": said,
+        "lesions": [(of[id(region)], _first_to(patient, region)) for region in patient.head],
+        "rest": _rest(patient),
+    }
+
+
+def _first_to(patient: PatientView, region: RegionResult) -> str:
+    firsts = {"the tool": patient.top, "the readers": patient.readers_first}
+    who = [name for name, first in firsts.items() if first is region]
+    return f"most suspicious to {' and '.join(who)}" if who else ""
 
 
 def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
@@ -155,8 +133,7 @@ def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
     text = f"{given}{scale}{none}"
     if not region.readers_agree or region.readers_mean is None:
         return text
-    mean = region.readers_mean
-    side = "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
+    side = side_of_half(region.readers_mean)
     return f"{text}; the readers {region.readers_agree}, on average {side}"
 
 

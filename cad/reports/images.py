@@ -264,13 +264,18 @@ def outline(mask: np.ndarray) -> str:
     padded = np.pad(mask, 1).astype(np.int8)
     across = np.diff(padded, axis=0)[:, 1:-1] != 0  # edges above row y
     along = (np.diff(padded, axis=1)[1:-1] != 0).T  # edges left of column x
-    pieces = [f"M{a} {y}h{n}" for y, a, n in _runs(across)]
-    pieces += [f"M{x} {a}v{n}" for x, a, n in _runs(along)]
+    pieces = [f"M{a} {y}h{n}" for y, a, n in runs(across)]
+    pieces += [f"M{x} {a}v{n}" for x, a, n in runs(along)]
     return "".join(pieces)
 
 
-def _runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return line, start and length of every run of True in each row."""
+def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return line, start and length of every run of True in each row.
+
+    Parameters
+    ----------
+    lines : ndarray of bool, shape (H, W)
+    """
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
     ends = np.nonzero(steps == -1)[1]
@@ -288,6 +293,25 @@ def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]
         start = int(np.clip(round(middle[axis] - n / 2), 0, mask.shape[axis] - n))
         slices.append(slice(start, start + n))
     return slices[0], slices[1]
+
+
+def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
+    """Return the scroller data of a page's studies, as good as the page's weight allows.
+
+    Parameters
+    ----------
+    studies : list of StudyImages
+        Those of one page.
+    """
+    made: list[JsonObject] = []
+    for quality in (None, *LOSSY_QUALITIES):
+        made = [viewer_data(images, quality) for images in studies]
+        weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
+        if weight <= SLICES_BYTES:
+            break
+    for data in made:
+        data["lossy"] = quality is not None
+    return made
 
 
 def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:

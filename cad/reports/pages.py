@@ -15,15 +15,15 @@ from cad.evaluation.summary import Summary
 from cad.files import JsonObject, write_atomic
 from cad.reading import read_text, reading
 from cad.reports.figures import draw_figures, inline
-from cad.reports.headline import action_words, headline
+from cad.reports.headline import headline
 from cad.reports.images import SCALE_BAR_MM
-from cad.reports.paragraph import paragraph
 from cad.reports.plots import probability_text
 from cad.reports.printed import findings, learned, promises
 from cad.reports.sectors import map_lines
-from cad.reports.tables import metric_tables
 from cad.reports.views import PatientView, list_patients, study_views
 from cad.run_folder.results import RegionResult, Results, read_results
+from cad.terms.measures import MEASURES
+from cad.terms.text import interval_text
 
 _THREADS = 2
 TEMPLATES = Path(__file__).parent / "templates"
@@ -98,7 +98,6 @@ def _patient_page(
         for viewer in viewers:
             viewer["regions"].sort(key=lambda region: order.index(region["id"]))
     models = _models(results, patient.regions)
-    head = headline(results, metrics, patient, regions, studies, models)
     view_index = {s.study: viewers.index(s.viewer) for s in studies if s.viewer is not None}
     return template("patient.html.j2").render(
         **_common(results),
@@ -107,13 +106,11 @@ def _patient_page(
         after=around[1],
         models=models,
         studies=studies,
-        head=head,
+        head=headline(results, metrics, patient, regions, studies, models),
         regions=regions,
         has_pirads=any(v.pirads for v in regions),
-        actions={view.anchor: action_words(view) for view in regions},
         view_index={s.study: view_index.get(s.study, "") for s in studies},
         viewer_of={s.study: f"viewer-{view_index.get(s.study, '')}" for s in studies},
-        lines=paragraph(head, regions, patient.readers),
         map_lines=map_lines() if any(v.sector for v in regions) else "",
         viewers=viewers,
         page={
@@ -133,7 +130,9 @@ def _index_page(
     return template("index.html.j2").render(
         **_common(results),
         patients=patients,
-        tables=metric_tables(metrics),
+        metrics=metrics,
+        measures=MEASURES,
+        rivals=_rivals(metrics),
         findings=findings(metrics),
         promises=promises(metrics),
         learned=learned(results.run),
@@ -152,6 +151,24 @@ def _index_page(
         style=asset("report.css"),
         script=asset("index.js"),
     )
+
+
+def _rivals(metrics: Summary) -> JsonObject:
+    """Return every learner's losses against the readers and against histology, as cells."""
+    kinds = (("readers", "kl"), ("readers", "brier"), ("readers", "auc"),
+             ("histology", "brier"), ("histology", "auc"))  # fmt: skip
+    cells: dict[str, dict[tuple[str, str], str]] = {}
+    for row in metrics.rivals["table"] if metrics.rivals else ():
+        text = interval_text(row["value"], MEASURES[row["measure"]].digits)
+        mark = " *" if row["beyond_chance"] else ""
+        cells.setdefault(row["learner"], {})[row["against"], row["measure"]] = text + mark
+    shown = [kind for kind in kinds if any(kind in part for part in cells.values())]
+    return {
+        "head": [f"{MEASURES[measure].title} to {against}" for against, measure in shown],
+        "rows": [
+            [learner, *(part.get(kind, "–") for kind in shown)] for learner, part in cells.items()
+        ],
+    }
 
 
 def _common(results: Results) -> JsonObject:
@@ -211,6 +228,7 @@ def _environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["probability"] = probability_text
+    environment.filters["interval"] = interval_text
     environment.filters["moment"] = _moment
     environment.filters["odds"] = _odds
     environment.filters["digest"] = _digest

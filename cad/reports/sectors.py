@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from cad.reports.images import outline
+from cad.reports.images import outline, runs
 from cad.terms.sectors import SECTOR_NAMES, SECTORS, sector_at
 
 WIDE, HIGH = 80, 62  # cells of a level; a cell is one drawing unit
@@ -38,10 +38,10 @@ def sector_cells(level: str) -> np.ndarray:
 def map_lines() -> str:
     """Return the SVG path of all borders, base, mid and apex beside each other."""
     parts = []
-    for k, level in enumerate(SECTORS):
+    for level in SECTORS:
         cells = sector_cells(level)
         for name in sorted(set(cells.ravel()) - {""}):
-            parts.append(_moved(outline(cells == name), k))
+            parts.append(outline(_placed(cells == name, level)))
     return "".join(parts)
 
 
@@ -50,32 +50,21 @@ def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
     if sector not in SECTOR_NAMES:
         return None
     level = sector.split(" ")[1]
-    k = list(SECTORS).index(level)
     inside = sector_cells(level) == sector
     if place is not None:
         u, v = (min(max(float(place[key]), low), 1.0) for key, low in (("u", -1.0), ("v", 0.0)))
         x, y = (u + 1) / 2 * WIDE, v * HIGH
     else:
         y, x = np.argwhere(inside).mean(axis=0) + 0.5
-    return _filled(inside, k), (k * (WIDE + GAP) + float(x), float(y))
+    bars = [f"M{start} {row}h{n}v1h{-n}z" for row, start, n in runs(_placed(inside, level))]
+    return "".join(bars), (_left(level) + float(x), float(y))
 
 
-def _filled(cells: np.ndarray, k: int) -> str:
-    """Return an SVG path that fills cells on the place of the k-th level, a bar for every row."""
-    bars = []
-    for y, row in enumerate(np.diff(np.pad(cells.astype(np.int8), ((0, 0), (1, 1))), axis=1)):
-        for x, end in zip(np.flatnonzero(row > 0), np.flatnonzero(row < 0), strict=True):
-            n = end - x
-            bars.append(f"M{x + k * (WIDE + GAP)} {y}h{n}v1h{-n}z")
-    return "".join(bars)
+def _left(level: str) -> int:
+    """Return where a level's drawing begins."""
+    return list(SECTORS).index(level) * (WIDE + GAP)
 
 
-def _moved(path: str, k: int) -> str:
-    """Return an outline on the place of the k-th level."""
-    if not path:
-        return ""
-    moved = []
-    for piece in path.split("M")[1:]:
-        x, _, rest = piece.partition(" ")
-        moved.append(f"M{int(x) + k * (WIDE + GAP)} {rest}")
-    return "".join(moved)
+def _placed(cells: np.ndarray, level: str) -> np.ndarray:
+    """Return a level's cells on its place in the whole drawing."""
+    return np.pad(cells, ((0, 0), (_left(level), 0)))

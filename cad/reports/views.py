@@ -7,13 +7,7 @@ from cad.errors import CadError
 from cad.files import JsonObject
 from cad.reading import reading
 from cad.reports.alignment import AlignmentView, alignments
-from cad.reports.images import (
-    LOSSY_QUALITIES,
-    SLICES_BYTES,
-    StudyImages,
-    read_images,
-    viewer_data,
-)
+from cad.reports.images import StudyImages, read_images, viewers_of
 from cad.reports.plots import probability_text
 from cad.reports.regions import RegionView, region_view
 from cad.run_folder import RunFolder
@@ -191,7 +185,7 @@ def study_views(results: Results, patient: PatientView) -> list[StudyView]:
             views.append(StudyView(name, regions, None, 0, [], [], failures, lost=lost))
     try:
         with reading(patient.patient, "the slices cannot be shown"):
-            viewers = _viewers([images for _, _, images in shown])
+            viewers = viewers_of([images for _, _, images in shown])
     except CadError as error:
         notes = [error.problem]
         return [replace(v, notes=[*v.notes, *notes]) if v.n_slices else v for v in views]
@@ -247,19 +241,6 @@ def _images(folder: RunFolder, study: str) -> StudyImages | str:
         return f"{path.name}: {error.problem}"
     except OSError as error:
         return f"{path.name}: {error.strerror}"
-
-
-def _viewers(studies: list[StudyImages]) -> list[JsonObject]:
-    """Return the scroller data of a page's studies, as good as the page's weight allows."""
-    made: list[JsonObject] = []
-    for quality in (None, *LOSSY_QUALITIES):
-        made = [viewer_data(images, quality) for images in studies]
-        weight = sum(len(layer["source"]) for data in made for layer in data["layers"])
-        if weight <= SLICES_BYTES:
-            break
-    for data in made:
-        data["lossy"] = quality is not None
-    return made
 
 
 def _with_regions(viewer: JsonObject, regions: list[RegionResult]) -> JsonObject:

@@ -39,6 +39,21 @@ def interval_text(part: object, digits: int = 3) -> str:
     return value if "–" in (value, lower, upper) else f"{value} [{lower}, {upper}]"
 
 
+def side_of_half(mean: float) -> str:
+    """Return on which side of one half the readers' mean lies, as both page and decision take it.
+
+    Parameters
+    ----------
+    mean : float
+        Of the readers' probabilities of one region.
+
+    Returns
+    -------
+    {"suspicious", "not suspicious", "equivocal"}
+    """
+    return "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
+
+
 def _cell(value: object) -> str:
     """Return a number with three significant digits, whole numbers whole, NaN as a dash."""
     if not isinstance(value, float):  # numpy's double is one

@@ -40,7 +40,7 @@ def lint(root: Path) -> subprocess.CompletedProcess[str]:
         ("learners.solvers.kernels", "stages.load"),
         ("evaluation.measures.metrics", "evaluation.folds.crossval"),
         ("dicom.out.sr", "dicom.into.rules"),
-        ("reports.tables", "evaluation.measures.table"),
+        ("reports.printed", "evaluation.measures.table"),
     ],
 )
 def test_an_arrow_upwards_is_seen(copy: Path, lower: str, upper: str) -> None:

@@ -272,6 +272,68 @@ def test_a_run_without_measures_has_pages_too(finished_run: Path, tmp_path: Path
     assert list((tmp_path / "figures").glob("*")) == []
 
 
+def _table(page: str, caption: str) -> list[list[str]]:
+    """The head and the rows of one table of the index, as text."""
+    text = page.split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
+    rows = [re.findall(r"<t[hd](?: [^>]*)?>(.*?)</t[hd]>", row) for row in text.split("</tr>")]
+    return [row for row in rows if row]
+
+
+def test_the_tables_hold_what_the_measures_say(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
+    metrics = json.loads((run / "metrics.json").read_text())
+    loss = {"n": 9, "difference": 0.0, "lower": None, "upper": None, "note": ""}
+    metrics["rivals"] = {
+        "reference": "a", "sentence": "a is best.",
+        "table": [
+            {**loss, "against": "readers", "measure": "kl", "learner": "a", "value": 0.25,
+             "beyond_chance": False},
+            {**loss, "against": "histology", "measure": "auc", "learner": "b", "value": 0.5,
+             "beyond_chance": True},
+        ],
+    }  # fmt: skip
+    share = {f"{name}{end}": 0.5 for name in ("sensitivity", "specificity", "weight")
+             for end in ("", "_lower", "_upper")}  # fmt: skip
+    row = {"reader": "r1", "n": 7, "adds": None, **share, "weight_lower": -1.25}
+    metrics["reader_skill"] = {"against": "histology", "sentence": "So.", "table": [row]}
+    fold = {"n_train": 1, "n_unlabelled": 0, "n_test": 1, "selected": {}, "features": None}
+    metrics["folds"] = [
+        {**fold, "name": "x", "warnings": ["<w>"] * 30, "error": ""},
+        {**fold, "name": "y", "warnings": ["v"] * 30, "error": "broke"},
+    ]
+    (run / "metrics.json").write_text(json.dumps(metrics))
+    page = write_report(run).read_text(encoding="utf-8")
+    assert _table(page, "Rivals") == [
+        ["Learner", "Two-sided KL, sum, nats to readers", "AUC to histology"],
+        ["a", "0.2", "–"],
+        ["b", "–", "0.500 *"],
+    ]
+    assert _table(page, "Readers, pooled")[1] == [
+        "r1", "7", "0.50 [0.50, 0.50]", "0.50 [0.50, 0.50]", "0.50 [-1.25, 0.50]"
+    ]  # fmt: skip
+    # Fifty lines at most.
+    assert _table(page, "Folds") == [["Left out", "Said"], *[["x", "&lt;w&gt;"]] * 30,
+                                     *[["y", "v"]] * 20]  # fmt: skip
+    whole, kinds = metrics["histology"], metrics["label_kinds"]
+    assert _table(page, "Validation")[1][1] == f"{whole['n']} ({whole['patients']})"
+    assert _table(page, "Validation")[3][1] == interval_text(whole["auc"])
+    assert [row[0] for row in _table(page, "Readers")[1:]] == list(metrics["readers"])
+    assert _table(page, "Labels")[1:] == [[k.replace("_", " "), str(n)] for k, n in kinds.items()]
+    assert _table(page, "Permutation null")[1][1:3] == ["0.500 [0.370, 0.630]", "0.005"]
+    at = whole["operating_points"][0]
+    counts = [str(at[name]) for name in ("tp", "fp", "tn", "fn")]
+    assert _table(page, "Operating points")[1][1:5] == counts
+    level = metrics["conformal"]["levels"][0]
+    assert _table(page, "Conformal sets")[1][1] == f"{level['coverage_malignant']:.2f}"
+    versus = metrics["cad_vs_readers"]
+    assert _table(page, "Classifier and the population of readers")[1][2] == f"{versus['p']:.3g}"
+    for title in ("Agreement of readers", "Readers with the tool"):
+        assert all(len(row) > 1 for row in _table(page, title))
+    # Without a row there is no table.
+    assert "<caption>Operating point</caption>" not in page
+
+
 def test_too_few_regions_are_said_and_not_drawn(finished_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("studies", "report"))
