@@ -63,8 +63,7 @@ def spread_outlines(
     """
     start = time.perf_counter()
     results, known = judged.results, {bundle.name: bundle for bundle in bundles}
-    people = loaded.cohort.participants["participant_id"]
-    sites = dict(zip(people, loaded.sites(people), strict=True))
+    sites = loaded.site_of
     scored = results[results["model"].isin(list(known))]
     models = {
         str(study): {str(r): known[m] for r, m in zip(rows["roi_id"], rows["model"], strict=True)}
@@ -73,7 +72,7 @@ def spread_outlines(
     refs = [ref for ref in loaded.cohort.studies() if ref.study_id in models]
     found = Parallel(n_jobs=loaded.options.processes)(
         delayed(spread_study)(ref, loaded.settings, models[ref.study_id],
-                              Perturbation(repeats=repeats), str(sites[ref.participant_id]))
+                              Perturbation(repeats=repeats), sites[ref.participant_id])
         for ref in refs
     )  # fmt: skip
     spreads = {

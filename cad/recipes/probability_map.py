@@ -47,11 +47,10 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
     models = {bundle.name: bundle for bundle in bundles}
     scored = judged.results.dropna(subset="probability")
     model_of = dict(zip(scored["study_id"], scored["model"], strict=True))
-    people = loaded.cohort.participants["participant_id"]
-    sites = dict(zip(people, loaded.sites(people), strict=True))
+    sites = loaded.site_of
     found = Parallel(n_jobs=loaded.options.processes)(
         delayed(map_study)(ref, loaded.settings, models[model_of[ref.study_id]], loaded.folder,
-                           str(sites[ref.participant_id]))
+                           sites[ref.participant_id])
         for ref in loaded.cohort.studies()
         if ref.study_id in model_of
     )  # fmt: skip

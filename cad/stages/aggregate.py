@@ -132,6 +132,8 @@ class Aggregated:
     ----------
     rois, scores : DataFrame
         The cohort's rows of the measured patients.
+    grades : DataFrame
+        Every score as a probability (:func:`cad.labels.consensus.reader_probabilities`).
     provenance : DataFrame
         How the cohort's own rows were measured.
     labels : DataFrame
@@ -154,6 +156,7 @@ class Aggregated:
 
     rois: pd.DataFrame
     scores: pd.DataFrame
+    grades: pd.DataFrame
     provenance: pd.DataFrame
     labels: pd.DataFrame
     table: Table
@@ -193,14 +196,16 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     labels["site"] = loaded.sites(labels["participant_id"])
     write_labels(loaded.folder, labels)
     table = join(extracted.features, labels)
+    grades = reader_probabilities(scores, rois, settings)
     relabel = None
     # The mean learns nothing from other regions, so that its labels hold in every fold.
     if settings.consensus != "mean":
-        relabel = _fold_labels(loaded, scores, rois, table)
+        relabel = _fold_labels(loaded, grades, table)
     note = relabel.note() if relabel else ""
     return Aggregated(
         rois,
         scores,
+        grades,
         extracted.provenance,
         labels,
         table,
@@ -212,14 +217,10 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     )
 
 
-def _fold_labels(
-    loaded: Loaded, scores: pd.DataFrame, rois: pd.DataFrame, table: Table
-) -> FoldLabels:
-    settings = loaded.settings.labels
-    grades, _ = grade_matrix(reader_probabilities(scores, rois, settings), table.keys)
+def _fold_labels(loaded: Loaded, grades: pd.DataFrame, table: Table) -> FoldLabels:
     return FoldLabels(
-        settings.consensus,
-        grades,
+        loaded.settings.labels.consensus,
+        grade_matrix(grades, table.keys)[0],
         table.labels["truth"].to_numpy(float),
         table.labels["certain"].to_numpy(float),
         table.y,
@@ -237,27 +238,37 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     aggregated : Aggregated
         The cohort's regions.
     bundle : Bundle
-        The model; its measurements must be the same kind.
+        The model, which :func:`check_extension` has let pass.
+    """
+    with using(bundle):
+        table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
+        relabel = aggregated.relabel
+        if relabel is not None:
+            relabel = _fold_labels(loaded, aggregated.grades, table)
+        return replace(
+            aggregated,
+            relabel=relabel,
+            table=table,
+            source=aggregated.source.with_rows(table.keys, table.X, table.sites),
+            simulated=aggregated.simulated or bool(bundle.metadata["training"]["simulated"]),
+            parents=(bundle.name,),
+        )
+
+
+def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> None:
+    """Refuse to add a model's training regions to a cohort.
+
+    Parameters
+    ----------
+    loaded, bundle : Loaded, Bundle
+        The run, and the model; its measurements must be the same kind.
+    regions : DataFrame
+        ``participant_id, roi_id`` of the cohort: all of ``rois.tsv``.
 
     Raises
     ------
     CadError
         When the model carries no training rows, measured otherwise, or shares a region.
-    """
-    with using(bundle):
-        check_extension(loaded, bundle, aggregated.table.keys)
-        return _extended(loaded, aggregated, bundle)
-
-
-def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> None:
-    """Refuse to add a model's training regions to a cohort; errors as :func:`extend`.
-
-    Parameters
-    ----------
-    loaded, bundle : Loaded, Bundle
-        The run, and the model.
-    regions : DataFrame
-        ``participant_id, roi_id`` of the cohort; before measuring, all of ``rois.tsv``.
     """
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
@@ -279,21 +290,6 @@ def _kept_rows(loaded: Loaded, bundle: Bundle) -> pd.DataFrame:
     # Who withdrew must not come back through the table of an earlier model.
     withdrew = bundle.training["participant_id"].isin(loaded.withdrawn)
     return bundle.training[~withdrew].reset_index(drop=True)
-
-
-def _extended(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated:
-    table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
-    relabel = aggregated.relabel
-    if relabel is not None:
-        relabel = _fold_labels(loaded, aggregated.scores, aggregated.rois, table)
-    return replace(
-        aggregated,
-        relabel=relabel,
-        table=table,
-        source=aggregated.source.with_rows(table.keys, table.X, table.sites),
-        simulated=aggregated.simulated or bool(bundle.metadata["training"]["simulated"]),
-        parents=(bundle.name,),
-    )
 
 
 def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:

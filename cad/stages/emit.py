@@ -217,14 +217,8 @@ def _identity(loaded: Loaded, measured: Measured) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _sites(loaded: Loaded) -> int | None:
-    """Count the sites of the cohort; None where its tables name none."""
-    people = loaded.cohort.participants
-    return int(people["site"].nunique()) or None if "site" in people else None
-
-
 def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
-    outcomes = measured.outcomes
+    outcomes, people = measured.outcomes, loaded.cohort.participants
     return {
         "name": loaded.settings.name,
         "kind": loaded.kind,
@@ -245,7 +239,8 @@ def _record(loaded: Loaded, measured: Measured, judged: Judged) -> JsonObject:
             "failed": sum(o.status == "failed" for o in outcomes),
             "regions": len(judged.results),
             "explained": len({(row["study_id"], row["roi_id"]) for row in judged.explanations}),
-            "sites": _sites(loaded),
+            # None where the tables name none.
+            "sites": int(people["site"].nunique()) or None if "site" in people else None,
             "features": tables.count_features(loaded.folder, columns_of(loaded.settings.features)),
         },
         "warnings": [*judged.summary.warnings, *judged.notes],

@@ -18,11 +18,11 @@ from cad.evaluation.folds.crossval import OutOfFold
 from cad.evaluation.folds.null import PermutationNull
 from cad.evaluation.summary import Given, Summary, summarise
 from cad.files import JsonObject
-from cad.labels.consensus import reader_probabilities
 from cad.model.outcome import with_given
 from cad.run_folder.tables import KEYS, LIKE, NEITHER, ExplanationRow, Failure, by_region
 from cad.stages.aggregate import Aggregated
 from cad.stages.load import Loaded
+from cad.terms.text import side_of_half
 
 Threshold = float | np.ndarray
 AGREE, FAR = 0.25, 0.5
@@ -121,13 +121,12 @@ def judge(
         Its decisions are counted on the rows of ``results``.
     """
     settings, table, rows = loaded.settings, aggregated.table, aggregated.own_rows
-    grades = reader_probabilities(aggregated.scores, aggregated.rois, settings.labels)
     summary = summarise(
         table.labels.assign(
             probability=scored["probability"].to_numpy(),
             decision_value=scored["decision_value"].to_numpy(),
         ),
-        reader_scores=grades,
+        reader_scores=aggregated.grades,
         decision=settings.decision,
         folds=folds,
         feature_names=list(table.X.columns),
@@ -137,7 +136,7 @@ def judge(
         bootstraps=settings.validate_.bootstraps,
         seed=settings.validate_.seed,
     )
-    results = _described(loaded, aggregated, grades).assign(warnings="")
+    results = _described(loaded, aggregated).assign(warnings="")
     if summary.rows is not None:
         results = with_given(results, summary.rows)
     for name in scored:  # rows of an earlier model's table come after the cohort's
@@ -224,9 +223,7 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         if (model, row["truth"]) in (("malignant", 0.0), ("benign", 1.0)):
             histology = [f"histology found it {'malignant' if row['truth'] else 'benign'}"]
     return {
-        "decision_before_histology": "refer" if against else model,
-        "decision": "refer" if against or histology else model,
-        "decision_reason": "; ".join([*against, *histology]),
+        **withdrawn(model, against, histology),
         "plausible": plausible,
         "readers_mean": mean,
         "readers_agree": _agreement(values),
@@ -234,6 +231,23 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
         "apart": "" if np.isnan(gap) else _apart(gap),
         # The page sorts by it: a region that one reader suspects must not sink under a low mean.
         "suspicion": np.fmax(row["probability"], max(values) if readers else mean),
+    }
+
+
+def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str, str]:
+    """Return the decision on a region or a man, once what speaks against it has withdrawn it.
+
+    Parameters
+    ----------
+    model : str
+        The decision by the thresholds.
+    against, histology : list of str
+        What speaks against it, without and by histology.
+    """
+    return {
+        "decision_before_histology": "refer" if against else model,
+        "decision": "refer" if against or histology else model,
+        "decision_reason": "; ".join([*against, *histology]),
     }
 
 
@@ -271,9 +285,10 @@ def _readers_against(model: str, values: list[float], mean: float, gap: float) -
     who = "the readers on average do" if len(values) > 1 else "the reader does"
     # Opposite sides of one half come first: the sentence names who suspects cancer, which the
     # distance alone would not.
-    if model == "malignant" and mean < 0.5:
+    side = side_of_half(mean)
+    if model == "malignant" and side == "not suspicious":
         return [f"the tool suspects cancer, {who} not"]
-    if model == "benign" and mean > 0.5:
+    if model == "benign" and side == "suspicious":
         return [f"the tool does not suspect cancer, {who}"]
     if model == "benign" and max(values) >= SUSPICIOUS:
         return ["the tool does not suspect cancer, one reader does"]
@@ -323,7 +338,7 @@ def patient_decisions(results: pd.DataFrame, failed: Collection[str]) -> pd.Seri
     return results["participant_id"].map(said)
 
 
-def _described(loaded: Loaded, aggregated: Aggregated, values: pd.DataFrame) -> pd.DataFrame:
+def _described(loaded: Loaded, aggregated: Aggregated) -> pd.DataFrame:
     """Return one row per region of the cohort with what its tables say of it."""
     rois, scores = aggregated.rois, aggregated.scores
     columns = ["participant_id", "roi_id", "label", "zone", "histology", "isup"]
@@ -335,7 +350,7 @@ def _described(loaded: Loaded, aggregated: Aggregated, values: pd.DataFrame) -> 
         .merge(aggregated.labels, on=region, how="left")
         .merge(by_region(scores, "score", "scores"), on=region, how="left")
         .merge(by_region(scores, "scale", "scales"), on=region, how="left")
-        .merge(by_region(values, "probability", "reader_values"), on=region, how="left")
+        .merge(by_region(aggregated.grades, "probability", "reader_values"), on=region, how="left")
     )
     results["label"] = results["label"].astype(int)
     patients = loaded.cohort.participants.set_index("participant_id")

@@ -59,13 +59,16 @@ class Loaded:
         """Return the patients that the cohort's tables exclude."""
         return [failure_of(p, p.patient, p.patient, "cohort") for p in self.cohort.problems]
 
-    def sites(self, patients: pd.Series) -> np.ndarray:
-        """Return the site of every row's patient; empty where the tables do not say."""
+    @property
+    def site_of(self) -> dict[str, str]:
+        """Return every patient's site; empty where the tables do not say."""
         people = self.cohort.participants
-        if "site" not in people:
-            return np.full(len(patients), "")
-        site = people.drop_duplicates("participant_id").set_index("participant_id")["site"]
-        sites: np.ndarray = patients.map(site).fillna("").to_numpy(str)
+        sites = people["site"].fillna("") if "site" in people else [""] * len(people)
+        return dict(zip(people["participant_id"].astype(str), map(str, sites), strict=True))
+
+    def sites(self, patients: pd.Series) -> np.ndarray:
+        """Return the site of every row's patient."""
+        sites: np.ndarray = patients.map(self.site_of).fillna("").to_numpy(str)
         return sites
 
 

@@ -20,7 +20,7 @@ from cad.files import JsonObject, json_safe, typed
 from cad.labels.consensus import malignant
 from cad.model.bundle import Bundle, using
 from cad.settings import DecisionSettings
-from cad.stages.judge import SUSPICIOUS, patient_decisions
+from cad.stages.judge import SUSPICIOUS, patient_decisions, withdrawn
 from cad.stages.load import Loaded
 
 SIGNIFICANT = 2
@@ -45,7 +45,8 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        By ``participant_id``.
+        By ``participant_id``; without ``probability``, what of it is ``unknown``, and ``model``,
+        between ``lower`` and ``upper`` by the costs.
     """
     patients = results["participant_id"].to_numpy(str)
     table = patient_level.region_columns(results["probability"].to_numpy(float), patients)
@@ -71,7 +72,9 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
             "density": np.log(raw["psa_density"]),
         }
     said = raw.rename(columns=lambda name: f"given_{name}")
-    return pd.concat([table.assign(**columns), said], axis=1)
+    lower, upper = loaded.settings.decision.thresholds
+    nothing = {"probability": np.nan, "unknown": "", "lower": lower, "upper": upper, "model": ""}
+    return pd.concat([table.assign(**columns), said], axis=1).assign(**nothing)
 
 
 def validated_men(
@@ -83,14 +86,13 @@ def validated_men(
     -------
     men : DataFrame
         :func:`known_of_men` with ``probability``, ``unknown`` (what the model uses and does not
-        know of him), ``lower, upper`` (the thresholds on men) and ``model``.
+        know of him) and ``lower, upper`` (the thresholds on men).
     measured : PatientLevel
         ``patient_level`` of ``metrics.json``.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men = known_of_men(loaded, results)
-    truth, limits = men["truth"].to_numpy(float), decision.thresholds
-    men = men.assign(probability=np.nan, unknown="", lower=limits[0], upper=limits[1], model="")
+    truth = men["truth"].to_numpy(float)
     try:
         model = patient_level.fit_men(men, truth)
         probability, rank = patient_level.out_of_fold_men(men, truth, settings.seed)
@@ -121,13 +123,9 @@ def predicted_men(
         As :func:`validated_men`; nothing is fitted.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
-    men, limits = known_of_men(loaded, results), decision.thresholds
-    promised = None
+    men, promised = known_of_men(loaded, results), None
     scored = results.dropna(subset=["probability"]).groupby("participant_id")["model"].first()
-    men = men.assign(
-        probability=np.nan, unknown="", lower=limits[0], upper=limits[1],
-        model=scored.reindex(men.index).fillna(""),
-    )  # fmt: skip
+    men["model"] = scored.reindex(men.index).fillna("")
     for bundle in bundles:
         rows = (men["model"] == bundle.name).to_numpy()
         with using(bundle):
@@ -207,9 +205,7 @@ def decided_men(
             {
                 "regions": len(regions),
                 "decision_model": model,
-                "decision_before_histology": "refer" if against else model,
-                "decision": "refer" if against or histology else model,
-                "decision_reason": "; ".join([*against, *histology]),
+                **withdrawn(model, against, histology),
                 "basis": "" if not model else "regions" if alone else "probability",
             }
         )

@@ -24,7 +24,6 @@ from cad.features.provenance import differences
 from cad.features.typicality import Typicality
 from cad.files import JsonObject, typed
 from cad.imaging.standardise import NyulScale
-from cad.labels.consensus import reader_probabilities
 from cad.model.bundle import Bundle, using
 from cad.model.described import describe
 from cad.model.explanation import explanation_rows
@@ -150,7 +149,6 @@ def predict(
         name: (point or loaded.settings.decision).thresholds for name, point in points.items()
     }
     first, keys = bundles[0].name, aggregated.table.keys
-    scored = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
     every = np.array([limits.get(model, limits[first]) for model in table["model"]])
     results, summary = judge(
         loaded,
@@ -158,11 +156,11 @@ def predict(
         table,
         thresholds=(every[:, 0], every[:, 1]),
         operating_point=points[first],
-        given=of_bundles(keys.join(table), score_table(keys, scored), bundles),
+        given=of_bundles(keys.join(table), score_table(keys, aggregated.grades), bundles),
     )
     promised = {name: point for name, point in points.items() if point is not None}
     men, whole = predicted_men(loaded, results, bundles)
-    trainings = [_training(bundle) for bundle in bundles]
+    models = _models(bundles, limits, set(keys["participant_id"]))
     return Judged(
         results,
         # What was chosen at the training is no result of this run.
@@ -172,24 +170,11 @@ def predict(
         [*_costs_instead(points, loaded.settings.decision), *scores.notes],
         {"score": time.perf_counter() - start},
         limits[first],
-        model=_models(bundles, limits, set(keys["participant_id"])),
-        estimator=_described(bundles[0]),
-        simulated=aggregated.simulated or any(bool(said["simulated"]) for said in trainings),
+        model={**models[first], "name": ", ".join(models), "models": models},
+        estimator=models[first]["estimator"],
+        simulated=aggregated.simulated or any(m["training"]["simulated"] for m in models.values()),
         men=men,
     )
-
-
-def _described(bundle: Bundle) -> JsonObject | None:
-    """Return what a model's estimator is."""
-    with using(bundle):
-        return describe([bundle.estimator])
-
-
-def _training(bundle: Bundle) -> JsonObject:
-    """Return what a model says of its training."""
-    with using(bundle):
-        said = dict(bundle.metadata["training"])
-        return {**said, "simulated": bool(said["simulated"])}
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
@@ -240,24 +225,25 @@ def _costs_instead(
 
 def _models(
     bundles: Sequence[Bundle], limits: dict[str, tuple[float, float]], patients: set[str]
-) -> JsonObject:
-    """Return what the run's record says of its models, the first one's facts on top.
+) -> dict[str, JsonObject]:
+    """Return what the run's record says of each of its models.
 
     ``patients_of_training`` counts the run's patients who carry an id of a model's training.
     """
-    models = {
-        b.name: {
-            "name": b.name,
-            "sha256": b.hash,
-            "training": _training(b),
-            "cad_version": str(b.metadata.get("cad_version", "")),
-            "thresholds": limits[b.name],
-            "estimator": _described(b),
-            "patients_of_training": len(patients & set(b.training["participant_id"])),
-        }
-        for b in bundles
-    }
-    return {**models[bundles[0].name], "name": ", ".join(models), "models": models}
+    models = {}
+    for bundle in bundles:
+        with using(bundle):
+            training = dict(bundle.metadata["training"])
+            models[bundle.name] = {
+                "name": bundle.name,
+                "sha256": bundle.hash,
+                "training": {**training, "simulated": bool(training["simulated"])},
+                "cad_version": str(bundle.metadata.get("cad_version", "")),
+                "thresholds": limits[bundle.name],
+                "estimator": describe([bundle.estimator]),
+                "patients_of_training": len(patients & set(bundle.training["participant_id"])),
+            }
+    return models
 
 
 @dataclass
@@ -397,11 +383,12 @@ def _score(
     """Fill the rows of one model, from features as measured (X) and as its learner sees them."""
     table, training, seen = scores.table, bundle.training, adjusted[rows]
     unlike = _unlike(bundle, X.iloc[rows], extracted.features["study_id"].iloc[rows])
-    said = map(_warned, unlike)
+    no = "so that no decision is stated"
+    said = ["" if u in ("", LIKE) else f"unlike the training cohort ({u}), {no}" for u in unlike]
     otherwise = _otherwise(bundle, extracted.provenance.iloc[rows])
     probability = positive_probability(estimator, seen)
-    known = (training[c].to_numpy() for c in ("truth", "out_of_fold", "participant_id"))
-    truth, score, patients = known
+    names = ("truth", "out_of_fold", "participant_id")
+    truth, score, patients = (training[name].to_numpy() for name in names)
     # An interval is of ranks, which no recalibration moves: it would be the first training's.
     calibration = truth * np.nan if bundle.metadata.get("recalibration") else truth
     ends = venn_abers(calibration, score, patients, probability)
@@ -457,12 +444,6 @@ def _unlike(bundle: Bundle, measured: pd.DataFrame, studies: pd.Series) -> list[
         ", ".join(map(str, judged.deviations)) if judged.flagged else LIKE
         for judged in typical.judge(measured, studies.to_numpy(str))
     ]
-
-
-def _warned(unlike: str) -> str:
-    if unlike in ("", LIKE):
-        return ""
-    return f"unlike the training cohort ({unlike}), so that no decision is stated"
 
 
 def _otherwise(bundle: Bundle, provenance: pd.DataFrame) -> list[str]:

@@ -7,7 +7,6 @@ import pandas as pd
 
 from cad.columns import Column, columns_of
 from cad.errors import CadError
-from cad.evaluation.decisions.patient_level import PatientLevel
 from cad.evaluation.folds.crossval import fit_keywords
 from cad.evaluation.folds.unlabelled import labels_told
 from cad.evaluation.summary import Summary
@@ -97,21 +96,15 @@ def _typicality(
 
 
 def _outcome(summary: Summary) -> JsonObject:
-    """Return what new cases need of the validation: thresholds, readers' weights, the patient's."""
-    point = summary.operating_point
+    """Return what new cases need of the validation: thresholds, readers' weights, the model of men.
+
+    None in place of what was not fitted.
+    """
+    point, men = summary.operating_point, summary.patient_level
     readers = summary.assisted.combinations if summary.assisted else None
+    fitted = men and men.model and {"model": men.model, "operating_point": men.operating_point}
     return {
         "operating_point": point and point.as_dict(),
         "combinations": json_safe(readers),
-        "man": _man(summary.patient_level),
+        "man": json_safe(fitted),
     }
-
-
-def _man(measured: PatientLevel | None) -> JsonObject | None:
-    """Return the model of men and their thresholds for an aim; None where nothing was fitted."""
-    if measured is None or measured.model is None:
-        return None
-    content: JsonObject = json_safe(
-        {"model": measured.model, "operating_point": measured.operating_point}
-    )
-    return content

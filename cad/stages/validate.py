@@ -17,7 +17,7 @@ from cad.evaluation.folds.crossval import OutOfFold, deal_patients, out_of_fold
 from cad.evaluation.folds.null import PermutationNull, permutation_null
 from cad.evaluation.folds.paired import RivalTable, compare_with_rivals
 from cad.evaluation.statements.promise import broken_promises
-from cad.labels.consensus import grade_matrix, reader_probabilities
+from cad.labels.consensus import grade_matrix
 from cad.labels.skill import SkillTable, reader_skill
 from cad.learners.rivals import rival_learners
 from cad.model.described import describe
@@ -108,7 +108,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
         summary,
         unlabelled_rows=max(fold.n_unlabelled for fold in folds.folds),
         rivals=rivals,
-        reader_skill=_reader_skill(loaded, aggregated),
+        reader_skill=_reader_skill(aggregated),
         patient_level=whole,
     )
     return Judged(
@@ -120,7 +120,7 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
             *substitute,
             *source.notes,
             *aggregated.notes,
-            *_broken_promises(loaded, aggregated, rivals),
+            *_broken_promises(aggregated, rivals),
         ],
         timings={"validate": time.perf_counter() - start},
         thresholds=thresholds,
@@ -275,31 +275,26 @@ def _explain(aggregated: Aggregated, folds: OutOfFold) -> list[ExplanationRow]:
     return explanations
 
 
-def _reader_skill(loaded: Loaded, aggregated: Aggregated) -> SkillTable | None:
+def _reader_skill(aggregated: Aggregated) -> SkillTable | None:
     """Say how good each reader is, and who adds nothing; None without readers."""
-    known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
-    if known.empty:
+    if aggregated.grades.empty:
         return None
-    keys = aggregated.table.keys.iloc[: aggregated.own_rows]
-    grades, readers = grade_matrix(known, keys)
-    truth = aggregated.table.labels["truth"].to_numpy(float)[: aggregated.own_rows]
-    patients = keys["participant_id"].to_numpy(str)
+    own = aggregated.table.labels.iloc[: aggregated.own_rows]
+    grades, readers = grade_matrix(aggregated.grades, own)
+    truth, patients = own["truth"].to_numpy(float), own["participant_id"].to_numpy(str)
     table, sentence, against = reader_skill(grades, readers, truth, patients)
     return {"against": against, "sentence": sentence, "table": table.to_dict("records")}
 
 
-def _broken_promises(
-    loaded: Loaded, aggregated: Aggregated, rivals: RivalTable | None
-) -> list[str]:
+def _broken_promises(aggregated: Aggregated, rivals: RivalTable | None) -> list[str]:
     """Say where the cohort's own regions break what intervals, tests and slopes promise."""
     own = aggregated.table.labels.iloc[: aggregated.own_rows]
-    known = reader_probabilities(aggregated.scores, aggregated.rois, loaded.settings.labels)
-    keys = aggregated.table.keys.iloc[: aggregated.own_rows]
+    grades = aggregated.grades
     return broken_promises(
-        keys["participant_id"],
+        own["participant_id"],
         own["p"],
         own["truth"],
-        None if known.empty else grade_matrix(known, keys)[0],
+        None if grades.empty else grade_matrix(grades, own)[0],
         None if rivals is None else pd.DataFrame(rivals["table"]),
     )
 

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from cad.evaluation.statements.promise import broken_promises, effective_patients
-from cad.settings import PipelineSettings
 from cad.stages.validate import _broken_promises
 
 
@@ -46,20 +45,17 @@ def test_a_run_is_judged_by_its_own_regions_and_reader() -> None:
     """Rows of an earlier model come after the cohort's own, and none of them counts."""
     own = pd.DataFrame({"participant_id": list("aabbccdd"), "roi_id": ["1", "2"] * 4})
     earlier = pd.DataFrame({"participant_id": ["old"] * 40, "roi_id": [str(i) for i in range(40)]})
-    labels = pd.DataFrame({"p": [0.25, 0.75] * 4 + [0.0] * 40, "truth": np.nan})
-    scores = own.assign(reader_id="r1", scale="likert5", score=[2, 4] * 4)
-    aggregated: Any = SimpleNamespace(
-        table=SimpleNamespace(keys=pd.concat([own, earlier], ignore_index=True), labels=labels),
-        own_rows=8, scores=scores, rois=own,
-    )  # fmt: skip
-    loaded: Any = SimpleNamespace(settings=PipelineSettings(name="x"))
+    keys = pd.concat([own, earlier], ignore_index=True)
+    labels = keys.assign(p=[0.25, 0.75] * 4 + [0.0] * 40, truth=np.nan)
+    grades = own.assign(reader_id="r1", probability=[0.25, 0.75] * 4)
+    table = SimpleNamespace(labels=labels)
+    aggregated: Any = SimpleNamespace(table=table, own_rows=8, grades=grades)
     constant = {"against": "readers", "measure": "kl", "learner": "constant", "lower": np.nan}
-    notes = _broken_promises(loaded, aggregated, {"table": [constant]})
+    notes = _broken_promises(aggregated, {"table": [constant]})
     assert notes[0] == "4 patients, effectively 4.0 of equal size"
     assert "one reader" in notes[1]
     assert "no better than a constant" in notes[2]
     assert len(notes) == 3
-    both = pd.concat([scores, scores.assign(reader_id="r2")])
-    aggregated.scores = both
+    aggregated.grades = pd.concat([grades, grades.assign(reader_id="r2")])
     better = {"table": [{**constant, "lower": 0.1}]}
-    assert _broken_promises(loaded, aggregated, better) == notes[:1]
+    assert _broken_promises(aggregated, better) == notes[:1]
