@@ -1,7 +1,7 @@
 """Collect what readers exported into the cohort's scores, with every rule checked."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from cad.imaging.nifti import write_volume
 from cad.imaging.volume import Volume
 from cad.labels.consensus import malignant
 from cad.labels.scales import check_score, score_probability
-from cad.reader_study.outlines import outline_maps, require_outlines
+from cad.reader_study.outlines import is_placed, outline_maps
 from cad.reader_study.study import ALONE, FORMAT, KEY, WITH_TOOL
 from cad.reading import (
     MAX_JSON,
@@ -36,7 +36,11 @@ READINGS = "readings.tsv"
 WHO = ["participant_id", "roi_id", "reader_id"]
 SAME = COLUMNS[:7]
 """What makes two exported readings the same: all but its time and its note."""
-_FIELDS = {"case", "roi", "score", "condition", "milliseconds"}
+_FIELDS = {
+    "readings": ("", {"case", "roi", "score", "condition", "milliseconds"}, {"note"}),
+    "outlines": ("the outline of ", {"case", "roi", "image", "first", "shape", "runs"}, set()),
+}
+"""Of each part of an export: how errors name it, what it must have, and what it may have."""
 _LARGEST = 1e12
 _AGAIN = "export it again from the reader's page"
 
@@ -196,35 +200,65 @@ def read_export(path: Path, key: JsonObject) -> JsonObject:
                 hint="give the folder whose pages the reader used",
             )
         _require_readings(content, key)
-        require_outlines(path, content, key)
+        _require_outlines(content, key)
         return content
 
 
-def _require_readings(content: JsonObject, key: JsonObject) -> None:
-    """Check the readings of an export against the study's key."""
+def _planned(
+    content: JsonObject, key: JsonObject, part: str
+) -> Iterator[tuple[JsonObject, str, str]]:
+    """Yield each reading or outline of an export with its name and the condition of its case.
+
+    Raises
+    ------
+    CadError
+        For one without its fields, of a case or region that is not the session's, or given twice.
+    """
     who = (content.get("reader"), content.get("session"))
     planned = {(s["reader"], s["session"]): dict(s["cases"]) for s in key["sessions"]}
     if type(who[1]) is not int or who not in planned:
         raise CadError(f"reader {who[0]}, session {who[1]} is not in this study")
+    of, fields, more = _FIELDS[part]
     seen = set()
-    for one in content["readings"]:
-        if not isinstance(one, dict) or not set(one) >= _FIELDS:
-            raise CadError(f"a reading has {', '.join(sorted(_FIELDS))}", hint=_AGAIN)
+    for one in content.get(part, []):
+        if not isinstance(one, dict) or set(one) - more != fields:
+            title = "an outline" if of else "a reading"
+            raise CadError(f"{title} has {', '.join(sorted(fields))}", hint=_AGAIN)
         code, roi = one["case"], one["roi"]
+        name = f"{code}, region {roi}"
         if code not in planned[who] or roi not in key["cases"][code]["rois"]:
-            raise CadError(f"{code}, region {roi} is not in this session", hint=_AGAIN)
-        if planned[who][code] != one["condition"]:
-            raise CadError(f"{code} was planned {planned[who][code]}", hint=_AGAIN)
+            raise CadError(f"{of}{name} is not in this session", hint=_AGAIN)
         if (code, roi) in seen:
-            raise CadError(f"{code}, region {roi} stands twice", hint=_AGAIN)
+            raise CadError(f"{of}{name} stands twice", hint=_AGAIN)
         seen.add((code, roi))
-        for name in ("score", "milliseconds"):
-            if type(one[name]) not in (int, float) or not 0 <= one[name] <= _LARGEST:
-                raise CadError(f"{code}, region {roi}: {name} is no number that a page writes",
-                               hint=_AGAIN)  # fmt: skip
+        yield one, name, planned[who][code]
+
+
+def _require_readings(content: JsonObject, key: JsonObject) -> None:
+    """Check the readings of an export against the study's key."""
+    for one, name, condition in _planned(content, key, "readings"):
+        if one["condition"] != condition:
+            raise CadError(f"{one['case']} was planned {condition}", hint=_AGAIN)
+        for field in ("score", "milliseconds"):
+            if type(one[field]) not in (int, float) or not 0 <= one[field] <= _LARGEST:
+                raise CadError(f"{name}: {field} is no number that a page writes", hint=_AGAIN)
         if not isinstance(one.get("note", ""), str):
-            raise CadError(f"{code}, region {roi}: the note is no text", hint=_AGAIN)
+            raise CadError(f"{name}: the note is no text", hint=_AGAIN)
         check_score(key["scale"], float(one["score"]))
+
+
+def _require_outlines(content: JsonObject, key: JsonObject) -> None:
+    """Check the outlines of an export against the study's key, before any image is read."""
+    outlines = content.get("outlines", [])
+    if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
+        raise CadError("this reader study asks for no outlines", hint=_AGAIN)
+    for one, name, condition in _planned(content, key, "outlines"):
+        if condition != ALONE:
+            text = f"{one['case']} showed the tool: its outlines are no opinion of the reader's"
+            raise CadError(text, hint=_AGAIN)
+        if not is_placed(one):
+            text = f"the outline of {name} has voxels outside of what the page showed"
+            raise CadError(text, hint=_AGAIN)
 
 
 def _unchanged(path: Path) -> JsonObject:

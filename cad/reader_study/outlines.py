@@ -1,7 +1,6 @@
 """Make label maps of the outlines that readers corrected, with every rule checked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,74 +14,11 @@ from cad.imaging.geometry import resample_mask
 from cad.imaging.reader_outlines import read_outline, reader_outline_path
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
-from cad.reader_study.study import ALONE, image_hash
+from cad.reader_study.study import image_hash
 from cad.reports.images import turn
 from cad.stages.study import read_study_of
 
-_FIELDS = {"case", "roi", "image", "first", "shape", "runs"}
 _AGAIN = "export it again from the reader's page"
-
-
-@dataclass(frozen=True)
-class DrawnOutline:
-    """Hold one outline of one reader: runs of voxels of the part of an image that a page showed."""
-
-    path: Path
-    reader: str
-    roi: str
-    image: str
-    first: tuple[int, ...]
-    shape: tuple[int, ...]
-    runs: tuple[int, ...]
-
-    def error(self, problem: str, patient: str, hint: str = "") -> CadError:
-        """Return the error that names this outline."""
-        return CadError(f"the outline of {self.reader}: {problem}", file=self.path,
-                        patient=patient, roi=self.roi, hint=hint)  # fmt: skip
-
-
-def require_outlines(path: Path, content: JsonObject, key: JsonObject) -> None:
-    """Check the outlines of an export against the study's key, before any image is read.
-
-    Raises
-    ------
-    CadError
-        For outlines in a study that asks for none, of a case or region that is not the session's,
-        of one that showed the tool, given twice, or whose voxels cannot be told.
-    """
-    outlines = content.get("outlines", [])
-    if not isinstance(outlines, list) or (outlines and not key.get("outlines")):
-        raise CadError("this reader study asks for no outlines", file=path, hint=_AGAIN)
-    who = (content["reader"], content["session"])
-    planned = next(dict(s["cases"]) for s in key["sessions"] if (s["reader"], s["session"]) == who)
-    seen = set()
-    for one in outlines:
-        if not isinstance(one, dict) or set(one) != _FIELDS:
-            raise CadError(f"an outline has {', '.join(sorted(_FIELDS))}", file=path, hint=_AGAIN)
-        code, roi = str(one["case"]), str(one["roi"])
-        if code not in planned or roi not in key["cases"][code]["rois"]:
-            raise CadError(
-                f"the outline of {code}, region {roi} is not in this session",
-                file=path,
-                hint=_AGAIN,
-            )
-        if planned[code] != ALONE:
-            raise CadError(
-                f"{code} showed the tool: its outlines are no opinion of the reader's",
-                file=path,
-                hint=_AGAIN,
-            )
-        if (code, roi) in seen:
-            raise CadError(
-                f"the outline of {code}, region {roi} stands twice", file=path, hint=_AGAIN
-            )
-        seen.add((code, roi))
-        if not _is_placed(one):
-            raise CadError(
-                f"the outline of {code}, region {roi} has voxels outside of what the page showed",
-                file=path,
-                hint=_AGAIN,
-            )
 
 
 def outline_maps(
@@ -95,7 +31,7 @@ def outline_maps(
     cohort : Cohort
         As it is now.
     contents : sequence of (Path, dict)
-        Exports that :func:`require_outlines` has passed.
+        Exports whose outlines are the study's, each of voxels that :func:`is_placed` has passed.
     key : dict
         The reader study's.
 
@@ -113,14 +49,11 @@ def outline_maps(
         lies on another grid or has another outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
-    groups: dict[tuple[str, str], list[DrawnOutline]] = {}
+    groups: dict[tuple[str, str], list[JsonObject]] = {}
     for path, content in contents:
         for one in content.get("outlines", []):
-            study_id = str(key["cases"][one["case"]]["study_id"])
-            groups.setdefault((study_id, str(content["reader"])), []).append(
-                DrawnOutline(path, str(content["reader"]), str(one["roi"]), str(one["image"]),
-                             *(tuple(one[name]) for name in ("first", "shape", "runs")))
-            )  # fmt: skip
+            study_id, reader = str(key["cases"][one["case"]]["study_id"]), str(content["reader"])
+            groups.setdefault((study_id, reader), []).append({**one, "path": path, "by": reader})
     maps: dict[str, Volume] = {}
     studies: dict[str, Study] = {}
     for (study_id, reader), outlines in sorted(groups.items()):
@@ -135,8 +68,14 @@ def outline_maps(
     return maps
 
 
-def _is_placed(one: JsonObject) -> bool:
-    """Tell whether first, shape and runs are whole numbers that name voxels, each once."""
+def is_placed(one: JsonObject) -> bool:
+    """Tell whether first, shape and runs are whole numbers that name voxels, each once.
+
+    Parameters
+    ----------
+    one : dict
+        An outline of an export: runs of voxels of the part of an image that a page showed.
+    """
     for name, length in (("first", 3), ("shape", 3), ("runs", None)):
         numbers = one[name]
         if not isinstance(numbers, list) or (length is not None and len(numbers) != length):
@@ -150,6 +89,12 @@ def _is_placed(one: JsonObject) -> bool:
             return False
         end = start + length
     return bool(runs) and len(runs) % 2 == 0 and end <= depth * height * width
+
+
+def _refusal(one: JsonObject, problem: str, patient: str, hint: str = "") -> CadError:
+    """Return the error that names an outline."""
+    return CadError(f"the outline of {one['by']}: {problem}", file=one["path"],
+                    patient=patient, roi=one["roi"], hint=hint)  # fmt: skip
 
 
 def _map_so_far(path: Path, study: Study) -> Volume:
@@ -169,68 +114,74 @@ def _map_so_far(path: Path, study: Study) -> Volume:
 
 
 def _with_outlines(
-    labels: Volume, study: Study, outlines: Sequence[DrawnOutline], path: Path
+    labels: Volume, study: Study, outlines: Sequence[JsonObject], path: Path
 ) -> Volume:
     """Return a reader's label map with outlines; what it holds is kept or the outline refused."""
     array, patient = labels.array.copy(), study.participant_id
     numbers = {roi.roi_id: roi.label for roi in study.rois}
     for one in outlines:
-        if one.roi not in numbers:
-            raise one.error("the region is not in the cohort any more", patient)
+        if one["roi"] not in numbers:
+            raise _refusal(one, "the region is not in the cohort any more", patient)
         inside = _inside(one, study)
-        _require_correction(one, study, inside, numbers[one.roi])
-        known = array == numbers[one.roi]
+        _require_correction(one, study, inside, numbers[one["roi"]])
+        known = array == numbers[one["roi"]]
         if known.any() and not np.array_equal(known, inside):
-            raise one.error(
+            raise _refusal(
+                one,
                 f"{path.name} has another outline of the region by this reader",
                 patient,
                 "one of both is right: move the file away, or leave the export out",
             )
-        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one.roi]}
+        taken = set(np.unique(array[inside]).tolist()) - {0, numbers[one["roi"]]}
         if taken:
-            raise one.error(
-                f"it shares voxels with the reader's outline of label {min(taken)}", patient, _AGAIN
+            raise _refusal(
+                one,
+                f"it shares voxels with the reader's outline of label {min(taken)}",
+                patient,
+                _AGAIN,
             )
-        array[inside] = numbers[one.roi]
+        array[inside] = numbers[one["roi"]]
     small = array.max() <= np.iinfo(np.uint8).max
     return labels.with_array(array.astype(np.uint8) if small else array)
 
 
-def _inside(one: DrawnOutline, study: Study) -> np.ndarray:
+def _inside(one: JsonObject, study: Study) -> np.ndarray:
     """Return an outline's voxels on the grid of the image it was drawn on, bool."""
     image = anatomical(study)
-    if one.image != image_hash(image):
-        raise one.error(
+    if one["image"] != image_hash(image):
+        raise _refusal(
+            one,
             "it was drawn on another image than the study has now",
             study.participant_id,
             "bring the image back, or have the case read again: cad reading writes its page",
         )
-    last = [a + n for a, n in zip(one.first, one.shape, strict=True)]
+    last = [a + n for a, n in zip(one["first"], one["shape"], strict=True)]
     if any(end > n for end, n in zip(last, image.shape, strict=True)):
-        raise one.error(
+        raise _refusal(
+            one,
             f"what the page showed ends at voxel {last}, the image at {list(image.shape)}",
             study.participant_id,
             _AGAIN,
         )
-    page = np.zeros(one.shape, bool)
+    page = np.zeros(one["shape"], bool)
     flat = page.reshape(-1)
-    for start, length in zip(one.runs[::2], one.runs[1::2], strict=True):
+    for start, length in zip(one["runs"][::2], one["runs"][1::2], strict=True):
         flat[start : start + length] = True
     whole = np.zeros(image.shape, bool)
-    part = tuple(slice(a, b) for a, b in zip(one.first, last, strict=True))
+    part = tuple(slice(a, b) for a, b in zip(one["first"], last, strict=True))
     whole[part] = page[turn(image.direction)]
     return whole
 
 
-def _require_correction(one: DrawnOutline, study: Study, inside: np.ndarray, label: int) -> None:
+def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
     """Refuse an outline that nothing can be measured in, or that is another region's."""
-    image = anatomical(study).with_array(inside)
+    image, patient = anatomical(study).with_array(inside), study.participant_id
     too_little = fill(image, image).too_little
     if too_little:
-        raise one.error(f"it cannot be measured: {too_little}", study.participant_id, _AGAIN)
+        raise _refusal(one, f"it cannot be measured: {too_little}", patient, _AGAIN)
     if study.roi_map is None:  # read_study refuses regions without one
         return
     mask = study.roi_map.with_array(study.roi_map.array == label)
     given = resample_mask(mask, image).array
     if given.any() and not (given & inside).any():
-        raise one.error("it lies beside the region that it corrects", study.participant_id, _AGAIN)
+        raise _refusal(one, "it lies beside the region that it corrects", patient, _AGAIN)
