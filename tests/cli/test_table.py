@@ -80,6 +80,17 @@ def test_what_is_wrong_is_named(table: Path, words: list[str], message: str) -> 
     assert message in str(done.exception)
 
 
+def test_too_few_patients_are_told_a_way_out_that_this_command_has(table: Path) -> None:
+    """Without either patient one class is left, or nobody: ``cad table`` has no scheme to set."""
+    few = pd.read_csv(table).head(6).assign(r1=[1, 1, 1, 5, 5, 5], r2=[1, 1, 1, 5, 5, 5])
+    few.drop(columns="isup").to_csv(table, index=False)
+    learner = ["--learner", "PlattSVC"]
+    done = CliRunner().invoke(app, ["table", "validate", str(table), *ASKED, *learner])
+    assert isinstance(done.exception, CadError)
+    assert "every fold failed" in done.exception.problem
+    assert "`cad table train` for a table" in done.exception.hint
+
+
 def test_a_table_without_a_column_of_the_model_is_refused(table: Path, tmp_path: Path) -> None:
     run, model = CliRunner(), str(tmp_path / "model")
     run.invoke(app, ["table", "train", str(table), *ASKED, "--ignore", "note,isup", "-o", model])

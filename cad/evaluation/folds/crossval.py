@@ -29,6 +29,10 @@ from cad.evaluation.folds.unlabelled import labels_told
 from cad.learners.base import RangeWarning
 
 Result = TypeVar("Result")
+_UNVALIDATED = (
+    "give more patients; what trains without validation is `validate.scheme: none` in a pipeline, "
+    "and `cad table train` for a table"
+)
 
 # Seconds of a process before its first piece: scikit-learn and the compiled kernels are loaded.
 START_SECONDS = 2.5
@@ -254,7 +258,7 @@ def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
     if len(names) < 2:
         raise CadError(
             f"only one group to leave out ({', '.join(names)}): validation needs two or more",
-            hint="a single patient can be trained on (scheme: none) but not validated",
+            hint=_UNVALIDATED,
         )
     return group, names
 
@@ -277,7 +281,7 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
     if all(fold.error for fold in folds):
         raise CadError(
             f"every fold failed, {len(folds)} in all; without {folds[0].name}: {folds[0].error}",
-            hint="give more patients; `validate.scheme: none` trains without validation",
+            hint=_UNVALIDATED,
         )
     probability, decision = np.full(n, np.nan), np.full(n, np.nan)
     for fold in folds:
