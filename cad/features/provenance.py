@@ -20,6 +20,7 @@ from cad.errors import CadError
 from cad.files import JsonObject
 from cad.imaging.study_files import b1_path, image_path
 from cad.settings import PipelineSettings
+from cad.terms.beside import table_beside
 from cad.terms.modality import MODALITIES
 
 PREFIX = "provenance_"
@@ -28,24 +29,11 @@ PREFIX = "provenance_"
 # moved back is one of the patient.
 _TOLERANCE = 1.25
 _OF_REGION = ("voxels", "purity", "valid", "moved")
-_OF_IMAGE = {
-    "unit": "unit",
-    "interpolation": "interpolation",
-    "level": "level as stored",
-    "filters": "filters",
-    "spacing": "voxel size in the slice, mm",
-    "thickness": "slice distance, mm",
-}
-# What is compared with the training, by the column's name, and what a warning calls it.
-_COMPARED = {
-    "t2_reference": "T2 scaled over",
-    "t1_source": "tissue T1 from",
-    "input": "arterial input",
-    **{
-        f"{image.name}_{key}": f"{image.name}: {title}"
-        for image in MODALITIES
-        for key, title in _OF_IMAGE.items()
-    },
+_TABLES = table_beside(__file__)
+_COMPARED: dict[str, str] = _TABLES["study"] | {
+    f"{image.name}_{key}": f"{image.name}: {title}"
+    for image in MODALITIES
+    for key, title in _TABLES["image"].items()
 }
 PROVENANCE = {
     PREFIX + name
@@ -77,17 +65,16 @@ class CohortFacts:
     @classmethod
     def of(cls, studies: Iterable[tuple[Path, str]]) -> CohortFacts:
         """Look at the files of studies, given as (folder, study id); no image is read."""
-        t2w = gland = dce = flips = vessel = b1 = 0
+        counts = np.zeros(6, int)
         for folder, name in studies:
-            if image_path(folder, name, "t2w").is_file():
-                t2w += 1
-                gland += image_path(folder, name, "gland").is_file()
-            if image_path(folder, name, "dce").is_file():
-                dce += 1
-                flips += any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
-                vessel += image_path(folder, name, "vessel").is_file()
-                b1 += b1_path(folder, name).is_file()
-        return cls(t2w, gland, dce, flips, vessel, b1)
+            t2w, gland, dce, vessel = (
+                image_path(folder, name, kind).is_file()
+                for kind in ("t2w", "gland", "dce", "vessel")
+            )
+            flips = any((folder / "perf").glob(f"{name}_flip-*_VFA.nii.gz"))
+            b1 = b1_path(folder, name).is_file()
+            counts += (t2w, t2w and gland, dce, dce and flips, dce and vessel, dce and b1)
+        return cls(*counts.tolist())
 
 
 def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSettings:

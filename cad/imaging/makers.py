@@ -1,18 +1,8 @@
 """Makers of scanners by our own words: what a header says in its own may name somebody."""
 
-# What a maker's entry begins with, in small letters, and what is said of it.
-_MAKERS = {
-    "siemens": "Siemens",
-    "philips": "Philips",
-    "ge medical": "GE",
-    "ge healthcare": "GE",
-    "canon": "Canon",
-    "toshiba": "Toshiba",
-    "uih": "United Imaging",
-    "united imaging": "United Imaging",
-    "hitachi": "Hitachi",
-    "fujifilm": "Fujifilm",
-}
+from cad.terms.beside import table_beside
+
+_MAKERS: dict[str, str] = table_beside(__file__)
 
 
 def maker(stated: object) -> str:

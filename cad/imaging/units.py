@@ -7,23 +7,10 @@ import numpy as np
 
 from cad.errors import CadError
 from cad.imaging.volume import Volume
+from cad.terms.beside import table_beside
 from cad.terms.modality import ADC, Modality
 
-# Factor from each spelling (without blanks, signs of multiplication and powers) to 1e-6 mm2/s.
-_DIFFUSIVITY = {
-    "um2/s": 1.0,
-    "µm2/s": 1.0,
-    "1e-6mm2/s": 1.0,
-    "10-6mm2/s": 1.0,
-    "1e-5mm2/s": 10.0,
-    "10-5mm2/s": 10.0,
-    "1e-3mm2/s": 1e3,
-    "10-3mm2/s": 1e3,
-    "um2/ms": 1e3,
-    "mm2/s": 1e6,
-    "cm2/s": 1e8,
-    "m2/s": 1e12,
-}
+_DIFFUSIVITY: dict[str, float] = table_beside(__file__)
 # What headers write where they do not want to say.
 _UNSTATED = {"", "1", "us", "normalized", "none", "unspecified", "nounits"}
 

@@ -48,6 +48,8 @@ above PZ as in O07.
 
 from dataclasses import dataclass
 
+from cad.terms.beside import table_beside
+
 
 @dataclass(frozen=True)
 class Tissue:
@@ -82,32 +84,6 @@ class Tissue:
     septa: float = 0.0
 
 
-#                     T1     T2     ADC   dens Ktrans  ve    vp   texture septa
-TISSUES: dict[str, Tissue] = {
-    "PZ": Tissue(2.00, 0.149, 1680, 0.90, 0.12, 0.30, 0.010, 0.33, 0.6),  # S13 L11 Y17 O07 PX
-    "TZ": Tissue(1.60, 0.095, 1478, 0.82, 0.20, 0.30, 0.020, 0.36, 0.6),  # S13 B04 O07 PX
-    "CZ": Tissue(1.60, 0.080, 1180, 0.82, 0.16, 0.28, 0.015, 0.12),  # K17
-    "AFS": Tissue(1.40, 0.055, 1150, 0.80, 0.06, 0.18, 0.010, 0.08),  # --
-    "capsule": Tissue(1.30, 0.048, 1150, 0.78, 0.07, 0.20, 0.010, 0.0),  # --
-    "urethra": Tissue(1.90, 0.160, 1700, 0.92, 0.15, 0.30, 0.020, 0.0),  # --
-    "seminal vesicle": Tissue(2.20, 0.190, 1900, 0.95, 0.06, 0.25, 0.010, 0.25),  # --
-    "vesicle wall": Tissue(1.40, 0.060, 1300, 0.82, 0.15, 0.25, 0.020, 0.0),  # --
-    "venous plexus": Tissue(1.60, 0.130, 1500, 0.90, 0.25, 0.50, 0.15, 0.20),  # --
-    "muscle": Tissue(1.30, 0.034, 1400, 0.78, 0.05, 0.12, 0.010, 0.05),  # B04
-    "fat": Tissue(0.37, 0.068, 300, 0.90, 0.01, 0.10, 0.005, 0.07),  # B04
-    "marrow": Tissue(0.55, 0.070, 350, 0.75, 0.04, 0.12, 0.015, 0.08),  # B04
-    "cortex": Tissue(0.60, 0.008, 300, 0.20, 0.00, 0.10, 0.000, 0.0),  # --
-    "urine": Tissue(3.50, 0.900, 3000, 1.00, 0.00, 0.10, 0.000, 0.0),  # free water at 37 C
-    "bowel wall": Tissue(1.30, 0.060, 1400, 0.80, 0.14, 0.25, 0.020, 0.05),  # --
-    "gas": Tissue(1.00, 0.005, 300, 0.02, 0.00, 0.10, 0.000, 0.0),
-    "stool": Tissue(0.90, 0.045, 900, 0.60, 0.00, 0.10, 0.000, 0.15),  # --
-    "artery": Tissue(1.664, 0.012, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),  # T2: flow void
-    "vein": Tissue(1.664, 0.040, 1800, 0.90, 0.00, 0.10, 0.000, 0.0),
-    # What a region becomes when all of it is tumour (severity 1): high grade of H11.
-    "cancer": Tissue(1.55, 0.080, 850, 0.86, 0.45, 0.32, 0.030, 0.14),  # S13 H11 Y17 O07 PX
-}
-
-
 @dataclass(frozen=True)
 class Finding:
     """Describe what a region of interest may be.
@@ -138,23 +114,11 @@ class Finding:
     weight: float = 1.0
 
 
-BENIGN: dict[str, Finding] = {
-    "normal PZ": Finding(("PZ",), 0.05, weight=0.30),  # S13
-    "normal TZ": Finding(("TZ",), 0.05, weight=0.17),  # S13
-    "AFS": Finding(("AFS",), 0.10, weight=0.04),  # --
-    # E19: 1.28 * 1030 = 1318, so log(1680 / 1318) / log(1680 / 850) = .36; A20 for ve.
-    "prostatitis": Finding(("PZ",), 0.36, ktrans=1.10, ve=1.30, weight=0.17),
-    # R10: between tumour and benign; T1 shortened by methaemoglobin.
-    "haemorrhage": Finding(("PZ",), 0.25, t1=0.60, t2=0.90, weight=0.08),
-    "atrophy": Finding(("PZ",), 0.18, t2=0.85, ktrans=1.10, weight=0.06),  # --
-    # N08: log(1478 / 1180) / log(1478 / 850) = .41.
-    "stromal BPH": Finding(("TZ",), 0.41, ktrans=1.20, weight=0.10),
-    # C16: log(1478 / 1338) / log(1478 / 850) = .18.
-    "mixed BPH": Finding(("TZ",), 0.18, capsule=True, weight=0.05),
-    # N08: ADC 1570, above the zone's mean.
-    "glandular BPH": Finding(
-        ("TZ",), 0.02, t2=1.25, adc=1.08, ktrans=0.85, capsule=True, weight=0.03
-    ),
+_TABLES = table_beside(__file__)
+TISSUES = {name: Tissue(*row) for name, row in _TABLES["tissues"].items()}
+BENIGN = {
+    name: Finding(**{**row, "zones": tuple(row["zones"])})
+    for name, row in _TABLES["benign"].items()
 }
 CANCER = Finding(("PZ", "TZ"), 0.0)
 # Size is signal, as in men: equivalent radius in mm, median and logarithmic spread, of benign

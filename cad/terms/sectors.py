@@ -4,12 +4,11 @@ Levels and sectors are those of the PI-RADS v2.1 sector map, 38 of the prostate;
 gives no measures: the borders below are ours.
 """
 
+from cad.terms.beside import table_beside
+
 SIDES = ("right", "left")
-SECTORS = {
-    "base": ("PZa", "PZpl", "PZpm", "CZ", "TZa", "TZp", "AFS"),
-    "mid": ("PZa", "PZpl", "PZpm", "TZa", "TZp", "AFS"),
-    "apex": ("PZa", "PZpl", "PZpm", "TZa", "TZp", "AFS"),
-}
+_TABLES = table_beside(__file__)
+SECTORS: dict[str, list[str]] = _TABLES["levels"]
 """Sectors of the prostate by level, on each side."""
 SECTOR_NAMES = frozenset(
     f"{side} {level} {sector}"
@@ -18,17 +17,7 @@ SECTOR_NAMES = frozenset(
     for side in SIDES
 )
 
-WORDS = {
-    "PZa": "anterior peripheral zone",
-    "PZpl": "posterolateral peripheral zone",
-    "PZpm": "posteromedial peripheral zone",
-    "TZa": "anterior transition zone",
-    "TZp": "posterior transition zone",
-    "PZ": "peripheral zone",
-    "TZ": "transition zone",
-    "CZ": "central zone",
-    "AFS": "anterior fibromuscular stroma",
-}
+WORDS: dict[str, str] = _TABLES["words"]
 """Sectors and zones as a report says them."""
 
 # Of the gland's box on a slice: u runs from 0 in the middle to 1 at the side, v from 0 at the front
