@@ -43,7 +43,9 @@ def acquire(
     scale = np.float32(sd / power * np.sqrt(shape[0] * shape[1]))
     space = fft2(clean.astype(np.complex64))
     if any(moved):
-        space *= _ramp(shape, moved)
+        # The phase that shifts an image along y and x.
+        y, x = np.fft.fftfreq(shape[0])[:, None] * moved[0], np.fft.fftfreq(shape[1]) * moved[1]
+        space *= np.exp(-2j * np.pi * (y + x)).astype(np.complex64)
     space.real += scale * noise[0]
     space.imag += scale * noise[1]
     image: np.ndarray = np.abs(ifft2(space * window, overwrite_x=True))
@@ -105,9 +107,3 @@ def _window(shape: tuple[int, int]) -> np.ndarray:
     radius = np.sqrt(y**2 + x**2)
     edge = np.clip((radius - _FLAT) / (1 - _FLAT), 0, 1)
     return (0.5 * (1 + np.cos(np.pi * edge))).astype(np.float32)
-
-
-def _ramp(shape: tuple[int, int], moved: tuple[float, float]) -> np.ndarray:
-    """Return the phase that shifts an image by ``moved`` voxels along y and x."""
-    turn = np.fft.fftfreq(shape[0])[:, None] * moved[0] + np.fft.fftfreq(shape[1]) * moved[1]
-    return np.exp(-2j * np.pi * turn).astype(np.complex64)

@@ -8,7 +8,7 @@ from cad.imaging.volume import triple
 from cad.phantom import params
 from cad.phantom.shapes import Shape, Wave, ripples
 
-_OUTSIDE = "fat"
+_MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # of any tissue
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,12 @@ def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
     shift : dict of str to float
         By parameter; fractions stay below .9.
     """
-    factor = {name: float(np.exp(value)) for name, value in shift.items()}
     return replace(
         tissue,
-        t1=tissue.t1 * factor.get("t1", 1.0),
-        t2=tissue.t2 * factor.get("t2", 1.0),
-        adc=min(tissue.adc * factor.get("adc", 1.0), 3000.0),
-        ktrans=tissue.ktrans * factor.get("ktrans", 1.0),
-        ve=min(tissue.ve * factor.get("ve", 1.0), 0.9),
-        vp=min(tissue.vp * factor.get("vp", 1.0), 0.3),
+        **{
+            name: min(getattr(tissue, name) * float(np.exp(value)), _MOST.get(name, np.inf))
+            for name, value in shift.items()
+        },
     )
 
 

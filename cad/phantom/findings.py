@@ -171,7 +171,11 @@ def _draw(
     # A cancer grows through the borders of zones; benign findings keep to theirs.
     within = (zone, *(z for z in CROSSED if malignant and z != zone))
     angle = float(_along(anatomy, np.array(centre))) + float(rng.uniform(-0.3, 0.3))
-    shapes = _shapes(rng, number, within, centre, axes, angle, finding)
+    waves, name = ripples(rng, 0.10, 2.2 * float(axes.min())), f"roi {number}"
+    shapes = [Shape(name, centre, triple(axes), name, within, angle, waves)]
+    if finding.capsule:
+        rim = Shape("capsule", centre, triple(axes + 0.8), within[0], within, angle, waves)
+        shapes.insert(0, rim)
     return TrueRegion(number, kind, zone, isup, latent, radius, shapes, tissue)
 
 
@@ -259,22 +263,3 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
             inside &= np.isin(zones, shape.within)
         zones[inside] = shape.zone
     return zones
-
-
-def _shapes(
-    rng: np.random.Generator,
-    number: int,
-    within: tuple[str, ...],
-    centre: tuple[float, float, float],
-    axes: np.ndarray,
-    angle: float,
-    finding: params.Finding,
-) -> list[Shape]:
-    waves = ripples(rng, 0.10, 2.2 * float(axes.min()))
-    size = triple(axes)
-    shapes = []
-    if finding.capsule:
-        shell = triple(axes + 0.8)
-        shapes.append(Shape("capsule", centre, shell, within[0], within, angle, waves))
-    shapes.append(Shape(f"roi {number}", centre, size, f"roi {number}", within, angle, waves))
-    return shapes

@@ -41,9 +41,8 @@ def draw_outlines(
     view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
     for label, region in enumerate(regions, start=1):
-        single = (
-            rng.random() < params.ONE_SLICE_SHARE
-        )  # a matter of the region: all readers do the same
+        # A matter of the region: all readers do the same.
+        single = rng.random() < params.ONE_SLICE_SHARE
         for reader in READERS:
             shape = _redrawn(rng, region.shapes[-1], reader.error)
             labels = maps[reader.reader_id]

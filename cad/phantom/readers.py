@@ -95,12 +95,5 @@ def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
             middle = CUTS[1]
             cut = int(np.searchsorted(CUTS, middle + reader.spread * (percept - middle)))
             skipped = rng.random() < reader.missing
-            rows.append(
-                {
-                    "roi_id": str(number),
-                    "reader_id": reader.reader_id,
-                    "scale": SCALE,
-                    "score": np.nan if skipped else float(cut + 1),
-                }
-            )
-    return pd.DataFrame(rows)
+            rows.append((str(number), reader.reader_id, SCALE, np.nan if skipped else cut + 1.0))
+    return pd.DataFrame(rows, columns=["roi_id", "reader_id", "scale", "score"])

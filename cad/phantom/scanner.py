@@ -160,6 +160,10 @@ def _kinetics(
     table = view.scene.table()
     fine = physics.fine_grid(times)
     blood = injection.scale * physics.parker(fine, injection.arrival)
+    # The arterial curve, later and smoothed.
+    lag = np.arange(0, 6 * VENOUS_SPREAD, fine[1] - fine[0])
+    kernel = lag * np.exp(-lag / VENOUS_SPREAD)
+    venous = np.convolve(blood, kernel / kernel.sum())[: len(fine)]
     later = (
         injection.scale
         * physics.parker(fine, injection.arrival + injection.delay)
@@ -184,21 +188,12 @@ def _kinetics(
         here = (names == other) & ~gland
         tissue = view.scene.tissues[str(other)]
         if other in ("artery", "vein"):
-            curve = blood if other == "artery" else _venous(fine, blood)
-            curves[here] = np.interp(times, fine, curve)
+            curves[here] = np.interp(times, fine, blood if other == "artery" else venous)
         else:
             curves[here] = physics.extended_tofts(
                 times, fine, later, *(np.array([v]) for v in (tissue.ktrans, tissue.ve, tissue.vp))
             )
     return voxel, share, column["t1"], column["density"], curves
-
-
-def _venous(fine: np.ndarray, blood: np.ndarray) -> np.ndarray:
-    """Return the arterial curve, later and smoothed."""
-    step = fine[1] - fine[0]
-    lag = np.arange(0, 6 * VENOUS_SPREAD, step)
-    kernel = lag * np.exp(-lag / VENOUS_SPREAD)
-    return np.convolve(blood, kernel / kernel.sum())[: len(fine)]
 
 
 def _columns(table: list[params.Tissue], *names: str) -> list[np.ndarray]:

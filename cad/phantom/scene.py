@@ -120,20 +120,15 @@ def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> n
 
     short, long = (kernel(length) for length in params.TEXTURE_MM)
     uneven = np.sqrt(1 - params.TEXTURE_LONG) * short + np.sqrt(params.TEXTURE_LONG) * long
-    uneven /= np.sqrt(
-        1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * _overlap(short, long)
-    )
+    # Both are filters of the same white noise: their correlation adds to the variance.
+    alike = float((short * long).sum() / np.sqrt((short**2).sum() * (long**2).sum()))
+    uneven /= np.sqrt(1 + 2 * np.sqrt(params.TEXTURE_LONG * (1 - params.TEXTURE_LONG)) * alike)
     filters = [uneven, uneven, uneven, uneven, kernel(params.SEPTA_MM)]
     noise = rng.standard_normal((5, *size), dtype=np.float32)
     made = [irfftn(rfftn(w) * k, size) for w, k in zip(noise, filters, strict=True)]
     common, single = np.sqrt(params.TEXTURE_COMMON), np.sqrt(1 - params.TEXTURE_COMMON)
     mixed = [s * common * made[3] + single * f for s, f in zip((1, 1, -1), made[:3], strict=True)]
     return np.stack([*mixed, made[4]])
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> float:
-    """Return the correlation of two filters of the same white noise."""
-    return float((a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum()))
 
 
 def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, float] | None:

@@ -120,14 +120,8 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
         part = out[window]
         if not part.size:
             continue
-        inside = (
-            shape.level(
-                x[window[2]][None, None, :],
-                y[window[1]][None, :, None],
-                z[window[0]][:, None, None],
-            )
-            < 1.0
-        )
+        near_z, near_y, near_x = z[window[0], None, None], y[window[1], None], x[window[2]]
+        inside = shape.level(near_x, near_y, near_z) < 1.0
         if shape.within:
             allowed = np.zeros(len(shapes) + 1, bool)
             for other, earlier in enumerate(shapes[: number - 1], start=1):

@@ -13,13 +13,13 @@ from cad.errors import CadError
 from cad.files import write_atomic
 from cad.folders import claimed, commit, is_ours, stage
 from cad.imaging.nifti import write_volume
-from cad.imaging.reader_outlines import reader_outline_path
 from cad.imaging.study import Roi, Study
-from cad.imaging.study_files import write_study
+from cad.imaging.study_files import reader_outline_path, write_study
 from cad.imaging.volume import Volume
 from cad.phantom.anatomy import Anatomy, build_anatomy
 from cad.phantom.findings import TrueRegion, case_mix, draw_cloud, draw_regions
 from cad.phantom.outlines import draw_outlines, true_labels
+from cad.phantom.params import UNEXPLAINED
 from cad.phantom.protocols import FULL, LIGHT, Protocol
 from cad.phantom.readers import READERS, conspicuity, score
 from cad.phantom.scanner import diffusion_images, draw_injection, dynamic_images, t2_image
@@ -118,39 +118,34 @@ def write_cohort(
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
     with claimed(out, COHORT), stage(out) as scratch:
-        _require_empty(out)
+        if not all(is_ours(path.name) for path in out.iterdir()):
+            raise CadError(
+                "the folder to simulate into is not empty", file=out, hint="name a new one"
+            )
         build = scratch / "cohort"
-        _write_files(build, patients, seed, protocols, jobs)
+        made = Parallel(n_jobs=jobs)(
+            delayed(_write_patient)(build, seed, index, protocols) for index in range(patients)
+        )
+        tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
+        people, rois, scores, latent = tables
+        readers = pd.DataFrame(
+            {
+                "reader_id": [r.reader_id for r in READERS],
+                "expert": [int(r.expert) for r in READERS],
+            }
+        )
+        write_tables(
+            build,
+            participants=people,
+            readers=readers,
+            rois=rois,
+            scores=scores,
+            name=f"simulated prostate MRI, seed {seed}",
+            simulated=True,
+        )
+        text = latent.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        write_atomic(build / LATENT_FILE, text.encode())
         commit(out, {path.name: path for path in sorted(build.iterdir())})
-
-
-def _require_empty(out: Path) -> None:
-    if not all(is_ours(path.name) for path in out.iterdir()):
-        raise CadError("the folder to simulate into is not empty", file=out, hint="name a new one")
-
-
-def _write_files(
-    out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int
-) -> None:
-    made = Parallel(n_jobs=jobs)(
-        delayed(_write_patient)(out, seed, index, protocols) for index in range(patients)
-    )
-    tables = [pd.concat([rows[k] for rows in made], ignore_index=True) for k in range(4)]
-    people, rois, scores, latent = tables
-    readers = pd.DataFrame(
-        {"reader_id": [r.reader_id for r in READERS], "expert": [int(r.expert) for r in READERS]}
-    )
-    write_tables(
-        out,
-        participants=people,
-        readers=readers,
-        rois=rois,
-        scores=scores,
-        name=f"simulated prostate MRI, seed {seed}",
-        simulated=True,
-    )
-    text = latent.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-    write_atomic(out / LATENT_FILE, text.encode())
 
 
 def latent_auc(cohort: Path) -> float:
@@ -326,12 +321,7 @@ def _write_patient(
             "conspicuity": [conspicuity(r) for r in regions],
             "radius": [r.radius for r in regions],
             "isup": [r.isup for r in regions],
-            "t1": [r.tissue.t1 for r in regions],
-            "t2": [r.tissue.t2 for r in regions],
-            "adc": [r.tissue.adc for r in regions],
-            "ktrans": [r.tissue.ktrans for r in regions],
-            "ve": [r.tissue.ve for r in regions],
-            "vp": [r.tissue.vp for r in regions],
+            **{name: [getattr(r.tissue, name) for r in regions] for name in UNEXPLAINED},
         }
     )
     people = pd.DataFrame({"participant_id": [name], "site": [patient.site], "sex": ["M"]})
