@@ -288,7 +288,9 @@ def _statistics(
             continue
         level = (f"{short} level",) if family == "intensity" and key in terms.LEVELS else ()
         group = part.group if part.group == short else f"{short} {part.group}"
-        unit = _power(part.unit, statistic.power)
+        unit = part.unit if statistic.power else "1"
+        if statistic.power > 1 and unit != "1":
+            unit = f"({unit})^{statistic.power}"
         groups = (short, *level, group)
         columns.append(_column(image, family, name, key, statistic, part, groups, unit))
     return tuple(columns)
@@ -322,15 +324,7 @@ def _column(
     )
 
 
-def _power(unit: str, power: int) -> str:
-    if power == 0 or unit == "1":
-        return "1"
-    return unit if power == 1 else f"({unit})^{power}"
-
-
-def _region(
-    part: str, title: str, words: str, table: dict[str, tuple[str, str, str]]
-) -> list[Column]:
+def _region(part: str, title: str, words: str, table: dict[str, list[str]]) -> list[Column]:
     return [
         Column(
             "",

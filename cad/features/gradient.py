@@ -4,12 +4,11 @@ Both are computed only at the voxels that are asked for; beyond the image's bord
 is repeated. In a constant neighbourhood both are 0.
 """
 
-import math
+from itertools import product
 
 import numpy as np
-from numba import njit
 
-GRADIENTS = ("sobel", "kirsch")
+_RING = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
 
 
 def sobel_map(
@@ -34,10 +33,18 @@ def sobel_map(
     ndarray of float, shape (z, y, x)
         Image unit per mm; NaN outside the mask.
     """
+    cube = _neighbours(image, mask)
+    weight = (1.0, 2.0, 1.0)
+    slopes = np.zeros((3, cube.shape[-1]))
+    for a, b in product(range(3), repeat=2):
+        # 1/16 for the weights 1 2 1 squared, 1/2 for the central difference.
+        w = weight[a] * weight[b] / 32.0
+        slopes[0] += w * (cube[a, b, 2] - cube[a, b, 0])
+        slopes[1] += w * (cube[a, 2, b] - cube[a, 0, b])
+        slopes[2] += w * (cube[2, a, b] - cube[0, a, b])
+    gx, gy, gz = slopes / np.array(spacing)[:, None]
     out = np.full(image.shape, np.nan)
-    _sobel(
-        np.ascontiguousarray(image, np.float32), np.array(spacing, float), np.flatnonzero(mask), out
-    )
+    out[mask] = np.sqrt(gx * gx + gy * gy + gz * gz)
     return out
 
 
@@ -62,58 +69,22 @@ def kirsch_map(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     ----------
     Kirsch, Comput Biomed Res 4 (1971) 315.
     """
+    plane = _neighbours(image, mask)[1]
+    ring = [plane[y, x] for y, x in _RING]
+    total = sum(ring)
+    # 5 on three neighbours in a row, -3 on the other five: 8 (the three) - 3 (all eight).
+    threes = [ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8] for k in range(8)]
     out = np.full(image.shape, np.nan)
-    _kirsch(np.ascontiguousarray(image, np.float32), np.flatnonzero(mask), out)
+    out[mask] = np.max([8.0 * three - 3.0 * total for three in threes], axis=0)
     return out
 
 
-@njit(cache=True)
-def _sobel(image: np.ndarray, spacing: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
-    nz, ny, nx = image.shape
-    # The 27 neighbours are gathered once for the three axes; the border voxel is repeated.
-    cube = np.empty((3, 3, 3))
-    weight = np.array([1.0, 2.0, 1.0])
-    for i in index:
-        z, rest = i // (ny * nx), i % (ny * nx)
-        y, x = rest // nx, rest % nx
-        for a in range(3):
-            for b in range(3):
-                for c in range(3):
-                    cube[a, b, c] = image[
-                        min(max(z + a - 1, 0), nz - 1),
-                        min(max(y + b - 1, 0), ny - 1),
-                        min(max(x + c - 1, 0), nx - 1),
-                    ]
-        gx = gy = gz = 0.0
-        for a in range(3):
-            for b in range(3):
-                # 1/16 for the weights 1 2 1 squared, 1/2 for the central difference.
-                w = weight[a] * weight[b] / 32.0
-                gz += w * (cube[2, a, b] - cube[0, a, b])
-                gy += w * (cube[a, 2, b] - cube[a, 0, b])
-                gx += w * (cube[a, b, 2] - cube[a, b, 0])
-        gx, gy, gz = gx / spacing[0], gy / spacing[1], gz / spacing[2]
-        out[z, y, x] = math.sqrt(gx * gx + gy * gy + gz * gz)
-
-
-@njit(cache=True)
-def _kirsch(image: np.ndarray, index: np.ndarray, out: np.ndarray) -> None:
-    _, ny, nx = image.shape
-    ring_y = np.array([-1, -1, -1, 0, 1, 1, 1, 0])
-    ring_x = np.array([-1, 0, 1, 1, 1, 0, -1, -1])
-    ring = np.empty(8)
-    for i in index:
-        z, rest = i // (ny * nx), i % (ny * nx)
-        y, x = rest // nx, rest % nx
-        total = 0.0
-        for k in range(8):
-            yy = min(max(y + ring_y[k], 0), ny - 1)
-            xx = min(max(x + ring_x[k], 0), nx - 1)
-            ring[k] = image[z, yy, xx]
-            total += ring[k]
-        best = -np.inf
-        for k in range(8):
-            # 5 on three neighbours in a row, -3 on the other five: 8 (the three) - 3 (all eight).
-            three = ring[k] + ring[(k + 1) % 8] + ring[(k + 2) % 8]
-            best = max(best, 8.0 * three - 3.0 * total)
-        out[z, y, x] = best
+def _neighbours(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the voxels around each one of a mask, shape (3, 3, 3, n): the border is repeated."""
+    steps = np.array([-1, 0, 1])[:, None]
+    z, y, x = (
+        np.clip(at + steps, 0, size - 1)
+        for at, size in zip(np.nonzero(mask), image.shape, strict=True)
+    )
+    cube = image.astype(np.float32)[z[:, None, None], y[None, :, None], x[None, None, :]]
+    return np.asarray(cube, float)

@@ -29,12 +29,9 @@ RECORD = np.dtype([(name, float) for name in HARALICK])
 
 # name -> (directions leave the slice, one matrix per slice, one matrix per direction)
 AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
-    "2D_avg": (False, True, True),
-    "2D_comb": (False, True, False),
-    "2_5D_avg": (False, False, True),
-    "2_5D_comb": (False, False, False),
-    "3D_avg": (True, False, True),
-    "3D_comb": (True, False, False),
+    f"{plane}_{way}": (plane == "3D", plane == "2D", way == "avg")
+    for plane in ("2D", "2_5D", "3D")
+    for way in ("avg", "comb")
 }
 """IBSI's ways to merge matrices over slices and directions, or to average features over them."""
 
@@ -101,6 +98,8 @@ def haralick_features(
     if distance < 1:
         raise CadError(f"the co-occurrence distance is at least 1 voxel, found {distance}")
     three_d, by_slice, by_direction = AGGREGATIONS[aggregation]
+    counts = np.arange(_TABLE, dtype=float)
+    table = counts * np.log2(np.maximum(counts, 1.0))
     out = np.zeros(regions.count, RECORD)
     matrices = np.zeros(regions.count)
     _regions(
@@ -110,10 +109,9 @@ def haralick_features(
         regions.start,
         np.array(regions.shape, np.int64),
         directions(three_d, distance),
-        distance,
         by_slice,
         by_direction,
-        _entropy_table(),
+        table,
         out,
         matrices,
     )
@@ -124,15 +122,12 @@ def haralick_features(
     return out
 
 
-_TABLE = 4096
+_TABLE = 4096  # counts c whose c log2 c is looked up
 
 
-def _entropy_table() -> np.ndarray:
-    """Return c log2 c for the counts c = 0, 1, ..., 4095."""
-    counts = np.arange(_TABLE, dtype=float)
-    counts[0] = 1.0
-    table: np.ndarray = np.arange(_TABLE) * np.log2(counts)
-    return table
+# The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
+# counts of single levels, of level differences and of level sums, and the table of c log2 c.
+Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @njit(cache=True, nogil=True)
@@ -147,11 +142,10 @@ def _x_log_x(count: int, table: np.ndarray) -> float:
 @njit(cache=True, nogil=True)
 def _add_features(
     cells: tuple[int, float, float],
-    levels: tuple[np.ndarray, np.ndarray, np.ndarray],
+    counts: Counts,
     pairs: int,
     n_levels: int,
     extremes: tuple[int, int],
-    table: np.ndarray,
     out: Any,
 ) -> None:
     """Add the features of one symmetric matrix to the fields of ``out``.
@@ -175,7 +169,7 @@ def _add_features(
     # Sums run over counts, not probabilities, and are divided once at the end: integers are exact
     # and c log c comes from the table.
     joint_max, squares, joint_log = cells
-    single, difference, total = levels
+    _, _, single, difference, total, table = counts
     low, high = extremes
     whole = 2.0 * pairs
     log_pairs = math.log2(pairs)
@@ -260,11 +254,6 @@ def _add_features(
         )
 
 
-# The joint matrix (one row and column more than levels: 0 is outside), the occupied cells' numbers,
-# and counts of single levels, of level differences and of level sums.
-Counts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
-
 @njit(cache=True, nogil=True)
 def _row_bits(n_levels: int) -> int:
     """Return the bits of a column: cell (i, j) of the joint matrix is number i << bits | j."""
@@ -276,25 +265,10 @@ def _row_bits(n_levels: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _new_counts(n_levels: int) -> Counts:
-    """Return empty counts for up to ``n_levels`` levels."""
-    size = (n_levels + 1) << _row_bits(n_levels)
-    return (
-        np.zeros(size, np.int32),
-        np.zeros(size + 1, np.int32),
-        np.zeros(n_levels, np.int64),
-        np.zeros(n_levels, np.int64),
-        np.zeros(2 * n_levels, np.int64),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _finish(
-    counts: Counts, occupied: int, bits: int, n_levels: int, table: np.ndarray, out: Any
-) -> int:
+def _finish(counts: Counts, occupied: int, bits: int, n_levels: int, out: Any) -> int:
     """Add one matrix's features to ``out``, empty the counts, return 1; 0 without any pair."""
     # Only occupied cells are visited: 30 pairs in a matrix of 32 x 32 leave most of it empty.
-    joint, cells, single, difference, total = counts
+    joint, cells, single, difference, total, table = counts
     low, high = n_levels, 0
     largest = pairs = 0 * occupied  # literals would have _add_features() compiled twice
     squares = joint_log = 0.0
@@ -331,15 +305,7 @@ def _finish(
         largest = max(largest, c)
     if pairs == 0:
         return 0
-    _add_features(
-        (largest, squares, joint_log),
-        (single, difference, total),
-        pairs,
-        n_levels,
-        (low, high),
-        table,
-        out,
-    )
+    _add_features((largest, squares, joint_log), counts, pairs, n_levels, (low, high), out)
     single[low : high + 1] = 0
     difference[: high - low + 1] = 0
     total[2 * low : 2 * high + 1] = 0
@@ -354,17 +320,23 @@ def _regions(
     start: np.ndarray,
     shape: np.ndarray,
     offsets: np.ndarray,
-    distance: int,
     by_slice: bool,
     by_direction: bool,
     table: np.ndarray,
     out: np.ndarray,
     matrices: np.ndarray,
 ) -> None:
-    most = 1 + 0 * distance  # a literal's type would have everything below compiled twice
-    for n in n_levels:
-        most = max(most, n)
-    counts = _new_counts(most)  # one set for all regions, emptied by _finish()
+    distance = offsets.max()
+    most = n_levels.max()
+    size = (most + 1) << _row_bits(most)
+    counts = (  # one set for all regions, emptied by _finish()
+        np.zeros(size, np.int32),
+        np.zeros(size + 1, np.int32),
+        np.zeros(most, np.int64),
+        np.zeros(most, np.int64),
+        np.zeros(2 * most, np.int64),
+        table,
+    )
     plane, row = shape[1] * shape[2], shape[2]
     for r in range(len(start) - 1):
         a, b = start[r], start[r + 1]
@@ -384,6 +356,7 @@ def _regions(
             at = ((z - z0 + distance) * ny + y - y0 + distance) * nx + x - x0 + distance
             place[i - a] = at
             box[at] = levels[i]
+        steps = (offsets[:, 0] * ny + offsets[:, 1]) * nx + offsets[:, 2]
         first = 0
         while first < b - a:
             last = b - a
@@ -392,18 +365,8 @@ def _regions(
                 slab = place[first] // (ny * nx)
                 while last < b - a and place[last] // (ny * nx) == slab:
                     last += 1
-            matrices[r] += _group(
-                box,
-                place[first:last],
-                ny,
-                nx,
-                offsets,
-                by_direction,
-                n_levels[r],
-                counts,
-                table,
-                out[r],
-            )
+            group = place[first:last]
+            matrices[r] += _group(box, group, steps, by_direction, n_levels[r], counts, out[r])
             first = last
 
 
@@ -411,29 +374,25 @@ def _regions(
 def _group(
     box: np.ndarray,
     place: np.ndarray,
-    ny: int,
-    nx: int,
-    offsets: np.ndarray,
+    steps: np.ndarray,
     by_direction: bool,
     n_levels: int,
     counts: Counts,
-    table: np.ndarray,
     out: Any,
 ) -> int:
     """Add the features of one slice (or of all voxels); returns the matrices that had pairs."""
     joint, cells = counts[0], counts[1]
     bits = _row_bits(n_levels)
     matrices = 0
-    occupied = 0 * nx  # a literal's type would have _finish() compiled twice
-    for o in range(len(offsets)):
-        step = (offsets[o, 0] * ny + offsets[o, 1]) * nx + offsets[o, 2]
+    occupied = 0 * n_levels  # a literal's type would have _finish() compiled twice
+    for o, step in enumerate(steps):
         for at in place:
             cell = (box[at] << bits) | box[at + step]
             cells[occupied] = cell
             # Every cell is listed at its first visit; without a branch, which would mispredict.
             occupied += joint[cell] == 0
             joint[cell] += 1
-        if by_direction or o == len(offsets) - 1:
-            matrices += _finish(counts, occupied, bits, n_levels, table, out)
+        if by_direction or o == len(steps) - 1:
+            matrices += _finish(counts, occupied, bits, n_levels, out)
             occupied = 0
     return matrices

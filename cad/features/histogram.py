@@ -63,22 +63,29 @@ def discretise(
     CadError
         Without bins and width, or when a width gives more than 1024 levels.
     """
-    if bins is None and bin_width is None:
+    sizes = np.diff(start)
+    filled = sizes > 0
+    first, length = start[:-1][filled], sizes[filled]
+    # The region's own range: bins divide it, a width counts from its lower end.
+    low = np.repeat(np.minimum.reduceat(values, first), length)
+    if bins is not None:
+        span = np.repeat(np.maximum.reduceat(values, first), length) - low
+        part = bins * (values - low) / np.where(span > 0, span, 1.0)
+        # The maximum itself would open a level bins + 1.
+        cuts = np.minimum(np.floor(part + _TIE) + 1, bins)
+    elif bin_width is None:
         raise CadError(
             "texture needs a bin number or a bin width, found neither",
             hint="set features.texture.bins or features.texture.bin_width",
         )
-    levels = np.empty(len(values), np.int64)
-    n_levels = np.empty(len(start) - 1, np.int64)
-    _discretise(
-        np.ascontiguousarray(values, float),
-        start,
-        bins or 0,
-        bin_width or 0.0,
-        np.nan if anchor is None else anchor,
-        levels,
-        n_levels,
-    )
+    elif anchor is not None:
+        cuts = np.floor((values - anchor) / bin_width + _TIE) + 1
+    else:
+        # Cuts lie at multiples of the width, whatever the region's own minimum.
+        cuts = np.floor(values / bin_width + _TIE) - np.floor(low / bin_width + _TIE) + 1
+    levels = cuts.astype(np.int64)
+    n_levels = np.ones(len(sizes), np.int64)
+    n_levels[filled] = np.maximum.reduceat(levels, first)
     if n_levels.size and n_levels.max() > MAX_LEVELS:
         raise CadError(
             f"a bin width of {bin_width:g} cuts a region into {n_levels.max()} levels; "
@@ -114,45 +121,6 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
 
 
 @njit(cache=True)
-def _discretise(
-    values: np.ndarray,
-    start: np.ndarray,
-    bins: int,
-    width: float,
-    anchor: float,
-    levels: np.ndarray,
-    n_levels: np.ndarray,
-) -> None:
-    for r in range(len(start) - 1):
-        a, b = start[r], start[r + 1]
-        if a == b:
-            n_levels[r] = 1
-            continue
-        # The region's own range: bins divide it, a width counts from its lower end.
-        low = values[a]
-        high = values[a]
-        for i in range(a, b):
-            low = min(low, values[i])
-            high = max(high, values[i])
-        top = 1
-        for i in range(a, b):
-            if bins == 0 and not np.isnan(anchor):
-                level = math.floor((values[i] - anchor) / width + _TIE) + 1
-            elif high == low:
-                level = 1
-            elif bins > 0:
-                # The maximum itself would open a level bins + 1.
-                level = min(int(bins * (values[i] - low) / (high - low) + _TIE) + 1, bins)
-            else:
-                # Cuts lie at multiples of the width, whatever the region's own minimum.
-                first = math.floor(low / width + _TIE)
-                level = int(math.floor(values[i] / width + _TIE) - first) + 1
-            levels[i] = level
-            top = max(top, level)
-        n_levels[r] = top
-
-
-@njit(cache=True)
 def _histogram(
     levels: np.ndarray,
     start: np.ndarray,
@@ -165,16 +133,9 @@ def _histogram(
         if n == 0:
             continue
         top = n_levels[r]
-        counts = np.zeros(top)  # of level g + 1 at g
-        for i in range(start[r], start[r + 1]):
-            counts[levels[i] - 1] += 1
+        counts = np.bincount(levels[start[r] : start[r + 1]] - 1, minlength=top)
         # Sorting levels is counting them.
-        ordered = np.empty(n)
-        at = 0
-        for g in range(top):
-            for _ in range(int(counts[g])):
-                ordered[at] = g + 1
-                at += 1
+        ordered = np.repeat(np.arange(1.0, top + 1.0), counts)
         summarise_ordered(ordered, summary[r])
         mean = summary[r].mean
         entropy = 0.0

@@ -184,14 +184,8 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     share : float
         0 to 1.
     """
-    # Bisection for the first place at or beyond the share; both neighbours then enclose it.
-    first, high = 0, len(place) - 1
-    while first < high:
-        middle = (first + high) // 2
-        if place[middle] < share:
-            first = middle + 1
-        else:
-            high = middle
+    # The first place at or beyond the share: both neighbours then enclose it.
+    high = min(int(np.searchsorted(place, share)), len(place) - 1)
     low = max(high - 1, 0)
     gap = place[high] - place[low]
     part = (share - place[low]) / gap if gap > 0 else 0.0

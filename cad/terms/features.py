@@ -85,10 +85,6 @@ def _parts(name: str) -> dict[str, Part]:
     return {key: Part(**row) for key, row in _TABLES[name].items()}
 
 
-def _of_region(name: str) -> dict[str, tuple[str, str, str]]:
-    return {key: (text, unit, tag) for key, (text, unit, tag) in _TABLES[name].items()}
-
-
 STATISTICS, HISTOGRAM, HARALICK = map(_statistics, ("statistics", "histogram", "haralick"))
 LEVELS, SPREADS, RATIOS = (tuple[str, ...](_TABLES[k]) for k in ("levels", "spreads", "ratios"))
 """Statistics that move with an image as a whole, of how far voxels differ, and to the mean."""
@@ -96,7 +92,7 @@ COUNTING: dict[str, list[str]] = _TABLES["counting"]
 """By family: statistics that tell a region's size under another name."""
 IMAGES, GRADIENTS, FILTERS = map(_parts, ("images", "gradients", "filters"))
 LEVEL_COUNTS, PAIRS = _parts("families").values()
-SIZE, POSITION = map(_of_region, ("size", "position"))
+SIZE, POSITION = (dict[str, list[str]](_TABLES[name]) for name in ("size", "position"))
 """Both: name -> (definition, unit, IBSI tag)."""
 SHAPE_UNITS: dict[str, str] = _TABLES["shape_units"]
 """Of pyradiomics' features of a shape; the others are lengths in mm."""

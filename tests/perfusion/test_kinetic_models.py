@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from scipy.integrate import quad
 from scipy.optimize import curve_fit
 
@@ -16,7 +17,6 @@ from cad.features.perfusion import kernels, semiquantitative
 from cad.features.perfusion.aif import (
     InputFunction,
     parker_blood,
-    plasma_from_blood,
     population_input,
     refine_times,
     sampled_input,
@@ -32,6 +32,7 @@ from cad.features.perfusion.models import (
     tofts,
 )
 from cad.features.perfusion.semiquantitative import bolus_arrival
+from cad.settings import PerfusionSettings
 
 TIMES = np.arange(70) * 4.2
 KTRANS = st.floats(0.01, 2.0)
@@ -228,8 +229,8 @@ def test_wrong_shapes_and_values_are_refused() -> None:
         fit_tofts(np.zeros((2, 69)), inlet())
     with pytest.raises(CadError, match="ve must be positive"):
         tofts(0.1, 0.0, inlet())
-    with pytest.raises(CadError, match="haematocrit"):
-        plasma_from_blood(np.ones(3), 1.0)
+    with pytest.raises(ValidationError, match="haematocrit"):
+        PerfusionSettings(haematocrit=1.0)
     with pytest.raises(CadError, match="not numbers"):
         sampled_input(TIMES, np.full(70, np.nan))
     with pytest.raises(CadError, match="one concentration per time"):

@@ -9,13 +9,13 @@ import pytest
 
 from cad.errors import CadError
 from cad.features.perfusion.aif import parker_blood, population_input
-from cad.features.perfusion.concentration import spgr_signal
 from cad.features.perfusion.maps import perfusion_maps
 from cad.features.perfusion.models import extended_tofts, fit_patlak
 from cad.imaging.study import Protocol, Roi, Study
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings
 from cad.terms.features import MAPS
+from tests.support.gradient_echo import gradient_echo
 
 TIMES = np.arange(60) * 4.0
 TR, FLIP, RELAXIVITY, HCT = 0.004, 12.0, 4.5, 0.42
@@ -41,7 +41,7 @@ def made_study(noise: float = 0.0) -> Study:
     t1[vessel] = 1.664
     s0 = 5000.0
     rate = 1 / t1[..., None] + RELAXIVITY * concentration
-    frames = np.moveaxis(spgr_signal(rate, s0, TR, FLIP), -1, 0)
+    frames = np.moveaxis(gradient_echo(rate, s0, TR, FLIP), -1, 0)
     frames = frames + np.random.default_rng(0).normal(scale=noise, size=frames.shape)
     gland = np.zeros(SHAPE, bool)
     gland[1:3, 3:9, 2:10] = True
@@ -49,7 +49,7 @@ def made_study(noise: float = 0.0) -> Study:
         "sub-01",
         "sub-01",
         dce=Dynamic(frames, grid, TIMES, TR, FLIP),
-        vfa=[(a, grid.with_array(spgr_signal(1 / t1, s0, TR, a))) for a in ANGLES],
+        vfa=[(a, grid.with_array(gradient_echo(1 / t1, s0, TR, a))) for a in ANGLES],
         vfa_repetition_time=TR,
         roi_map=grid.with_array(gland.astype(np.uint8)),
         rois=[Roi("1", 1)],

@@ -12,7 +12,6 @@ from cad.features.perfusion.concentration import (
     baseline_signal,
     check_sequence,
     concentration_from_signal,
-    spgr_signal,
 )
 from cad.features.perfusion.semiquantitative import (
     bolus_arrival,
@@ -21,6 +20,7 @@ from cad.features.perfusion.semiquantitative import (
     semiquantitative,
 )
 from cad.features.perfusion.t1 import fit_t1
+from tests.support.gradient_echo import gradient_echo
 
 TIMES = np.arange(40) * 5.0
 ANGLES = np.array([2.0, 5.0, 10.0, 20.0])
@@ -38,14 +38,14 @@ def test_signal_and_concentration_are_inverse(
 ) -> None:
     concentration = np.array([c])
     args = (np.array([100.0]), np.array([t1]), tr, flip, 4.5)
-    scale = 100.0 / spgr_signal(np.array(1 / t1), np.array(1.0), tr, flip)
-    signal = spgr_signal(1 / t1 + 4.5 * concentration, scale, tr, flip)
+    scale = 100.0 / gradient_echo(np.array(1 / t1), np.array(1.0), tr, flip)
+    signal = gradient_echo(1 / t1 + 4.5 * concentration, scale, tr, flip)
     np.testing.assert_allclose(concentration_from_signal(signal, *args), concentration, atol=1e-7)
 
 
 def test_signal_counted_by_hand() -> None:
     """90 degrees: S = S0 (1 - E1)."""
-    assert spgr_signal(np.array(2.0), np.array(100.0), 0.5, 90.0) == pytest.approx(
+    assert gradient_echo(np.array(2.0), np.array(100.0), 0.5, 90.0) == pytest.approx(
         100 * (1 - np.exp(-1))
     )
 
@@ -89,7 +89,7 @@ def test_baseline_needs_a_frame() -> None:
 
 def test_t1_is_recovered_exactly_without_noise() -> None:
     t1 = np.array([[0.3, 1.0], [1.6, 4.0]])
-    signals = np.stack([spgr_signal(1 / t1, np.full((2, 2), 1e4), 0.00385, a) for a in ANGLES])
+    signals = np.stack([gradient_echo(1 / t1, np.full((2, 2), 1e4), 0.00385, a) for a in ANGLES])
     fit = fit_t1(signals, ANGLES, 0.00385)
     np.testing.assert_allclose(fit.t1, t1, rtol=1e-6)
     np.testing.assert_allclose(fit.s0, 1e4, rtol=1e-6)
@@ -104,7 +104,7 @@ def test_t1_does_not_depend_on_the_scale_of_the_signal() -> None:
 
 
 def test_two_flip_angles_work_with_a_note() -> None:
-    signals = np.stack([spgr_signal(np.array([0.6]), np.array([1e3]), 0.004, a) for a in (3, 15)])
+    signals = np.stack([gradient_echo(np.array([0.6]), np.array([1e3]), 0.004, a) for a in (3, 15)])
     fit = fit_t1(signals, np.array([3.0, 15.0]), 0.004)
     assert fit.t1[0] == pytest.approx(1 / 0.6)
     assert "two flip angles only" in fit.notes[0]

@@ -11,7 +11,6 @@ import pytest
 from cad.errors import CadError
 from cad.features.perfusion.concentration import (
     concentration_from_signal,
-    spgr_signal,
 )
 from cad.features.perfusion.maps import perfusion_maps
 from cad.features.perfusion.t1 import fit_t1
@@ -21,6 +20,7 @@ from cad.imaging.study import Roi, Study
 from cad.imaging.study_files import b1_path, read_b1
 from cad.imaging.volume import Dynamic, Volume
 from cad.settings import PerfusionSettings, PipelineSettings
+from tests.support.gradient_echo import gradient_echo
 
 TR, ANGLES = 0.005, np.array([2.0, 5.0, 10.0, 20.0])
 SHAPE = (2, 6, 8)
@@ -38,11 +38,11 @@ def made(b1: np.ndarray) -> Study:
     times = np.arange(40) * 4.0
     curve = np.where(times > 30, 1 - np.exp(-(times - 30) / 60), 0.0)
     angle = 12.0 * b1[..., None]
-    before = spgr_signal(np.full((*SHAPE, 1), 1 / 1.5), np.array(1000.0), TR, angle)
-    after = spgr_signal(1 / 1.5 + 4.5 * curve, np.array(1000.0), TR, angle)
+    before = gradient_echo(np.full((*SHAPE, 1), 1 / 1.5), np.array(1000.0), TR, angle)
+    after = gradient_echo(1 / 1.5 + 4.5 * curve, np.array(1000.0), TR, angle)
     assert before.shape == (*SHAPE, 1)
     vfa = [
-        (float(a), GRID.with_array(spgr_signal(np.array(1 / 1.5), np.array(1000.0), TR, a * b1)))
+        (float(a), GRID.with_array(gradient_echo(np.array(1 / 1.5), np.array(1000.0), TR, a * b1)))
         for a in ANGLES
     ]
     everywhere = GRID.with_array(np.ones(SHAPE, np.uint8))
@@ -62,7 +62,7 @@ def test_t1_with_the_angles_that_were_there() -> None:
     """By hand: small angles give T1 in proportion to 1 / B1^2 where B1 is left out."""
     b1 = np.array([0.7, 1.0, 1.3])
     signals = np.stack(
-        [spgr_signal(np.array(1 / 1.5), np.array(900.0), TR, a * b1) for a in ANGLES]
+        [gradient_echo(np.array(1 / 1.5), np.array(900.0), TR, a * b1) for a in ANGLES]
     )
     found = fit_t1(signals, ANGLES, TR, b1=b1)
     np.testing.assert_allclose(found.t1, 1.5, rtol=1e-9)
@@ -73,7 +73,7 @@ def test_t1_with_the_angles_that_were_there() -> None:
 
 def test_a_field_of_one_changes_no_bit() -> None:
     noise = np.random.default_rng(0).normal(scale=3.0, size=(4, 50))
-    signals = spgr_signal(np.array(1 / 1.5), np.array(900.0), TR, ANGLES[:, None]) + noise
+    signals = gradient_echo(np.array(1 / 1.5), np.array(900.0), TR, ANGLES[:, None]) + noise
     plain, ones = fit_t1(signals, ANGLES, TR), fit_t1(signals, ANGLES, TR, b1=np.ones(50))
     np.testing.assert_array_equal(plain.t1, ones.t1)
     study = made(np.ones(SHAPE, np.float32))
@@ -88,8 +88,8 @@ def test_concentration_takes_each_voxels_angle() -> None:
     """Independent: what the signal equation made of a concentration at 9.6 and 14.4 degrees."""
     truth, t1 = np.array([0.0, 0.0, 0.4, 1.1]), np.array([1.5])
     for angle in (9.6, 14.4):
-        base = spgr_signal(1 / t1, np.array([500.0]), TR, angle)
-        signal = spgr_signal(1 / t1 + 4.5 * truth[None], np.array(500.0), TR, angle)
+        base = gradient_echo(1 / t1, np.array([500.0]), TR, angle)
+        signal = gradient_echo(1 / t1 + 4.5 * truth[None], np.array(500.0), TR, angle)
         found = concentration_from_signal(signal, base, t1, TR, np.array([angle]), 4.5)
         np.testing.assert_allclose(found[0], truth, atol=1e-12)
 

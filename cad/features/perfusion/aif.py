@@ -10,10 +10,9 @@ from cad.errors import CadError
 
 SECONDS_PER_MINUTE = 60.0
 
-# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Areas in mM min, times in min, rates 1/min.
-PARKER_AREA = (0.809, 0.330)
-PARKER_CENTRE = (0.17046, 0.365)
-PARKER_WIDTH = (0.0563, 0.132)
+# Parker et al., Magn Reson Med 56 (2006) 993, Table 1. Area in mM min, centre and width in min of
+# each Gaussian, rates 1/min.
+PARKER_GAUSSIANS = ((0.809, 0.17046, 0.0563), (0.330, 0.365, 0.132))
 PARKER_ALPHA = 1.050
 PARKER_BETA = 0.1685
 PARKER_S = 38.078
@@ -86,7 +85,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     # The sigmoid is written with a bounded exponent: minutes may be far below zero.
     rise = np.clip(-PARKER_S * (minutes - PARKER_TAU), None, 700.0)
     blood = PARKER_ALPHA * np.exp(-PARKER_BETA * minutes) / (1.0 + np.exp(rise))
-    for area, centre, width in zip(PARKER_AREA, PARKER_CENTRE, PARKER_WIDTH, strict=True):
+    for area, centre, width in PARKER_GAUSSIANS:
         blood = blood + area / (width * np.sqrt(2 * np.pi)) * np.exp(
             -((minutes - centre) ** 2) / (2 * width**2)
         )
@@ -125,7 +124,6 @@ def population_input(
     times: np.ndarray,
     delay: float,
     haematocrit: float,
-    step: float = FINE_STEP_S,
     blood: Callable[[np.ndarray, float], np.ndarray] = parker_blood,
 ) -> InputFunction:
     """Return a population's curve in plasma on a grid that holds the frames and is fine between.
@@ -143,7 +141,7 @@ def population_input(
     blood : function
         Concentration in whole blood (mM) of times and delay (s): Parker's, or another population's.
     """
-    fine, at_frames = refine_times(times, step)
+    fine, at_frames = refine_times(times, FINE_STEP_S)
     return InputFunction(fine, blood(fine, delay) / (1.0 - haematocrit), at_frames)
 
 
@@ -161,9 +159,8 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     """
     times = np.asarray(times, float)
     plasma = np.asarray(plasma, float)
-    at_frames = np.arange(len(times))
     if delay == 0:
-        return InputFunction(times, plasma, at_frames)
+        return InputFunction(times, plasma, np.arange(len(times)))
     # The shifted curve has its corners between the frames: keep them, or the peak is lost.
     corners = times + delay
     inside = corners[(corners > times[0]) & (corners < times[-1])]
@@ -197,10 +194,3 @@ def refine_times(times: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray
     ]
     fine = np.concatenate([*pieces, times[-1:]])
     return fine, np.concatenate([[0], np.cumsum(parts)])
-
-
-def plasma_from_blood(blood: np.ndarray, haematocrit: float) -> np.ndarray:
-    """Return the concentration in plasma of a concentration in whole blood: Cp = Cb / (1 - Hct)."""
-    if not 0 <= haematocrit < 1:
-        raise CadError(f"haematocrit must lie in [0, 1), found {haematocrit:g}")
-    return np.asarray(blood, float) / (1.0 - haematocrit)

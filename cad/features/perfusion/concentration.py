@@ -39,28 +39,6 @@ def check_sequence(repetition_time: float | None, flip_angle: float | None) -> t
     return float(repetition_time), float(flip_angle)
 
 
-def spgr_signal(
-    r1: np.ndarray, s0: np.ndarray, repetition_time: float, flip_angle: float
-) -> np.ndarray:
-    """Return the signal of a spoiled gradient echo.
-
-    Parameters
-    ----------
-    r1 : ndarray
-        Longitudinal relaxation rate, 1/s.
-    s0 : ndarray, broadcastable to ``r1``
-        Signal scale (equilibrium magnetisation times receiver gain).
-    repetition_time : float
-        Seconds.
-    flip_angle : float
-        Degrees.
-    """
-    angle = np.deg2rad(flip_angle)
-    e1 = np.exp(-repetition_time * np.asarray(r1, float))
-    signal: np.ndarray = np.asarray(s0) * np.sin(angle) * (1 - e1) / (1 - e1 * np.cos(angle))
-    return signal
-
-
 def concentration_from_signal(
     signal: np.ndarray,
     baseline: np.ndarray,

@@ -350,8 +350,7 @@ def refine_rows(
                 if not solve_small(a, b, n_free, x):
                     damping *= 10
                     continue
-                for i in range(n_par):
-                    trial[i] = p[i]
+                trial[:] = p
                 moved = 0.0
                 for i in range(n_free):
                     k = free[i]
@@ -371,8 +370,7 @@ def refine_rows(
                     if cost - new <= _TOLERANCE * cost:
                         done = 1
                     cost = new
-                    for i in range(n_par):
-                        p[i] = trial[i]
+                    p[:] = trial
                     damping = max(damping / 10, 1e-12)
                     break
                 damping *= 10

@@ -4,7 +4,7 @@ Each function appends to ``notes`` what it assumed, replaced or left out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -283,12 +283,10 @@ def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | Non
 
 def choose_input(
     study: Study,
-    settings: PerfusionSettings,
+    kinetics: Kinetics,
     dynamic: Dynamic,
-    bolus: Bolus,
-    sequence: tuple[float, float] | None,
     mean_signal: np.ndarray,
-    mean_t1: float,
+    t1: np.ndarray,
     b1: np.ndarray | None,
     reference: np.ndarray,
     notes: list[str],
@@ -299,18 +297,14 @@ def choose_input(
     ----------
     study : Study
         With or without a mask of an artery.
-    settings : PerfusionSettings
-        Which input is wanted.
+    kinetics : Kinetics
+        Which input is wanted, when the bolus arrives, repetition time and flip angle.
     dynamic : Dynamic
         Signal over time.
-    bolus : Bolus
-        When it arrives.
-    sequence : (float, float) or None
-        Repetition time (s) and flip angle (degrees).
     mean_signal : ndarray, shape (n_times,)
         Of the reference region, in which the delay is looked for.
-    mean_t1 : float
-        Of that region, s.
+    t1 : ndarray, shape (z, y, x)
+        Seconds.
     b1 : ndarray, shape (z, y, x), or None
         Actual over stated flip angle.
     reference : ndarray of bool, shape (z, y, x)
@@ -325,11 +319,12 @@ def choose_input(
     source : str
         Its name; ``none`` without one.
     """
-    if sequence is None:
+    if kinetics.sequence is None:
         return None, "none"
-    kinetics = Kinetics(np.asarray(dynamic.times, float), bolus, settings, sequence, None)
+    settings, bolus = kinetics.settings, kinetics.bolus
     # The mean curve of the reference region: the delay is looked for with it.
-    tissue = kinetics.concentration(mean_signal[None], np.array([mean_t1]), _mean(b1, reference))
+    mean_t1 = np.array([np.nanmean(t1[reference])])
+    tissue = kinetics.concentration(mean_signal[None], mean_t1, _mean(b1, reference))
     if not np.isfinite(tissue).all():
         notes.append("no kinetic models: the mean dynamic signal is saturated")
         return None, "none"
@@ -381,7 +376,7 @@ def _measured(
     signal = dynamic.frames[:, vessel].mean(axis=1, dtype=float)
     # The artery has a bolus of its own, seconds before the tissue: its baseline ends earlier.
     bolus = find_bolus(kinetics.times, signal)
-    blood = Kinetics(kinetics.times, bolus, settings, kinetics.sequence, None).concentration(
+    blood = replace(kinetics, bolus=bolus).concentration(
         signal[None],
         np.array([settings.t1_blood or assumed_t1(T1_BLOOD_S, _field_strength(study))]),
         _mean(b1, vessel),
@@ -393,7 +388,7 @@ def _measured(
             hint="set arterial_input: parker",
         )
     # Contrast agent stays out of red cells: C_p = C_b / (1 - Hct).
-    plasma = aif.plasma_from_blood(blood, settings.haematocrit)
+    plasma: np.ndarray = blood / (1.0 - settings.haematocrit)
     if plasma.max() < _MIN_INPUT_PEAK:
         raise CadError(
             f"the vessel mask peaks at {plasma.max():.2g} mM in plasma; an artery reaches at "

@@ -5,12 +5,11 @@ arterial input and fits every model that the settings name. Map names: ``relativ
 ``tofts_ktrans``, ... (:data:`cad.terms.features.MAPS` has units and sources).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.features.perfusion import concentration as spgr
 from cad.features.perfusion import models
 from cad.features.perfusion.kinetics import (
@@ -150,29 +149,27 @@ def perfusion_maps(
         Naming the patient: no dynamic series, no bolus, no baseline frame, empty mask, flip-angle
         images that were asked for and are absent or unusable, a measured input that is none.
     """
-    try:
-        return _perfusion_maps(study, settings, mask)
-    except CadError as error:
-        raise error.at(patient=study.participant_id) from None
+    with located(patient=study.participant_id):
+        if study.dce is None:
+            raise CadError(
+                "the study has no dynamic series",
+                hint="leave 'dce' out of features.modalities for this study",
+            )
+        return _perfusion_maps(study, study.dce, settings, _inside(study.dce, mask))
 
 
 def _perfusion_maps(
-    study: Study, settings: PerfusionSettings, mask: np.ndarray | None
+    study: Study, dynamic: Dynamic, settings: PerfusionSettings, inside: np.ndarray
 ) -> PerfusionMaps:
-    dynamic = _dynamic_of(study)
-    inside = _inside(dynamic, mask)
     notes: list[str] = []
     times = np.asarray(dynamic.times, float)
     reference, mean_signal, bolus = find_reference(study, dynamic, inside, notes)
     needed = inside | reference
     b1 = b1_map(study, settings, dynamic, needed, notes)
     t1, t1_source = t1_map(study, settings, dynamic, needed, b1, notes)
-    sequence = sequence_of(dynamic, notes)
-    mean_t1 = np.nanmean(t1[reference])
-    inlet, kind = choose_input(
-        study, settings, dynamic, bolus, sequence, mean_signal, mean_t1, b1, reference, notes
-    )
-    kinetics = Kinetics(times, bolus, settings, sequence, inlet)
+    kinetics = Kinetics(times, bolus, settings, sequence_of(dynamic, notes), None)
+    inlet, kind = choose_input(study, kinetics, dynamic, mean_signal, t1, b1, reference, notes)
+    kinetics = replace(kinetics, inlet=inlet)
     maps = _all_maps(kinetics, dynamic, t1, b1, inside)
     maps["t1"] = dynamic.grid.with_array(np.where(inside, t1, np.nan).astype(np.float32))
     notes += [*_pauses(times), *_quality_notes(maps, inside)]
@@ -203,15 +200,6 @@ def _pauses(times: np.ndarray) -> list[str]:
     ]
 
 
-def _dynamic_of(study: Study) -> Dynamic:
-    if study.dce is None:
-        raise CadError(
-            "the study has no dynamic series",
-            hint="leave 'dce' out of features.modalities for this study",
-        )
-    return study.dce
-
-
 def _inside(dynamic: Dynamic, mask: np.ndarray | None) -> np.ndarray:
     if mask is None:
         return np.ones(dynamic.grid.shape, bool)
@@ -238,7 +226,11 @@ def _all_maps(
         signal = np.ascontiguousarray(flat[:, part].T, dtype=float)
         ratio = None if b1 is None else b1.reshape(-1)[part]
         values, fits, _ = _fit_chunk(kinetics, signal, t1_flat[part], ratio)
-        for name, value in (*values.items(), *_fit_values(fits)):
+        for model, fit in fits.items():
+            values |= {f"{model}_{name}": value for name, value in fit.parameters.items()}
+            values |= {f"{model}_r2": fit.r2, f"{model}_residual": fit.residual}
+            values[f"{model}_did_not_fit"] = fit.failed.astype(float)
+        for name, value in values.items():
             if name not in maps:
                 maps[name] = np.full(inside.size, np.nan, np.float32)
             maps[name][part] = value
@@ -262,29 +254,19 @@ def _fit_chunk(
                     times, concentration, bolus.arrival, seconds
                 )
     if concentration is not None and kinetics.inlet is not None:
+        inlet, refine = kinetics.inlet, settings.refine
         if "tofts" in settings.models:
-            fits["tofts"] = models.fit_tofts(concentration, kinetics.inlet, settings.refine)
+            fits["tofts"] = models.fit_tofts(concentration, inlet, refine)
         if "extended_tofts" in settings.models:
-            fits["extended_tofts"] = models.fit_extended_tofts(
-                concentration, kinetics.inlet, settings.refine
-            )
+            fits["extended_tofts"] = models.fit_extended_tofts(concentration, inlet, refine)
         if "patlak" in settings.models:
-            fits["patlak"] = models.fit_patlak(concentration, kinetics.inlet)
+            fits["patlak"] = models.fit_patlak(concentration, inlet)
     if "brix" in settings.models:
         positive = np.where(baseline > 0, baseline, np.nan)[:, None]
         fits["brix"] = models.fit_brix(
             signal / positive - 1.0, times, bolus.arrival, settings.refine
         )
     return values, fits, concentration
-
-
-def _fit_values(fits: dict[str, models.KineticFit]) -> Iterator[tuple[str, np.ndarray]]:
-    for model, fit in fits.items():
-        for name, value in fit.parameters.items():
-            yield f"{model}_{name}", value
-        yield f"{model}_r2", fit.r2
-        yield f"{model}_residual", fit.residual
-        yield f"{model}_did_not_fit", fit.failed.astype(float)
 
 
 def _quality_notes(maps: dict[str, Volume], inside: np.ndarray) -> list[str]:

@@ -28,15 +28,11 @@ PARAMETERS: dict[ModelName, tuple[str, ...]] = {
 # Bounds of OSIPI's tests: Ktrans 0 .. 5, ve and vp 0 .. 1; ve stays off zero (infinite kep).
 KTRANS_MAX = 5.0
 VE_MIN = 1e-3
-LOWER: dict[ModelName, tuple[float, float, float]] = {
-    "tofts": (0.0, VE_MIN, 0.0),
-    "extended_tofts": (0.0, VE_MIN, 0.0),
-    "brix": (0.0, 1e-3, 0.0),
-}
-UPPER: dict[ModelName, tuple[float, float, float]] = {
-    "tofts": (KTRANS_MAX, 1.0, 0.0),
-    "extended_tofts": (KTRANS_MAX, 1.0, 1.0),
-    "brix": (100.0, 100.0, 10.0),
+# The least and the most of each model's parameters.
+BOUNDS: dict[ModelName, tuple[tuple[float, float, float], tuple[float, float, float]]] = {
+    "tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 0.0)),
+    "extended_tofts": ((0.0, VE_MIN, 0.0), (KTRANS_MAX, 1.0, 1.0)),
+    "brix": ((0.0, 1e-3, 0.0), (100.0, 100.0, 10.0)),
 }
 _CODE = {"tofts": kernels.TOFTS, "extended_tofts": kernels.EXTENDED_TOFTS, "brix": kernels.BRIX}
 _EDGE = 1e-9
@@ -50,8 +46,6 @@ class KineticFit:
 
     Parameters
     ----------
-    model : str
-        ``tofts``, ``extended_tofts``, ``brix`` or ``patlak``.
     parameters : dict of str to ndarray, shape (n_curves,)
         See ``PARAMETERS``; kep = Ktrans / ve is among them for the Tofts models. NaN where the
         curve itself is not a number.
@@ -65,7 +59,6 @@ class KineticFit:
         Model curves.
     """
 
-    model: str
     parameters: dict[str, np.ndarray]
     r2: np.ndarray
     residual: np.ndarray
@@ -202,7 +195,20 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
     """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
-    return _golden(misfit, max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1]))
+    low, high = max(best - 1.0, bounds[0]), min(best + 1.0, bounds[1])
+    ratio = (np.sqrt(5.0) - 1) / 2
+    a, b = high - ratio * (high - low), low + ratio * (high - low)
+    fa, fb = misfit(a), misfit(b)
+    while high - low > 0.02:
+        if fa <= fb:
+            high, b, fb = b, a, fa
+            a = high - ratio * (high - low)
+            fa = misfit(a)
+        else:
+            low, a, fa = a, b, fb
+            b = low + ratio * (high - low)
+            fb = misfit(b)
+    return float((low + high) / 2)
 
 
 def _grid(inlet: InputFunction) -> Grid:
@@ -285,7 +291,7 @@ def _estimate_brix(
     coefficients[singular] = 0.0
     total, product = -coefficients[:, 1], -coefficients[:, 2]
     root = np.sqrt(np.clip(total**2 / 4 - product, 0.0, None))
-    lower, upper = np.array(LOWER["brix"]), np.array(UPPER["brix"])
+    lower, upper = map(np.array, BOUNDS["brix"])
     rates = np.stack([total / 2 + root, total / 2 - root], axis=1)
     clipped = np.clip(rates, lower[1:], upper[1:])
     at_edge = (np.abs(clipped - rates) > _EDGE).any(axis=1)
@@ -309,7 +315,7 @@ def _refine(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Refine parameters by bounded least squares; tell those on a bound or not converged."""
     refined = np.ascontiguousarray(start)
-    lower, upper = np.array(LOWER[model]), np.array(UPPER[model])
+    lower, upper = map(np.array, BOUNDS[model])
     converged = np.zeros(len(data), np.uint8)
     kernels.refine_rows(_CODE[model], data, refined, lower, upper, grid, converged)
     n = len(PARAMETERS[model])
@@ -335,26 +341,9 @@ def _judge(
     if "ve" in named:
         named["kep"] = named["ktrans"] / np.maximum(named["ve"], VE_MIN)
     return KineticFit(
-        model,
         named,
         r2 * mask,
         np.sqrt(misfit / data.shape[1]) * mask,
         failed,
         fitted * mask[:, None],
     )
-
-
-def _golden(cost: Callable[[float], float], low: float, high: float, width: float = 0.02) -> float:
-    ratio = (np.sqrt(5.0) - 1) / 2
-    a, b = high - ratio * (high - low), low + ratio * (high - low)
-    fa, fb = cost(a), cost(b)
-    while high - low > width:
-        if fa <= fb:
-            high, b, fb = b, a, fa
-            a = high - ratio * (high - low)
-            fa = cost(a)
-        else:
-            low, a, fa = a, b, fb
-            b = low + ratio * (high - low)
-            fb = cost(b)
-    return float((low + high) / 2)
