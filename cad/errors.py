@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class CadError(Exception):
@@ -61,6 +63,15 @@ class CadError(Exception):
         """Return the same error with the places filled in that it did not know itself."""
         places = (str(self.file or file), str(self.patient or patient), str(self.roi or roi))
         return _rebuild(type(self), self.problem, self.hint, *places, self.place)
+
+
+@contextmanager
+def located(*, file: object = "", patient: object = "", roi: object = "") -> Iterator[None]:
+    """Fill in the places that an error raised inside did not know itself."""
+    try:
+        yield
+    except CadError as error:
+        raise error.at(file=file, patient=patient, roi=roi) from error.__cause__
 
 
 class MachineError(CadError):

@@ -10,6 +10,7 @@ surroundings.
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
 from itertools import permutations, product
 
 import numpy as np
@@ -170,8 +171,9 @@ def response_map(
     if chosen.kind == "log":
         gauss, second = kernels
         return _laplacian(values, gauss, second, chosen) / spacing[0] ** 2
-    turns = list(_turns(kernels, chosen))
-    return np.asarray(sum(_cascade(values, turn, chosen) for turn in turns) / len(turns))
+    along = partial(_along, chosen=chosen)
+    cascades = [reduce(along, turn, values) for turn in _turns(kernels, chosen)]
+    return np.asarray(sum(cascades) / len(cascades))
 
 
 def _axes(chosen: FilterSettings) -> tuple[int, ...]:
@@ -184,7 +186,15 @@ def _kernels(chosen: FilterSettings, spacing: tuple[float, float, float]) -> lis
 
     One for the mean; Gaussian and its second derivative; low- and high-pass of level 1.
     """
-    side = _side(chosen, spacing)
+    sides = spacing if chosen.dimension == "3D" else spacing[:2]
+    if max(sides) > (1 + _EQUAL) * min(sides):
+        sizes = " x ".join(f"{side:.3g}" for side in spacing)
+        raise CadError(
+            f"the filter {filter_name(chosen)} ({chosen.dimension}) needs voxels of equal sides, "
+            f"found {sizes} mm",
+            hint="set dimension: slice, or images.spacing_t2w (spacing_adc) to equal numbers",
+        )
+    side = float(spacing[0])
     if chosen.kind == "wavelet":
         import pywt
 
@@ -211,19 +221,6 @@ def _too_small(chosen: FilterSettings, key: str, side: float, least: float) -> N
         f"the filter {filter_name(chosen)} is too small for voxels of {side:.3g} mm",
         hint=f"raise {key} to {least:.3g} or more, or interpolate to smaller voxels",
     )
-
-
-def _side(chosen: FilterSettings, spacing: tuple[float, float, float]) -> float:
-    """Return the side of the voxels along the filter's axes."""
-    sides = spacing if chosen.dimension == "3D" else spacing[:2]
-    if max(sides) > (1 + _EQUAL) * min(sides):
-        sizes = " x ".join(f"{side:.3g}" for side in spacing)
-        raise CadError(
-            f"the filter {filter_name(chosen)} ({chosen.dimension}) needs voxels of equal sides, "
-            f"found {sizes} mm",
-            hint="set dimension: slice, or images.spacing_t2w (spacing_adc) to equal numbers",
-        )
-    return float(spacing[0])
 
 
 def _along(
@@ -283,11 +280,3 @@ def _holes(kernel: np.ndarray, level: int) -> np.ndarray:
     out = np.zeros((len(kernel) - 1) * step + 1)
     out[::step] = kernel
     return out
-
-
-def _cascade(
-    values: np.ndarray, levels: Sequence[Mapping[int, np.ndarray]], chosen: FilterSettings
-) -> np.ndarray:
-    for kernels in levels:
-        values = _along(values, kernels, chosen)
-    return values

@@ -81,7 +81,9 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                     f"{_MIN_ROWS} a site",
                     hint="merge sites in participants.tsv or set harmonisation: none",
                 )
-        varies = np.array([_varies_within(X[:, j], labels) for j in range(n_features)])
+        # Inside every site: ComBat divides by that variance.
+        spreads = np.array([np.ptp(X[labels == name], axis=0) for name in self.sites_])
+        varies = np.asarray((spreads > 0).all(axis=0))
         if varies.any():
             self._estimate(X, labels, varies)
         return self
@@ -107,9 +109,15 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return out
 
     def _estimate(self, X: np.ndarray, labels: np.ndarray, varies: np.ndarray) -> None:
-        combat = _neuro_combat()
+        try:
+            from neuroCombat import neuroCombat
+        except ImportError as error:
+            raise CadError(
+                "site harmonisation needs the package neuroCombat, which is not installed",
+                hint=f"{install('harmonisation')}; or set harmonisation: none",
+            ) from error
         with contextlib.redirect_stdout(io.StringIO()):  # the library reports its steps by print
-            estimates = combat(
+            estimates = neuroCombat(
                 dat=X[:, varies].T,
                 covars=pd.DataFrame({"site": labels.astype(object)}),
                 batch_col="site",
@@ -132,19 +140,3 @@ def _labels(site: Any, n_rows: int) -> np.ndarray:
     if labels.shape != (n_rows,):
         raise CadError(f"{n_rows} rows but sites of shape {labels.shape}")
     return labels
-
-
-def _varies_within(column: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether a feature varies inside every site (ComBat divides by that variance)."""
-    return all(float(np.ptp(column[labels == name])) > 0 for name in np.unique(labels))
-
-
-def _neuro_combat() -> Any:
-    try:
-        from neuroCombat import neuroCombat
-    except ImportError as error:
-        raise CadError(
-            "site harmonisation needs the package neuroCombat, which is not installed",
-            hint=f"{install('harmonisation')}; or set harmonisation: none",
-        ) from error
-    return neuroCombat

@@ -12,6 +12,7 @@ import numpy as np
 from cad.errors import CadError
 from cad.features.filters import filter_reach
 from cad.features.perfusion.maps import PerfusionMaps, perfusion_maps
+from cad.imaging.drawn import shares_on
 from cad.imaging.geometry import Box, bounding_box, box_between, limits, resample_mask
 from cad.imaging.standardise import NyulScale, standardise_t2
 from cad.imaging.study import Study
@@ -259,37 +260,6 @@ def crop_dynamic(dynamic: Dynamic, box: Box) -> Dynamic:
     return replace(dynamic, frames=dynamic.frames[:, *box], grid=crop(dynamic.grid, box))
 
 
-def place(mask: Volume, grid: Volume) -> np.ndarray:
-    """Move a mask from one part of a grid to another part of the same grid.
-
-    Parameters
-    ----------
-    mask : Volume
-        Boolean, on a part of the grid.
-    grid : Volume
-        The other part.
-
-    Returns
-    -------
-    ndarray of bool, shape of the grid
-        What lies beside it is left out.
-    """
-    offset = np.round(grid.patient_to_index(np.array(mask.origin))).astype(int)[::-1]
-    out = np.zeros(grid.shape, bool)
-    at = np.argwhere(mask.array) + offset
-    inside = ((at >= 0) & (at < np.array(grid.shape))).all(axis=1)
-    out[tuple(at[inside].T)] = True
-    return out
-
-
-def roi_union(study: Study) -> Volume | None:
-    """Return the voxels of the label map that belong to any region of the study."""
-    if study.roi_map is None:
-        return None
-    labels = [roi.label for roi in study.rois]
-    return study.roi_map.with_array(np.isin(study.roi_map.array, labels))
-
-
 def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Prepared:
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
@@ -300,8 +270,8 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
             boxes.append(box)
     box = enclosing(boxes)
     dynamic = crop_dynamic(study.dce, box)
-    cut = replace(study, dce=dynamic, vfa=_cut_flips(study, box))
-    inside = place(needed, dynamic.grid)
+    cut = replace(study, dce=dynamic, vfa=_cut_flips(study.vfa, study.dce.grid, box))
+    inside = shares_on(needed.array, needed, dynamic.grid) > 0
     if study.gland is not None:
         cut.gland = resample_mask(study.gland, dynamic.grid)
         inside |= cut.gland.array
@@ -318,16 +288,15 @@ def _prepare_dce(study: Study, settings: PipelineSettings, needed: Volume) -> Pr
     return Prepared("dce", dynamic.grid, maps, list(made.notes), made, provenance)
 
 
-def _cut_flips(study: Study, box: Box) -> list[tuple[float, Volume]]:
+def _cut_flips(
+    vfa: list[tuple[float, Volume]], grid: Volume, box: Box
+) -> list[tuple[float, Volume]]:
     """Cut the flip-angle images that lie on the dynamic grid; the others are interpolated later."""
-    if study.dce is None:
-        return study.vfa
-    grid = study.dce.grid
     return [
         (angle, crop(image, box))
         if image.shape == grid.shape and np.allclose(image.affine, grid.affine, rtol=0, atol=1e-6)
         else (angle, image)
-        for angle, image in study.vfa
+        for angle, image in vfa
     ]
 
 

@@ -21,15 +21,8 @@ from cad.imaging.geometry import MIN_VOXELS
 from cad.settings import FeatureSettings, TextureSettings
 from cad.terms.features import MAPS
 
-# settings.texture (dimension, aggregation) -> IBSI's name
-_AGGREGATION = {
-    ("slice", "merged"): "2D_comb",
-    ("slice", "averaged"): "2D_avg",
-    ("2D", "merged"): "2_5D_comb",
-    ("2D", "averaged"): "2_5D_avg",
-    ("3D", "merged"): "3D_comb",
-    ("3D", "averaged"): "3D_avg",
-}
+# settings.texture (dimension, aggregation) -> IBSI's words
+_IBSI = {"slice": "2D", "2D": "2_5D", "3D": "3D", "merged": "comb", "averaged": "avg"}
 
 # A parameter of a voxel whose fit failed is a bound or noise: no statistic is made of it, and none
 # of a region where the model fits less than this share. How good fits are is said of all voxels.
@@ -44,7 +37,7 @@ def aggregation_of(texture: TextureSettings) -> str:
     texture : TextureSettings
         ``dimension`` and ``aggregation``.
     """
-    return _AGGREGATION[texture.dimension, texture.aggregation]
+    return f"{_IBSI[texture.dimension]}_{_IBSI[texture.aggregation]}"
 
 
 def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
@@ -108,8 +101,7 @@ def measure(
         not fit are left out, and are NaN for a region where less than half fits; fit quality (R2,
         residual, share that did not fit) is of all voxels.
     """
-    series = prepared.name == "dce"
-    parts = (_of_series if series else _of_image)(prepared, regions, settings)
+    parts = (_of_series if prepared.name == "dce" else _of_image)(prepared, regions, settings)
     return pick(parts, prepared.name, settings)
 
 
@@ -188,7 +180,10 @@ def _of_series(
         for name, image in prepared.maps.items()
         if MAPS[name].role == "did_not_fit"
     }
-    fits = {model: _fits(lost, regions) for model, lost in unfit.items()}
+    fits = {
+        model: np.repeat(np.array(regions.share_of(~lost)) >= MIN_FITTED, regions.sizes)
+        for model, lost in unfit.items()
+    }
     for name, image in prepared.maps.items():
         made = MAPS[name]
         if map_family(made) not in settings.families:
@@ -200,22 +195,7 @@ def _of_series(
     return parts
 
 
-def _fits(unfit: np.ndarray, regions: RegionVoxels) -> np.ndarray:
-    """Return, for every voxel, whether the model fits enough of its region."""
-    weight = np.ones(len(unfit)) if regions.weight is None else regions.weight
-    limits = list(zip(regions.start[:-1], regions.start[1:], strict=True))
-    good = [
-        float((weight[a:b] * ~unfit[a:b]).sum()) >= MIN_FITTED * float(weight[a:b].sum())
-        for a, b in limits
-    ]
-    return np.repeat(np.array(good, bool), np.diff(regions.start))
-
-
 def _statistics(values: np.ndarray, regions: RegionVoxels) -> np.ndarray:
-    finite, limits, kept = keep_finite(values, regions.start)
-    if regions.weight is None:
-        made = statistics(finite, limits)
-    else:
-        made = statistics(finite, limits, regions.weight[kept], regions.is_core[kept])
-    made[np.diff(limits) < MIN_VOXELS] = np.nan
+    made = statistics(values, regions.start, regions.weight, regions.is_core)
+    made[np.diff(keep_finite(values, regions.start)[1]) < MIN_VOXELS] = np.nan
     return made

@@ -13,8 +13,6 @@ from skimage.measure import find_contours
 from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
 from cad.features.size import largest_distance
-from cad.imaging.drawn import fill
-from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.terms.sectors import SIDES, sector_at
 
@@ -46,25 +44,6 @@ class Place(NamedTuple):
     sector: str
     u: float
     v: float
-
-
-def gland_on(study: Study) -> Volume | None:
-    """Return the gland as a mask on the grid of the label map.
-
-    Parameters
-    ----------
-    study : Study
-        As read.
-
-    Returns
-    -------
-    Volume or None
-        Boolean; None without label map or gland mask, or where the gland lies elsewhere.
-    """
-    if study.roi_map is None or study.gland is None:
-        return None
-    inside = fill(study.gland, study.roi_map).share >= 0.5
-    return study.roi_map.with_array(inside) if inside.any() else None
 
 
 def place_of(gland: Volume, inside: np.ndarray, zone: str = "") -> Place | None:

@@ -6,7 +6,6 @@ region on its cut image; its version and settings are its own otherwise.
 
 import importlib.util
 import logging
-from typing import Any
 
 import numpy as np
 
@@ -84,21 +83,12 @@ def _measured(
 ) -> dict[str, float]:
     """Measure one region's features of a class, by pyradiomics' names."""
     import radiomics
-    from radiomics import firstorder, glcm, gldm, glrlm, glszm, ngtdm, shape
 
     radiomics.setVerbosity(logging.CRITICAL)
-    classes: dict[str, Any] = {
-        "shape": shape.RadiomicsShape,
-        "glrlm": glrlm.RadiomicsGLRLM,
-        "glszm": glszm.RadiomicsGLSZM,
-        "gldm": gldm.RadiomicsGLDM,
-        "ngtdm": ngtdm.RadiomicsNGTDM,
-        "total_energy": firstorder.RadiomicsFirstOrder,
-        "mcc": glcm.RadiomicsGLCM,
-    }
     texture = texture_of(settings, modality)
     bins = {"binCount": texture.bins} if texture.bins else {"binWidth": texture.bin_width}
-    made = classes[name](image.to_sitk(), mask.to_sitk(), label=1, **bins)
+    kind = radiomics.getFeatureClasses()[radiomics_part(name)]
+    made = kind(image.to_sitk(), mask.to_sitk(), label=1, **bins)
     for feature in RADIOMICS[name][1]:
         made.enableFeatureByName(feature)
     return {feature: float(value) for feature, value in made.execute().items()}

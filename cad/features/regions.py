@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numba import njit
@@ -108,7 +109,7 @@ class RegionVoxels:
         if self.weight is None:
             return np.ones(len(self.index), bool)
         chosen = np.zeros(len(self.index), bool)
-        for first, last in zip(self.start[:-1], self.start[1:], strict=True):
+        for first, last in pairwise(self.start):
             share = self.weight[first:last]
             if not len(share):
                 continue
@@ -133,6 +134,16 @@ class RegionVoxels:
     def sizes(self) -> np.ndarray:
         """Return the voxels of each region, shape (n_regions,)."""
         return np.diff(self.start)
+
+    def share_of(self, good: np.ndarray) -> list[float]:
+        """Return the share of each region whose voxels are good; 0 of an empty region."""
+        weight = np.ones(len(good)) if self.weight is None else self.weight
+        shares = []
+        for first, last in pairwise(self.start):
+            total = float(weight[first:last].sum())
+            part = weight[first:last][good[first:last]]
+            shares.append(float(part.sum()) / total if total else 0.0)
+        return shares
 
     def voxels(self) -> np.ndarray:
         """Return the union of all regions, boolean, shape (z, y, x)."""

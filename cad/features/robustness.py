@@ -17,10 +17,10 @@ from scipy.stats import f as f_distribution
 
 from cad.errors import CadError
 from cad.features import images
-from cad.features.measure import measure, pick
+from cad.features.measure import measure
 from cad.features.radiomics_classes import radiomics_features
 from cad.features.regions import RegionVoxels
-from cad.features.size import size_and_position
+from cad.features.size import size_columns
 from cad.imaging.drawn import fill, shares_on
 from cad.imaging.geometry import bounding_box, limits, resample_mask
 from cad.imaging.interpolate import at_spacing
@@ -170,11 +170,7 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     CadError
         Without a label map, or for an empty region.
     """
-    if study.roi_map is None:
-        raise CadError("the study has no label map", patient=study.participant_id)
-    mask = study.roi_map.with_array(study.roi_map.array == roi.label)
-    if not mask.array.any():
-        raise CadError("the ROI is empty", patient=study.participant_id, roi=roi.roi_id)
+    mask = study.mask_of(roi)
     # A region's own stream: leaving out another region changes nothing here.
     words = [perturbation.seed, *f"{study.study_id}/{roi.roi_id}".encode()]
     rng = np.random.default_rng(words)
@@ -271,7 +267,7 @@ def _size(
     study: Study, settings: PipelineSettings, masks: Sequence[Volume]
 ) -> dict[str, np.ndarray]:
     """Measure size and position of every mask, where the settings name them."""
-    if not {"size", "position"} & {*settings.features.families} or study.roi_map is None:
+    if study.roi_map is None:
         return {}
     columns: dict[str, np.ndarray] = {}
     for number, mask in enumerate(masks):
@@ -280,7 +276,7 @@ def _size(
             continue
         # Size and position read a label map: each mask stands in it alone as label 1.
         alone = replace(study, roi_map=inside.with_array(inside.array.astype(np.uint8)))
-        for name, values in pick(size_and_position(alone, [1]), "", settings.features).items():
+        for name, values in size_columns(alone, [1], settings.features).items():
             columns.setdefault(name, np.full(len(masks), np.nan))[number] = values[0]
     return columns
 

@@ -8,11 +8,14 @@ import math
 
 import numpy as np
 from scipy import ndimage
+from scipy.spatial.distance import cdist
 from skimage.measure import marching_cubes, mesh_surface_area
 
-from cad.imaging.drawn import fill
+from cad.features.measure import pick
+from cad.imaging.drawn import gland_on
 from cad.imaging.geometry import Box, bounding_box, limits
 from cad.imaging.study import Study
+from cad.settings import FeatureSettings
 from cad.terms.features import POSITION
 
 # Points whose distances to all others are held at once.
@@ -64,6 +67,15 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
     return {"size": _by_name(sizes), "position": _by_name(positions)}
 
 
+def size_columns(
+    study: Study, labels: list[int], settings: FeatureSettings
+) -> dict[str, np.ndarray]:
+    """Return columns of size and position, shape (n_labels,), where the settings name them."""
+    if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
+        return {}
+    return pick(size_and_position(study, labels), "", settings)
+
+
 def _by_name(rows: list[dict[str, float]]) -> dict[str, np.ndarray]:
     names = rows[0] if rows else {}
     return {name: np.array([row[name] for row in rows], float) for name in names}
@@ -74,14 +86,12 @@ def _gland(study: Study) -> tuple[Box, np.ndarray] | None:
 
     The distance is that of voxels inside, 0 elsewhere, with a border of one voxel around the box.
     """
-    if study.roi_map is None or study.gland is None:
+    gland = gland_on(study)
+    box = None if gland is None else bounding_box(gland.array)
+    if gland is None or box is None:
         return None
-    inside = fill(study.gland, study.roi_map).share >= 0.5
-    box = bounding_box(inside)
-    if box is None:
-        return None
-    spacing = np.array(study.roi_map.spacing[::-1])
-    return box, ndimage.distance_transform_edt(np.pad(inside[box], 1), sampling=spacing)
+    padded = np.pad(gland.array[box], 1)
+    return box, ndimage.distance_transform_edt(padded, sampling=gland.spacing[::-1])
 
 
 def _position(box: Box, inward: np.ndarray, centre: np.ndarray) -> dict[str, float]:
@@ -117,8 +127,6 @@ def largest_distance(points: np.ndarray) -> float:
     """
     largest = 0.0
     for first in range(0, len(points), _POINTS):
-        squares = sum(
-            np.subtract.outer(p[first : first + _POINTS], p[first:]) ** 2 for p in points.T
-        )
-        largest = max(largest, float(np.max(squares)))
-    return math.sqrt(largest)
+        apart = cdist(points[first : first + _POINTS], points[first:])
+        largest = max(largest, float(apart.max()))
+    return largest

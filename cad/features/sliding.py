@@ -26,9 +26,8 @@ from cad.imaging.standardise import NyulScale
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.settings import PipelineSettings
-from cad.terms.modality import MODALITIES
 
-RADIUS_MM = 4.0
+RADIUS_MM = 4.0  # of the sphere
 MARGIN_MM = 5.0
 # Spheres measured at once: some hundred voxels each, a few hundred MB at most.
 _CHUNK = 4096
@@ -83,13 +82,13 @@ def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
     CadError
         When there is neither gland nor region on the grid.
     """
-    grid = _map_grid(study)
+    grid = study.anatomical
     if study.gland is not None:
         gland = resample_mask(study.gland, grid)
         # A gland that lies off the grid is as good as none: then the regions say where.
         if gland.array.any():
             return gland
-    union = images.roi_union(study)
+    union = study.roi_union
     inside = resample_mask(union, grid) if union is not None else None
     if inside is None or not inside.array.any():
         raise CadError(
@@ -107,8 +106,6 @@ def sliding_rows(
     study: Study,
     settings: PipelineSettings,
     mask: Volume | None = None,
-    radius_mm: float = RADIUS_MM,
-    step: int = 1,
     scale: NyulScale | None = None,
 ) -> SlidingFeatures:
     """Measure a sphere around every voxel of a mask.
@@ -121,10 +118,6 @@ def sliding_rows(
         ``images`` and ``features`` of the model's pipeline.
     mask : Volume, optional
         Boolean, on the T2 grid; by default :func:`where_to_slide`.
-    radius_mm : float
-        Of the sphere.
-    step : int
-        Every how many voxels along x and y.
     scale : NyulScale, optional
         For the ``nyul`` standardisation.
 
@@ -137,10 +130,15 @@ def sliding_rows(
     CadError
         For an empty mask, pyradiomics classes (too slow), or no usable modality.
     """
-    _check_can_slide(settings, radius_mm, step)
-    grid = _map_grid(study)
+    if settings.features.radiomics:
+        raise CadError(
+            f"a map cannot be made with pyradiomics classes "
+            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
+            hint="train a model without features.radiomics for maps",
+        )
+    grid = study.anatomical
     inside = where_to_slide(study) if mask is None else mask
-    chosen = _chosen(inside, step)
+    chosen = np.argwhere(inside.array)
     if not len(chosen):
         raise CadError("the mask of the map is empty", patient=study.participant_id)
     # In the patient's space: every modality has the same point in the middle of its sphere.
@@ -154,14 +152,25 @@ def sliding_rows(
     columns: dict[str, np.ndarray] = {}
     for name in names:
         try:
-            prepared = _prepare_around(work, settings, name, points, radius_mm, scale)
+            grid_here = images.grid_of(work, name)
+            box = images.box_of_points(points, grid_here, RADIUS_MM)
+            if box is None:
+                raise CadError("the mask lies outside the image")
+            part = images.crop(grid_here, box)
+            # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
+            needed = np.zeros(part.shape, bool)
+            for chunk in _chunks(part, points):
+                needed |= chunk.voxels()
+            if not needed.any():
+                raise CadError("the mask lies outside the image")
+            prepared = images.prepare(work, settings, name, part.with_array(needed), scale)
         except CadError as error:
             # One image that fails leaves its columns out, as for regions; whether the model can
             # do without them is for the prediction to say.
             notes.append(f"{name} not measured: {error.problem}")
             continue
         notes += prepared.notes
-        columns |= _slide(prepared, settings, points, radius_mm)
+        columns |= _slide(prepared, settings, points)
     if not columns:
         raise CadError(
             "no modality can be measured: " + "; ".join(notes), patient=study.participant_id
@@ -169,61 +178,12 @@ def sliding_rows(
     return SlidingFeatures(chosen, pd.DataFrame(columns, copy=False), grid, notes)
 
 
-def _check_can_slide(settings: PipelineSettings, radius_mm: float, step: int) -> None:
-    if settings.features.radiomics:
-        raise CadError(
-            f"a map cannot be made with pyradiomics classes "
-            f"({', '.join(settings.features.radiomics)}): they are measured region by region",
-            hint="train a model without features.radiomics for maps",
-        )
-    if not radius_mm > 0 or step < 1:
-        raise CadError(f"radius must be > 0 mm and step >= 1, found {radius_mm:g} and {step}")
-
-
-def _chosen(inside: Volume, step: int) -> np.ndarray:
-    """Return the voxels of the mask on every ``step``-th row and column, shape (n, 3)."""
-    voxels = np.argwhere(inside.array)
-    # Counted from the image's corner, so that maps of two masks share voxels.
-    chosen: np.ndarray = voxels[(voxels[:, 1] % step == 0) & (voxels[:, 2] % step == 0)]
-    return chosen
-
-
-def _map_grid(study: Study) -> Volume:
-    for entry in MODALITIES:
-        if study.grid(entry.name) is not None:
-            return images.grid_of(study, entry.name)
-    raise CadError("the study has no image", patient=study.participant_id)
-
-
-def _prepare_around(
-    study: Study,
-    settings: PipelineSettings,
-    name: str,
-    points: np.ndarray,
-    radius_mm: float,
-    scale: NyulScale | None,
-) -> images.Prepared:
-    """Return the modality wherever a sphere reaches."""
-    grid = images.grid_of(study, name)
-    box = images.box_of_points(points, grid, radius_mm)
-    if box is None:
-        raise CadError("the mask lies outside the image")
-    part = images.crop(grid, box)
-    # Preparing (kinetic fits above all) is what costs: only voxels that some sphere holds.
-    needed = np.zeros(part.shape, bool)
-    for chunk in _chunks(part, points, radius_mm):
-        needed |= chunk.voxels()
-    if not needed.any():
-        raise CadError("the mask lies outside the image")
-    return images.prepare(study, settings, name, part.with_array(needed), scale)
-
-
 def _slide(
-    prepared: images.Prepared, settings: PipelineSettings, points: np.ndarray, radius_mm: float
+    prepared: images.Prepared, settings: PipelineSettings, points: np.ndarray
 ) -> dict[str, np.ndarray]:
     columns: dict[str, np.ndarray] = {}
     first = 0
-    for chunk in _chunks(prepared.grid, points, radius_mm):
+    for chunk in _chunks(prepared.grid, points):
         measured = measure(prepared, chunk, settings.features)
         if not columns:  # one block for all: a gland's table is hundreds of MB
             block = np.empty((len(measured), len(points)))
@@ -236,7 +196,7 @@ def _slide(
     return columns
 
 
-def _chunks(grid: Volume, points: np.ndarray, radius_mm: float) -> Iterator[RegionVoxels]:
+def _chunks(grid: Volume, points: np.ndarray) -> Iterator[RegionVoxels]:
     for first in range(0, len(points), _CHUNK):
         centres = grid.patient_to_index(points[first : first + _CHUNK])
-        yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, radius_mm)
+        yield RegionVoxels.spheres(centres, grid.shape, grid.spacing, RADIUS_MM)

@@ -7,9 +7,10 @@ import numpy as np
 
 from cad.columns import column_name
 from cad.features.images import crop
-from cad.features.place import axial_diameter, curve_type, gland_on, place_of
+from cad.features.place import axial_diameter, curve_type, place_of
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject
+from cad.imaging.drawn import gland_on
 from cad.imaging.geometry import bounding_box, resample_image, resample_mask
 from cad.imaging.registration import Registration, registration_view
 from cad.imaging.study import Protocol, Roi, Study
@@ -60,15 +61,22 @@ def snapshot(
     normal = np.asarray(grid.direction)[:, 2]
     first = float(np.dot(grid.origin, normal))
     gland = gland_on(study)
+    # From 1, in the whole series, whose length comes last.
+    below = 1 + round(float(study.anatomical.patient_to_index(np.array(grid.origin))[2]))
+    acquired = next(iter(study.protocols.values()), Protocol())  # as far as the first sidecar says
     meta = {
         "study_id": study.study_id,
         "participant_id": study.participant_id,
         "rois": [_describe(study, features, roi, labels, gland) for roi in study.rois],
         "gland_ml": None if study.gland is None else study.gland.millilitres,
         "archive": _archive(study, grid),
-        "acquired": _acquired(study),
+        "acquired": {
+            "date": acquired.date,
+            "scanner": acquired.scanner,
+            "field_strength": acquired.field_strength,
+        },
         "notes": [*study.notes, *features.notes],
-        "slice_numbers": _slice_numbers(study, grid),
+        "slice_numbers": [*range(below, below + grid.shape[0]), study.anatomical.shape[0]],
         "missing": [m.name for m in MODALITIES if not m.optional and study.grid(m.name) is None],
         "registration": [numbers for numbers, _ in views],
         "window": {
@@ -88,17 +96,9 @@ def snapshot(
     }
 
 
-def anatomical(study: Study) -> Volume:
-    """Return the image whose slices are shown: T2, or the first modality there is."""
-    image = study.t2w or study.adc or (study.dce.grid if study.dce else None)
-    if image is None:
-        raise ValueError("a study that was read has at least one image")
-    return image
-
-
 def display_grid(study: Study) -> Volume:
     """Return the anatomical slices cropped around gland and regions."""
-    image = anatomical(study)
+    image = study.anatomical
     inside = np.zeros(image.shape, bool)
     for mask in (study.roi_map, study.gland):
         if mask is not None:
@@ -178,16 +178,6 @@ def _drawn(study: Study, roi: Roi, gland: Volume | None) -> JsonObject:
     }
 
 
-def _acquired(study: Study) -> JsonObject:
-    """Return date, maker and field strength (tesla), as far as the first sidecar says them."""
-    protocol = next(iter(study.protocols.values()), Protocol())
-    return {
-        "date": protocol.date,
-        "scanner": protocol.scanner,
-        "field_strength": protocol.field_strength,
-    }
-
-
 def _archive(study: Study, grid: Volume) -> JsonObject:
     """Return by modality the archive's series number, and its image at every shown slice.
 
@@ -213,13 +203,6 @@ def _archive(study: Study, grid: Volume) -> JsonObject:
             ],
         }
     return numbered
-
-
-def _slice_numbers(study: Study, grid: Volume) -> list[int]:
-    """Number the shown slices (from 1) in the whole series; the series' length comes last."""
-    whole = study.t2w or study.adc or (study.dce.grid if study.dce else grid)
-    first = round(float(whole.patient_to_index(np.array(grid.origin))[2]))
-    return [*range(first + 1, first + 1 + grid.shape[0]), whole.shape[0]]
 
 
 def _window(array: np.ndarray, inside: np.ndarray) -> list[float]:

@@ -9,15 +9,15 @@ import pandas as pd
 from cad.errors import CadError
 from cad.features import images
 from cad.features.filters import check_filters, filter_words
-from cad.features.measure import measure, pick, resegmented, texture_of
+from cad.features.measure import measure, resegmented, texture_of
 from cad.features.perfusion.maps import RegionCurve
 from cad.features.provenance import PREFIX
 from cad.features.radiomics_classes import check_radiomics, radiomics_features
 from cad.features.regions import RegionVoxels
-from cad.features.size import size_and_position
+from cad.features.size import size_columns
 from cad.features.unscaled import UnscaledT2, unscaled_t2
-from cad.imaging.belonging import strays
-from cad.imaging.drawn import Drawn, require_measurable, shares_on
+from cad.imaging.belonging import measurable
+from cad.imaging.drawn import Drawn, shares_on
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.interpolate import at_spacing
 from cad.imaging.standardise import NyulScale
@@ -114,13 +114,14 @@ def extract(
         _keys(study, []), images.absence_notes([name for name in absent if modality(name).optional])
     )
     half = settings.features.partial_voxels == "half"
-    drawn = _drawn(work, names, half, result.failures)
+    drawn, problems = measurable(work, {name: _part(work, name) for name in names}, half)
+    result.failures += problems
     # In the order of the cohort's table: rows of results stay where a reader expects them.
     kept = [roi for roi in study.rois if roi.roi_id in drawn]
     result.rows = _keys(study, kept)
     result.provenance = pd.DataFrame(index=result.rows.index)
     # On the whole label map: the gland reaches beyond the regions.
-    columns = _region_columns(study, kept, settings)
+    columns = size_columns(study, [roi.label for roi in kept], settings.features)
     for name in names:
         on_grid = [drawn[roi.roi_id][name] for roi in kept]
         result.notes += _left_out(name, on_grid, kept, result.gaps)
@@ -134,39 +135,9 @@ def extract(
     return result
 
 
-def _region_columns(
-    study: Study, rois: list[Roi], settings: PipelineSettings
-) -> dict[str, np.ndarray]:
-    """Measure size and position where the settings name them."""
-    if not {"size", "position"} & {*settings.features.families} or not rois:
-        return {}
-    return pick(size_and_position(study, [roi.label for roi in rois]), "", settings.features)
-
-
-def _drawn(
-    study: Study, names: list[str], half: bool, failures: list[CadError]
-) -> dict[str, dict[str, Drawn]]:
-    """Return every region on the part of each modality's grid around the regions, by region.
-
-    A region that no modality can measure, or that lies beside the gland, is a failure.
-    """
-    union = images.roi_union(study)
-    parts = {name: _part(study, name, union) for name in names}
-    measurable: dict[str, dict[str, Drawn]] = {}
-    stray = strays(study)
-    for roi in study.rois:
-        try:
-            if roi.roi_id in stray:
-                raise stray[roi.roi_id]
-            measurable[roi.roi_id] = require_measurable(study, roi, parts, half)
-        except CadError as error:
-            failures.append(error)
-    return measurable
-
-
-def _part(study: Study, name: str, union: Volume | None) -> Volume:
+def _part(study: Study, name: str) -> Volume:
     """Return the part of a grid around the regions; a single corner where they lie beside it."""
-    grid = images.grid_of(study, name)
+    grid, union = images.grid_of(study, name), study.roi_union
     box = images.box_around(union, grid, 0.0) if union is not None else None
     return images.crop(grid, box or (slice(0, 1), slice(0, 1), slice(0, 1)))
 
@@ -194,16 +165,14 @@ def _modality(
     result: StudyFeatures,
     scale: NyulScale | None,
 ) -> dict[str, np.ndarray]:
-    grid = _part(study, name, images.roi_union(study))
+    grid = _part(study, name)
     # What cannot be measured stays as an empty region: its columns are NaN.
     shares = [np.zeros_like(d.share) if d.too_little else d.share for d in drawn]
     needed = grid.with_array(np.logical_or.reduce([share > 0 for share in shares]))
     waits = name == "t2w" and scale is None and settings.images.t2_standardisation == "nyul"
     try:
         if waits:
-            unscaled = unscaled_t2(
-                study, settings.images, needed, images.filters_of(settings.features, name)
-            )
+            unscaled = unscaled_t2(study, settings, needed, shares)
             prepared = unscaled.prepared(NyulScale.fit(unscaled.landmarks))
         else:
             # A region that cannot be measured moves no other's scale.
@@ -215,7 +184,7 @@ def _modality(
     regions = RegionVoxels.from_shares([shares_on(share, grid, prepared.grid) for share in shares])
     result.notes += prepared.notes
     if waits:
-        result.unscaled = replace(unscaled, regions=regions)
+        result.unscaled = unscaled
     columns = measure(prepared, regions, settings.features)
     how = _provenance(prepared, drawn, regions, settings)
     provenance = pd.DataFrame({f"{PREFIX}{what}": values for what, values in how.items()})
@@ -230,11 +199,6 @@ def _modality(
     if waits:  # measured under the study's own scale for the columns' names and notes only
         columns = {column: np.full(len(rois), np.nan) for column in columns}
     return columns
-
-
-def _unit(name: str) -> str:
-    """Return the unit in which a modality's features are measured."""
-    return "standardised" if name == "t2w" else modality(name).unit or "a.u."
 
 
 def _provenance(
@@ -252,7 +216,8 @@ def _provenance(
 
     for what, value in prepared.provenance.items():
         say(what, [value] * len(drawn))
-    say(f"{name}_unit", [_unit(name)] * len(drawn))
+    unit = "standardised" if name == "t2w" else modality(name).unit or "a.u."
+    say(f"{name}_unit", [unit] * len(drawn))
     say(f"{name}_interpolation", [interpolated] * len(drawn))
     say(f"{name}_spacing", [float(np.sqrt(spacing[0] * spacing[1]))] * len(drawn))
     say(f"{name}_thickness", [float(spacing[2])] * len(drawn))
@@ -277,12 +242,7 @@ def _valid(
         good = np.isfinite(resegmented(values, regions.start, texture))
     else:
         good = regions.values(unfit) == 0
-    weight = np.ones(len(good)) if regions.weight is None else regions.weight
-    valid = []
-    for first, last in zip(regions.start[:-1], regions.start[1:], strict=True):
-        total = float(weight[first:last].sum())
-        valid.append(float(weight[first:last][good[first:last]].sum()) / total if total else 0.0)
-    return valid
+    return regions.share_of(good)
 
 
 def _keep_perfusion(
@@ -317,7 +277,7 @@ def _enhancement(study: Study, arrival: float, n_baseline: int) -> Volume | None
 
     The same numbers as the map that features are taken from, which covers gland and regions only.
     """
-    union = images.roi_union(study)
+    union = study.roi_union
     if study.dce is None or union is None:
         return None
     box = images.box_around(union, study.dce.grid, _SHOWN_MM)

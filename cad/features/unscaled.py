@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cad.errors import CadError
-from cad.features.images import Prepared, crop_to
+from cad.features.images import Prepared, crop_to, filters_of
 from cad.features.measure import measure
 from cad.features.radiomics_classes import radiomics_features
 from cad.features.regions import RegionVoxels
+from cad.imaging.drawn import shares_on
 from cad.imaging.standardise import NyulScale, landmarks, prepared_t2
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
-from cad.settings import FeatureSettings, FilterSettings, ImageSettings
+from cad.settings import FeatureSettings, PipelineSettings
 
 _ARRAYS = ("image", "spacing", "origin", "direction", "landmarks", "index", "start", "weight")
 _PREFIX = "unscaled_"
@@ -36,13 +36,13 @@ class UnscaledT2:
         float32, bias-corrected where asked for; cut as for :func:`cad.features.images.prepare`.
     landmarks : ndarray, shape (11,)
         Of the whole image.
-    regions : RegionVoxels or None
+    regions : RegionVoxels
         On ``image``, in the order of the feature rows.
     """
 
     image: Volume
     landmarks: np.ndarray
-    regions: RegionVoxels | None = None
+    regions: RegionVoxels
 
     def prepared(self, scale: NyulScale) -> Prepared:
         """Return the image on a scale, ready to be measured."""
@@ -54,8 +54,6 @@ class UnscaledT2:
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
         """Return T2 columns, shape (n_regions,), as ``extract`` gives them on this scale."""
-        if self.regions is None:
-            raise ValueError("no regions were given")
         prepared = self.prepared(scale)
         return measure(prepared, self.regions, settings) | radiomics_features(
             prepared, self.regions, settings
@@ -63,8 +61,6 @@ class UnscaledT2:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays for ``numpy.savez``."""
-        if self.regions is None:
-            raise ValueError("no regions were given")
         values = (
             self.image.array,
             np.array(self.image.spacing),
@@ -91,10 +87,7 @@ class UnscaledT2:
 
 
 def unscaled_t2(
-    study: Study,
-    settings: ImageSettings,
-    needed: Volume,
-    filters: Sequence[FilterSettings] = (),
+    study: Study, settings: PipelineSettings, needed: Volume, shares: Sequence[np.ndarray]
 ) -> UnscaledT2:
     """Return the part of a study's T2 image that regions need, with the whole image's landmarks.
 
@@ -102,20 +95,20 @@ def unscaled_t2(
     ----------
     study : Study
         With ``t2w``.
-    settings : ImageSettings
-        ``bias_correction``.
+    settings : PipelineSettings
+        ``images.bias_correction``, and what will be measured of T2's responses: the part is cut as
+        wide as they see.
     needed : Volume
         Boolean, on any part of the T2 grid.
-    filters : sequence of FilterSettings
-        What will be measured of T2's responses; the part is cut as wide as they see.
+    shares : sequence of ndarray, shape of ``needed``
+        Of each voxel, that the regions fill.
 
     Raises
     ------
     CadError
-        Naming the patient, for an image without 11 different landmarks.
+        For an image without 11 different landmarks.
     """
-    try:
-        whole = prepared_t2(study, settings)
-        return UnscaledT2(crop_to(whole, needed, filters), landmarks(whole))
-    except CadError as error:
-        raise error.at(patient=study.participant_id) from None
+    whole = prepared_t2(study, settings.images)
+    image = crop_to(whole, needed, filters_of(settings.features, "t2w"))
+    regions = RegionVoxels.from_shares([shares_on(share, needed, image) for share in shares])
+    return UnscaledT2(image, landmarks(whole), regions)

@@ -20,7 +20,6 @@ import numpy as np
 import pydicom
 
 from cad.errors import CadError
-from cad.imaging.frames import read_dataset
 from cad.imaging.geometry import occupancy
 from cad.imaging.pixels import decoded
 from cad.imaging.volume import Volume, triple
@@ -57,17 +56,6 @@ class DrawnRegion:
     share: np.ndarray
     file: Path
     number: int = 0
-
-
-def read_object(path: Path) -> pydicom.Dataset:
-    """Read a SEG or RTSTRUCT object.
-
-    Raises
-    ------
-    CadError
-        When the file is damaged.
-    """
-    return read_dataset(path)
 
 
 def referenced_series(dataset: pydicom.Dataset) -> str:

@@ -8,13 +8,13 @@ and a field of view have the size of a man's. Limits and false-alarm rates: docs
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from cad.errors import CadError
-from cad.imaging.drawn import fill
+from cad.imaging.drawn import Drawn, fill, gland_on, require_measurable
 from cad.imaging.geometry import resample_image, resample_mask
 from cad.imaging.standardise import foreground
 from cad.imaging.study import Study
@@ -73,6 +73,25 @@ def strays(study: Study) -> dict[str, CadError]:
             problem, hint=hint, patient=study.participant_id, roi=roi.roi_id
         )
     return problems
+
+
+def measurable(
+    study: Study, grids: Mapping[str, Volume], half: bool = False
+) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
+    """Return every region on every grid, by region; those that no grid can measure are problems.
+
+    So is a region that lies beside the gland. Parameters as for
+    :func:`cad.imaging.drawn.require_measurable`.
+    """
+    stray, regions, problems = strays(study), {}, []
+    for roi in study.rois:
+        try:
+            if roi.roi_id in stray:
+                raise stray[roi.roi_id]
+            regions[roi.roi_id] = require_measurable(study, roi, grids, half)
+        except CadError as error:
+            problems.append(error)
+    return regions, problems
 
 
 def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
@@ -166,13 +185,13 @@ def zone_order(study: Study) -> float | None:
         Difference of the zones' mean places as a share of the gland's depth; None without a
         gland mask or two regions of each zone: one alone may lie anywhere in its own.
     """
-    labels, depths = study.roi_map, defaultdict(list)
-    if labels is None or study.gland is None:
+    gland, depths = gland_on(study), defaultdict(list)
+    if study.roi_map is None or gland is None:
         return None
-    back = np.argwhere(fill(study.gland, labels).share >= 0.5)[:, 1]
+    back = np.argwhere(gland.array)[:, 1]
     for roi in study.rois:
-        region = np.argwhere(labels.array == roi.label)
-        if len(region) and len(back):
+        region = np.argwhere(study.roi_map.array == roi.label)
+        if len(region):
             place = (region[:, 1].mean() - back.min() + 0.5) / (back.max() - back.min() + 1)
             depths[roi.zone].append(float(place))
     if min(len(depths["PZ"]), len(depths["TZ"])) < 2:
@@ -211,9 +230,15 @@ def _shared(a: np.ndarray, b: np.ndarray, least: int) -> float:
         return 0.0
     steps = np.linspace(0, 1, _BINS + 1)[1:-1]
     levels = [np.searchsorted(np.quantile(v[both], steps), v[both]) for v in (a, b)]
-    joint = np.bincount(levels[0] * _BINS + levels[1], minlength=_BINS**2) / both.sum()
-    joint = joint.reshape(_BINS, _BINS)
+    counts = np.bincount(levels[0] * _BINS + levels[1], minlength=_BINS**2)
+    return information(counts.reshape(_BINS, _BINS))
+
+
+def information(counts: np.ndarray) -> float:
+    """Return the mutual information (nats) of a table of counts, shape (n_levels, n_levels)."""
+    joint = counts / counts.sum()
     alone = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+    # p log p is 0 at p = 0.
     filled = joint > 0
     return float((joint[filled] * np.log(joint[filled] / alone[filled])).sum())
 

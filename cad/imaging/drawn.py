@@ -60,26 +60,6 @@ class Drawn:
         return ""
 
 
-def _mask_of(study: Study, roi: Roi) -> Volume:
-    """Return the region's voxels of the label map; there are some."""
-    if study.roi_map is None:
-        raise CadError(
-            "the study has no label map",
-            patient=study.participant_id,
-            hint="add masks/*_rois.nii.gz",
-        )
-    inside = study.roi_map.array == roi.label
-    count = int(inside.sum())
-    if not count:
-        raise CadError(
-            f"the ROI is empty: no voxel of the label map has the value {roi.label}",
-            patient=study.participant_id,
-            roi=roi.roi_id,
-            hint="correct the label in rois.tsv or the mask",
-        )
-    return study.roi_map.with_array(inside)
-
-
 def require_measurable(
     study: Study, roi: Roi, grids: Mapping[str, Volume], half: bool = False
 ) -> dict[str, Drawn]:
@@ -108,7 +88,7 @@ def require_measurable(
         Naming patient and ROI, when the study has no label map, the region is empty, or no grid
         can measure it, with every reason.
     """
-    mask = _mask_of(study, roi)
+    mask = study.mask_of(roi)
     drawn_on = {name: fill(mask, grid, half) for name, grid in grids.items()}
     if all(drawn.too_little for drawn in drawn_on.values()):
         why = "; ".join(f"{name}: {drawn.too_little}" for name, drawn in drawn_on.items())
@@ -149,6 +129,25 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
         return Drawn(share, 0.0, 0.0, 0.0)
     part = total * float(np.prod(grid.spacing)) / volume
     return Drawn(share, total**2 / squares, squares / total, min(part, 1.0))
+
+
+def gland_on(study: Study) -> Volume | None:
+    """Return the gland as a mask on the grid of the label map.
+
+    Parameters
+    ----------
+    study : Study
+        As read.
+
+    Returns
+    -------
+    Volume or None
+        Boolean; None without label map or gland mask, or where the gland lies elsewhere.
+    """
+    if study.roi_map is None or study.gland is None:
+        return None
+    inside = fill(study.gland, study.roi_map).share >= 0.5
+    return study.roi_map.with_array(inside) if inside.any() else None
 
 
 def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:

@@ -119,11 +119,13 @@ def _lay_macros(group: Dataset, flat: Dataset) -> None:
             _lay(item, flat)
             for inner in item.get("DiffusionGradientDirectionSequence") or []:
                 _lay(inner, flat)
-    slope = _philips_copy(group)
+    # Of Philips' copy of the classic header the scale slope alone: its positions are not used.
+    copy = vendor.private(group, 0x2005, "Philips MR Imaging DD 005", 0x0F)
+    items = copy if isinstance(copy, pydicom.Sequence) else []
+    slope = vendor.philips_scale_slope(items[0]) if items else None
     if slope is not None:
-        flat.private_block(0x2005, "Philips MR Imaging DD 001", create=True).add_new(
-            0x0E, "FL", slope
-        )
+        block = flat.private_block(0x2005, "Philips MR Imaging DD 001", create=True)
+        block.add_new(0x0E, "FL", slope)
 
 
 def _lay(source: Dataset, flat: Dataset) -> None:
@@ -136,14 +138,6 @@ def _lay(source: Dataset, flat: Dataset) -> None:
             flat[target] = pydicom.DataElement(
                 target, pydicom.datadict.dictionary_VR(target), value, already_converted=True
             )
-
-
-def _philips_copy(group: Dataset) -> float | None:
-    """Return the scale slope in Philips' copy of the classic header; its positions are not used."""
-    items = vendor.private(group, 0x2005, "Philips MR Imaging DD 005", 0x0F)
-    for item in items if isinstance(items, pydicom.Sequence) else []:
-        return vendor.philips_scale_slope(item)
-    return None
 
 
 def _mosaic(dataset: Dataset, whole: Frame, count: int) -> list[Frame]:

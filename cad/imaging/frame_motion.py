@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import SimpleITK as sitk
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.imaging import registration
 from cad.imaging.geometry import resample_image
 from cad.imaging.study import Study
@@ -52,10 +52,8 @@ def still_frames(study: Study) -> tuple[Dynamic, np.ndarray, str]:
     """
     if study.dce is None:
         raise CadError("the study has no dynamic series", patient=study.participant_id)
-    try:
+    with located(patient=study.participant_id):
         return _still(study.dce, registration.neighbourhood(study, study.dce.grid))
-    except CadError as error:
-        raise error.at(patient=study.participant_id) from None
 
 
 def _still(dynamic: Dynamic, region: np.ndarray) -> tuple[Dynamic, np.ndarray, str]:

@@ -8,10 +8,12 @@ against each other every voxel is sampled at evenly spaced points, at least six 
 of a mask voxel apart.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 import SimpleITK as sitk
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.imaging.study import Roi, Study
 from cad.imaging.volume import CORNERS, Volume
 
@@ -157,10 +159,37 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
         Naming patient and ROI, when the study has no label map, the region is empty, mask and
         image do not overlap, the region leaves the image, or fewer than 5 voxels remain.
     """
-    try:
-        return _roi_in_grid(study, roi, grid)
-    except CadError as error:
-        raise error.at(patient=study.participant_id, roi=roi.roi_id) from None
+    inside = study.mask_of(roi)
+    # argwhere is slower when few voxels are inside.
+    filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
+    points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
+    index = grid.patient_to_index(points)
+    beyond: np.ndarray = np.any(
+        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
+    )
+    mask = resample_mask(inside, grid)
+    count = int(mask.array.sum())
+    with located(patient=study.participant_id, roi=roi.roi_id):
+        if beyond.all():
+            raise CadError(
+                f"the ROI lies outside the image: its centre is at {point(points.mean(axis=0))} "
+                f"mm, the image's at {point(grid.centre)} mm (LPS)",
+                hint="mask and image must share one frame of reference",
+            )
+        if beyond.any():
+            raise CadError(
+                f"the ROI leaves the image: {int(beyond.sum())} of its {len(beyond)} mask voxels "
+                "lie outside the field of view",
+                hint="shrink the ROI or leave this image out",
+            )
+        if count < MIN_VOXELS:
+            size = " x ".join(f"{v:.3g}" for v in grid.spacing)
+            raise CadError(
+                f"the ROI has {count} voxels of {size} mm in the measured grid; "
+                f"at least {MIN_VOXELS} are needed",
+                hint="draw a larger ROI or leave this image out",
+            )
+    return mask
 
 
 def overlaps(a: Volume, b: Volume) -> bool:
@@ -182,47 +211,8 @@ def overlaps(a: Volume, b: Volume) -> bool:
     return True
 
 
-def _roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
-    if study.roi_map is None:
-        raise CadError("the study has no label map", hint="add masks/*_rois.nii.gz")
-    inside = study.roi_map.with_array(np.equal(study.roi_map.array, roi.label))
-    # argwhere is slower when few voxels are inside.
-    filled = np.unravel_index(np.flatnonzero(inside.array), inside.shape)
-    if not len(filled[0]):
-        raise CadError(
-            f"the ROI is empty: no voxel of the label map has the value {roi.label}",
-            hint="correct the label in rois.tsv or the mask",
-        )
-    points = inside.index_to_patient(np.stack(filled[::-1], axis=1))
-    index = grid.patient_to_index(points)
-    beyond: np.ndarray = np.any(
-        (index < -0.5 - 1e-3) | (index > np.array(grid.shape[::-1]) - 0.5 + 1e-3), axis=1
-    )
-    if beyond.all():
-        raise CadError(
-            f"the ROI lies outside the image: its centre is at "
-            f"{_point(points.mean(axis=0))} mm, the image's at {_point(grid.centre)} mm (LPS)",
-            hint="mask and image must share one frame of reference",
-        )
-    if beyond.any():
-        raise CadError(
-            f"the ROI leaves the image: {int(beyond.sum())} of its {len(beyond)} mask voxels "
-            "lie outside the field of view",
-            hint="shrink the ROI or leave this image out",
-        )
-    mask = resample_mask(inside, grid)
-    count = int(mask.array.sum())
-    if count < MIN_VOXELS:
-        size = " x ".join(f"{v:.3g}" for v in grid.spacing)
-        raise CadError(
-            f"the ROI has {count} voxels of {size} mm in the measured grid; "
-            f"at least {MIN_VOXELS} are needed",
-            hint="draw a larger ROI or leave this image out",
-        )
-    return mask
-
-
-def _point(xyz: np.ndarray) -> str:
+def point(xyz: Iterable[float]) -> str:
+    """Return a place as a message says it, to a tenth of a mm."""
     return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
 
 
@@ -237,30 +227,23 @@ def _occupancy(mask: Volume, grid: Volume) -> np.ndarray:
     to_grid = np.linalg.inv(grid.affine) @ mask.affine
     step = to_grid[:3, :3]
     start = to_grid[:3, 3] + step @ low[::-1]
-    window = _window(step, start, box.shape, grid.shape)
-    if window is None:
+    # What the mask's box can touch of the grid.
+    index = (CORNERS * np.array(box.shape[::-1]) - 0.5) @ step.T + start
+    nearest, furthest = np.floor(index.min(axis=0) + 0.5), np.ceil(index.max(axis=0) + 0.5)
+    window = box_between(nearest[::-1], furthest[::-1], grid.shape)
+    first, last = (end[::-1] for end in limits(window))
+    if not (last > first).all():
         return share
-    first, last = window
     cosines = np.asarray(grid.direction).T @ np.asarray(mask.direction)
-    nearest = np.round(cosines)
+    axes = np.round(cosines)
     local = start - first
     size = last - first
-    if np.abs(cosines - nearest).max() <= _PARALLEL_TOLERANCE:
-        part = _exact(box, step, local, nearest, size)
+    if np.abs(cosines - axes).max() <= _PARALLEL_TOLERANCE:
+        part = _exact(box, step, local, axes, size)
     else:
         part = _sampled(box, step, local, size)
-    share[first[2] : last[2], first[1] : last[1], first[0] : last[0]] = part
+    share[window] = part
     return share
-
-
-def _window(
-    step: np.ndarray, start: np.ndarray, box: tuple[int, ...], shape: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return first and one-past-last index (x, y, z) of the grid that the mask's box can touch."""
-    index = (CORNERS * np.array(box[::-1]) - 0.5) @ step.T + start
-    first = np.clip(np.floor(index.min(axis=0) + 0.5).astype(int), 0, None)
-    last = np.minimum(np.ceil(index.max(axis=0) + 0.5).astype(int), np.array(shape[::-1]))
-    return (first, last) if (last > first).all() else None
 
 
 def _exact(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import SimpleITK as sitk
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.files import JsonObject, write_atomic
 from cad.imaging.volume import GEOMETRY_TOLERANCE_MM, Dynamic, Volume, triple
 from cad.reading import MAX_IMAGE, MIB, check_inflation, read_json, reading
@@ -85,6 +85,26 @@ def read_stored(path: Path) -> Volume:
     if array.ndim != 3:
         raise CadError(f"expected 3 axes, found shape {array.shape}", file=path)
     return _volume(array.T, affine, path)
+
+
+def read_label_map(path: Path) -> Volume:
+    """Read a label map: whole numbers from 0, upright.
+
+    Raises
+    ------
+    CadError
+        Naming the file, when it is missing or damaged, or holds fractions or negative numbers.
+    """
+    volume = read_volume(path)
+    array = volume.array
+    if array.dtype.kind == "f":
+        whole = np.round(array)
+        if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
+            raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
+        array = whole.astype(np.int32)
+    if array.min() < 0:
+        raise CadError(f"a label map has no negative labels, found {array.min()}", file=path)
+    return volume.with_array(array)
 
 
 def stored_normal(path: Path) -> np.ndarray:
@@ -349,10 +369,8 @@ def _volume(array: np.ndarray, affine: np.ndarray, path: Path) -> Volume:
     spacing = np.linalg.norm(affine[:3, :3], axis=0)
     if not (np.isfinite(affine).all() and (spacing > 0).all()):
         raise CadError(f"impossible geometry: voxel size {spacing} mm", file=path)
-    try:
+    with located(file=path):
         return Volume(array, triple(spacing), triple(affine[:3, 3]), affine[:3, :3] / spacing)
-    except CadError as error:
-        raise error.at(file=path) from error
 
 
 def _save(path: Path, array_xyz: np.ndarray, grid: Volume) -> None:

@@ -148,7 +148,10 @@ def _evenly(stacks: list[Stack], interval: float, clock: str, notes: tuple[str, 
 def _by_clock(stacks: list[Stack], clock: str, pattern: str) -> tuple[tuple[float, Stack], ...]:
     timed = [(_time_of(stack, clock, pattern), stack) for stack in stacks]
     if clock in ("acquisition", "content"):
-        timed = _unwrap_midnight(timed)
+        # These clocks hold the time of day (VR TM, PS3.5 6.2), which begins again at midnight.
+        times = [time for time, _ in timed]
+        if max(times) - min(times) >= _DAY / 2:
+            timed = [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]
     timed.sort(key=lambda pair: pair[0])
     for (early, a), (late, b) in pairwise(timed):
         if late <= early:
@@ -198,11 +201,3 @@ def _time_of(stack: Stack, clock: str, pattern: str) -> float:
             hint="choose another clock in the import rules",
         )
     return value
-
-
-def _unwrap_midnight(timed: list[tuple[float, Stack]]) -> list[tuple[float, Stack]]:
-    times = [time for time, _ in timed]
-    # These clocks hold the time of day (VR TM, PS3.5 6.2), which begins again at midnight.
-    if max(times) - min(times) < _DAY / 2:
-        return timed
-    return [(time + _DAY if time < _DAY / 2 else time, stack) for time, stack in timed]

@@ -8,7 +8,7 @@ import numpy as np
 import pydicom
 from pydicom.encaps import generate_fragments
 from pydicom.pixels import get_decoder  # type: ignore[attr-defined]  # public, says its manual
-from pydicom.uid import UID
+from pydicom.uid import UID, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from cad.errors import CadError
 from cad.imaging.frames import Frame, read_dataset
@@ -106,17 +106,12 @@ def _stored(path: Path) -> np.ndarray:
         dataset = read_dataset(path, force=True)
         samples = int(dataset.get("SamplesPerPixel", 1))
         if not dataset.file_meta.get("TransferSyntaxUID"):  # a file without preamble says nothing
-            dataset.file_meta.TransferSyntaxUID = UID(_syntax(dataset))
+            implicit, little = dataset.original_encoding
+            explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+            dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
     if samples != 1:
         raise CadError("a colour image where grey levels were expected", file=path)
     return decoded(dataset, path)
-
-
-def _syntax(dataset: pydicom.Dataset) -> str:
-    implicit, little = dataset.original_encoding
-    if implicit:
-        return pydicom.uid.ImplicitVRLittleEndian
-    return pydicom.uid.ExplicitVRLittleEndian if little else pydicom.uid.ExplicitVRBigEndian
 
 
 def decoded(dataset: pydicom.Dataset, path: Path) -> np.ndarray:

@@ -163,7 +163,10 @@ def study_statistics(study: Study) -> Iterator[Statistic]:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
         yield "adc_median", float(np.median(measured)) if measured.size else 0.0, where
-    yield from _protocol(study, "t2w", ("repetition_time", "echo_time"))
+    for key in ("repetition_time", "echo_time"):
+        value = getattr(study.protocols.get("t2w"), key, None)
+        if value is not None:
+            yield f"t2w_{key}", float(value), ""
     if study.dce is not None:
         yield from _dynamic(study, study.dce)
     if study.vfa:
@@ -242,14 +245,6 @@ def t1_default_problem(
     )
 
 
-def _protocol(study: Study, name: str, keys: tuple[str, ...]) -> Iterator[Statistic]:
-    protocol = study.protocols.get(name)
-    for key in keys if protocol else ():
-        value = getattr(protocol, key)
-        if value is not None:
-            yield f"{name}_{key}", float(value), ""
-
-
 def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     if dce.repetition_time is not None:
         yield "dce_repetition_time", dce.repetition_time, ""
@@ -262,7 +257,9 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
     signal = dce.frames[:, inside]
     curve = np.median(signal, axis=1).astype(float)
     # The quietest pair of frames: between others the contrast agent arrives.
-    noise = min(_spread(after.astype(float) - before) for before, after in pairwise(signal))
+    steps = (after.astype(float) - before for before, after in pairwise(signal))
+    deviation = min(np.median(np.abs(step - np.median(step))) for step in steps)
+    noise = 1.4826 * float(deviation) / math.sqrt(2)  # of one frame, from the difference of two
     yield "dce_snr", curve[0] / noise if noise > 0 else math.inf, where
     low, high = float(curve.min()), float(curve.max())
     yield "dce_enhancement", high / low - 1 if low > 0 else math.inf, where
@@ -271,11 +268,6 @@ def _dynamic(study: Study, dce: Dynamic) -> Iterator[Statistic]:
         shortest = 2 * high - float(curve[0]) - float(curve[-1])
         if shortest > 0:
             yield "dce_detour", float(np.abs(np.diff(curve)).sum()) / shortest, where
-
-
-def _spread(step: np.ndarray) -> float:
-    """Return the noise of one frame from the difference of two (median absolute deviation)."""
-    return 1.4826 * float(np.median(np.abs(step - np.median(step)))) / math.sqrt(2)
 
 
 def _flip_angles(study: Study) -> Iterator[Statistic]:

@@ -10,9 +10,10 @@ import numpy as np
 import SimpleITK as sitk
 from skimage.feature import canny
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.files import JsonObject
 from cad.imaging import geometry
+from cad.imaging.belonging import information
 from cad.imaging.geometry import resample_image
 from cad.imaging.study import Study
 from cad.imaging.volume import Dynamic, Volume, triple
@@ -92,7 +93,7 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     region = neighbourhood(study, study.t2w)
     done: list[Registration] = []
     out = replace(study, notes=list(study.notes))
-    try:
+    with located(patient=study.participant_id):
         if study.adc is not None:
             aligned = register_rigid(study.adc, study.t2w, region, "adc")
             done.append(aligned)
@@ -105,8 +106,6 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
             out.dce = replace(study.dce, grid=aligned.apply(study.dce.grid))
             out.vfa = [(a, aligned.apply(v)) for a, v in study.vfa]
             out.b1 = None if study.b1 is None else aligned.apply(study.b1)
-    except CadError as error:
-        raise error.at(patient=study.participant_id) from None
     out.notes += [r.note for r in done]
     return out, done
 
@@ -204,11 +203,7 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
             raise CadError(f"an image is constant ({low:g}) in the region that is compared")
         clipped.append(np.clip((values - low) / (high - low), 0.0, 1.0))
     joint, _, _ = np.histogram2d(clipped[0], clipped[1], bins=_BINS, range=[[0.0, 1.0], [0.0, 1.0]])
-    p = joint / joint.sum()
-    independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
-    # p log p is 0 at p = 0.
-    seen = p > 0
-    return float((p[seen] * np.log(p[seen] / independent[seen])).sum())
+    return information(joint)
 
 
 def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:

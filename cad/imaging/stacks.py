@@ -6,7 +6,6 @@ differ in the last digits.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,21 +125,22 @@ def _split_times(group: list[Frame]) -> list[Stack]:
     repeats = max(positions.values())
     if repeats == 1:
         return [_stack(group)]
-    keys: tuple[tuple[str, Callable[[Frame], object]], ...] = (
-        ("temporal position", lambda s: s.temporal_position),
-        ("acquisition number", lambda s: s.acquisition_number),
-        ("trigger time", lambda s: s.trigger_time),
-        ("acquisition time", lambda s: s.acquisition_time),
-        ("content time", lambda s: s.content_time),
-    )
-    for name, key in keys:
+    for name in (
+        "temporal_position",
+        "acquisition_number",
+        "trigger_time",
+        "acquisition_time",
+        "content_time",
+    ):
         times: dict[object, list[Frame]] = defaultdict(list)
         for item in group:
-            times[key(item)].append(item)
+            times[getattr(item, name)].append(item)
         once = all(len({_where(i) for i in part}) == len(part) for part in times.values())
         if len(times) == repeats and once and None not in times:
-            return [_stack(part, name) for part in times.values()]
-    if set(positions.values()) == {repeats} and _numbered(group):
+            return [_stack(part, name.replace("_", " ")) for part in times.values()]
+    # The instance numbers must put all planes in one order.
+    numbered = len({(item.instance_number, item.index) for item in group}) == len(group)
+    if set(positions.values()) == {repeats} and numbered:
         return [_stack(part, BY_ORDER) for part in _by_order(group)]
     place, count = positions.most_common(1)[0]
     twice = [item for item in group if _where(item) == place]
@@ -151,11 +151,6 @@ def _split_times(group: list[Frame]) -> list[Stack]:
         file=twice[1].path,
         hint="if one is a copy, remove it; else export the series again",
     )
-
-
-def _numbered(group: list[Frame]) -> bool:
-    """Tell whether the instance numbers put all planes in one order."""
-    return len({(item.instance_number, item.index) for item in group}) == len(group)
 
 
 def _by_order(group: list[Frame]) -> list[list[Frame]]:

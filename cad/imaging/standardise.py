@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import SimpleITK as sitk
 
-from cad.errors import CadError
-from cad.imaging.geometry import resample_mask
+from cad.errors import CadError, located
+from cad.imaging.geometry import bounding_box, resample_mask
 from cad.imaging.study import Study
 from cad.imaging.volume import Volume
 from cad.settings import ImageSettings
@@ -78,9 +78,7 @@ class NyulScale:
         """Return the SHA-256 of the landmarks: the cache key of features on this scale."""
         return hashlib.sha256(np.ascontiguousarray(self.landmarks, "<f8").tobytes()).hexdigest()
 
-    def transform(
-        self, image: Volume, mask: np.ndarray | None = None, own: np.ndarray | None = None
-    ) -> Volume:
+    def transform(self, image: Volume, own: np.ndarray | None = None) -> Volume:
         """Map an image to the standard scale by its own landmarks.
 
         Linear between landmarks; beyond the first and the last the outer segment goes on.
@@ -89,12 +87,10 @@ class NyulScale:
         ----------
         image : Volume
             T2-weighted image.
-        mask : ndarray of bool, optional
-            Where its landmarks are taken; must be chosen as for the training patients.
         own : ndarray, shape (11,), optional
             Its landmarks, where they are known already or ``image`` is a part only.
         """
-        own = landmarks(image, mask) if own is None else own
+        own = landmarks(image) if own is None else own
         values = image.array.astype(float)
         out = np.interp(values, own, self.landmarks)
         for end, inner in ((0, 1), (-1, -2)):
@@ -155,37 +151,25 @@ def standardise_t2(
         Naming the patient: no T2 image, a constant image, no Nyul scale, no gland mask where the
         settings ask for one.
     """
-    try:
+    with located(patient=study.participant_id):
         image = prepared_t2(study, settings)
         name, where = _reference(study, image, settings)
         # As stored: another scanner's gain is to show.
         stored = study.t2w or image
         inside = foreground(stored) if where is None else where
         level = float(np.median(stored.array[inside]))
-        return _standardised(image, name, where, settings, scale), name, level
-    except CadError as error:
-        raise error.at(patient=study.participant_id) from None
-
-
-def _standardised(
-    image: Volume,
-    reference: str,
-    where: np.ndarray | None,
-    settings: ImageSettings,
-    scale: NyulScale | None,
-) -> Volume:
-    if settings.t2_standardisation == "none":
-        return image
-    if settings.t2_standardisation == "zscore":
-        return zscore(image, where, robust=reference == "regions")
-    if settings.t2_standardisation == "reference":
-        return reference_tissue(image)
-    if scale is None:
-        raise CadError(
-            "Nyul standardisation needs a scale fitted on training patients",
-            hint="fit NyulScale on their landmarks, or choose zscore",
-        )
-    return scale.transform(image)
+        if settings.t2_standardisation == "zscore":
+            image = zscore(image, where, robust=name == "regions")
+        elif settings.t2_standardisation == "reference":
+            image = reference_tissue(image)
+        elif settings.t2_standardisation == "nyul":
+            if scale is None:
+                raise CadError(
+                    "Nyul standardisation needs a scale fitted on training patients",
+                    hint="fit NyulScale on their landmarks, or choose zscore",
+                )
+            image = scale.transform(image)
+    return image, name, level
 
 
 def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
@@ -196,7 +180,7 @@ def prepared_t2(study: Study, settings: ImageSettings) -> Volume:
     if not settings.bias_correction:
         return image
     # Beyond the field of view an interpolated image has no value; N4 takes it for air.
-    return correct_bias(image.with_array(np.nan_to_num(image.array)))[0]
+    return correct_bias(image.with_array(np.nan_to_num(image.array)))
 
 
 def _reference(
@@ -207,18 +191,17 @@ def _reference(
     if settings.t2_standardisation in named:
         return named[settings.t2_standardisation], None
     if settings.t2_reference in ("gland", "auto"):
-        gland = gland_mask(study, image)
-        if gland is not None:
+        gland = None if study.gland is None else resample_mask(study.gland, image).array
+        if gland is not None and gland.any():
             return "gland", gland
         if settings.t2_reference == "gland":
             raise CadError(
                 "T2 is to be scaled over the gland, and the study has no usable gland mask",
                 hint="add masks/*_gland.nii.gz, or set images.t2_reference: regions for all",
             )
-    if settings.t2_reference == "image" or study.roi_map is None:
+    regions = study.roi_union
+    if settings.t2_reference == "image" or regions is None:
         return "image", None
-    labels = [roi.label for roi in study.rois]
-    regions = study.roi_map.with_array(np.isin(study.roi_map.array, labels))
     return "regions", around_regions(regions, image)
 
 
@@ -253,34 +236,12 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
         # A thousandth of a mm: centres on the edge must not depend on the last digit of a header.
         near = np.abs(along - middle) * step <= edge / 2 + 1e-3
         inside &= near.reshape([-1 if k == 2 - axis else 1 for k in range(3)])
-    if not inside.any():
+    box = bounding_box(inside)
+    if box is None:
         raise CadError("the regions lie outside the T2 image: no scale can be taken around them")
-    box = np.ix_(*(np.flatnonzero(inside.any(axis=other)) for other in ((1, 2), (0, 2), (0, 1))))
-    part = image.array[box]
     # Of the box alone: the 99th percentile of the whole image would bring the field of view back.
-    inside[box] = foreground(image.with_array(part))
+    inside[box] = foreground(image.with_array(image.array[box]))
     return inside
-
-
-def gland_mask(study: Study, image: Volume) -> np.ndarray | None:
-    """Return the gland on an image's grid.
-
-    Parameters
-    ----------
-    study : Study
-        As read.
-    image : Volume
-        Gives the grid.
-
-    Returns
-    -------
-    ndarray of bool, shape of the image, or None
-        None without a mask, or one beside the image.
-    """
-    if study.gland is None:
-        return None
-    inside = np.asarray(resample_mask(study.gland, image).array, bool)
-    return inside if inside.any() else None
 
 
 def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = False) -> Volume:
@@ -347,7 +308,7 @@ def foreground(image: Volume) -> np.ndarray:
     return inside
 
 
-def correct_bias(image: Volume) -> tuple[Volume, Volume]:
+def correct_bias(image: Volume) -> Volume:
     """Remove the coil's smooth intensity field by N4.
 
     Parameters
@@ -357,8 +318,8 @@ def correct_bias(image: Volume) -> tuple[Volume, Volume]:
 
     Returns
     -------
-    corrected, field : Volume
-        float32; corrected = image / field, and the field's geometric mean over the foreground is 1.
+    Volume
+        float32, the image over the field, whose geometric mean over the foreground is 1.
 
     References
     ----------
@@ -378,11 +339,7 @@ def correct_bias(image: Volume) -> tuple[Volume, Volume]:
     n4.Execute(sitk.Shrink(full, factors), sitk.Shrink(where, factors))
     log_field = sitk.GetArrayFromImage(n4.GetLogBiasFieldAsImage(full)).astype(float)
     log_field -= log_field[inside].mean()
-    bias = np.exp(log_field)
-    return (
-        image.with_array((image.array / bias).astype(np.float32)),
-        image.with_array(bias.astype(np.float32)),
-    )
+    return image.with_array((image.array / np.exp(log_field)).astype(np.float32))
 
 
 def _check_landmarks(row: np.ndarray) -> None:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from cad.errors import CadError
 from cad.imaging.volume import Dynamic, Volume
 from cad.terms.modality import MODALITIES
 
@@ -106,6 +109,40 @@ class Study:
         """Return the grid of a modality's image: the image itself, or a dynamic's first frame."""
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
+
+    def mask_of(self, roi: Roi) -> Volume:
+        """Return the region's voxels of the label map; there are some."""
+        if self.roi_map is None:
+            raise CadError(
+                "the study has no label map",
+                patient=self.participant_id,
+                hint="add masks/*_rois.nii.gz",
+            )
+        inside = self.roi_map.array == roi.label
+        if not inside.any():
+            raise CadError(
+                f"the ROI is empty: no voxel of the label map has the value {roi.label}",
+                patient=self.participant_id,
+                roi=roi.roi_id,
+                hint="correct the label in rois.tsv or the mask",
+            )
+        return self.roi_map.with_array(inside)
+
+    @property
+    def roi_union(self) -> Volume | None:
+        """Return the voxels of the label map that belong to any region of the study."""
+        if self.roi_map is None:
+            return None
+        labels = [roi.label for roi in self.rois]
+        return self.roi_map.with_array(np.isin(self.roi_map.array, labels))
+
+    @property
+    def anatomical(self) -> Volume:
+        """Return the grid of T2, or of the first modality there is."""
+        for name in self.present:
+            if (grid := self.grid(name)) is not None:
+                return grid
+        raise CadError("the study has no image", patient=self.participant_id)
 
     @property
     def present(self) -> tuple[str, ...]:

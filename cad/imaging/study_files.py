@@ -25,12 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cad.errors import CadError
+from cad.errors import CadError, located
 from cad.files import JsonObject
 from cad.imaging import nifti
-from cad.imaging.belonging import strays
-from cad.imaging.drawn import require_measurable
-from cad.imaging.geometry import overlaps
+from cad.imaging.belonging import measurable
+from cad.imaging.geometry import overlaps, point
 from cad.imaging.makers import maker
 from cad.imaging.nifti import read_sidecar, read_volume, sidecar_path
 from cad.imaging.study import Protocol, Roi, Study
@@ -108,6 +107,38 @@ def image_path(folder: Path, study_id: str, kind: str) -> Path:
     return folder / place / f"{study_id}_{suffix}.nii.gz"
 
 
+def reader_outline_path(folder: Path, study_id: str, reader: str) -> Path:
+    """Return where the label map of one reader lies; its labels are those of ``rois.tsv``."""
+    return folder / "masks" / f"{study_id}_desc-{reader}_rois.nii.gz"
+
+
+def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
+    """Read the label map of every reader who has one.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``masks``.
+    study_id : str
+        ``sub-XXX[_ses-YY]``.
+
+    Returns
+    -------
+    dict of str to Volume
+        By reader, sorted; whole numbers.
+
+    Raises
+    ------
+    CadError
+        For a damaged file, or one that holds fractions or negative numbers.
+    """
+    first, last = f"{study_id}_desc-", "_rois.nii.gz"
+    outlines = {}
+    for path in sorted((folder / "masks").glob(f"{first}*{last}")):
+        outlines[path.name.removeprefix(first).removesuffix(last)] = nifti.read_label_map(path)
+    return outlines
+
+
 def vfa_path(folder: Path, study_id: str, index: int) -> Path:
     """Return where the variable-flip-angle image number ``index`` (from 1) lies."""
     return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
@@ -144,11 +175,8 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
         outside, too small) is raised by :func:`cad.imaging.drawn.require_measurable` when that
         region is measured, so that it costs no other; :func:`check_study` lists both.
     """
-    try:
-        with reading(folder, "not a study that can be read"):
-            return _read_study(folder, study_id, participant_id, rois)
-    except CadError as error:
-        raise error.at(patient=participant_id) from error
+    with located(patient=participant_id), reading(folder, "not a study that can be read"):
+        return _read_study(folder, study_id, participant_id, rois)
 
 
 def check_study(study: Study) -> list[CadError]:
@@ -158,15 +186,7 @@ def check_study(study: Study) -> list[CadError]:
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}
-    stray, problems = strays(study), []
-    for roi in study.rois:
-        try:
-            if roi.roi_id in stray:
-                raise stray[roi.roi_id]
-            require_measurable(study, roi, present)
-        except CadError as error:
-            problems.append(error)
-    return problems
+    return measurable(study, present)[1]
 
 
 def lost_images(folder: Path) -> list[CadError]:
@@ -260,8 +280,8 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     study = Study(study_id, participant_id, rois=list(rois))
     for modality in MODALITIES:
         path = image_path(folder, study_id, modality.name)
-        image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
-        if image is not None:
+        if path.is_file():
+            image = _read_dynamic(path) if modality.dynamic else _image(path, modality)
             setattr(study, modality.name, image)
             grid = image.grid if isinstance(image, Dynamic) else image
             study.protocols[modality.name] = _protocol(path, grid)
@@ -273,7 +293,8 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
         if (match := _DIFFUSION.search(path.name)) is not None
     ]
     study.diffusion.sort(key=lambda pair: pair[0])
-    study.roi_map = _labels(image_path(folder, study_id, "rois"))
+    rois_path = image_path(folder, study_id, "rois")
+    study.roi_map = nifti.read_label_map(rois_path) if rois_path.is_file() else None
     study.gland = _mask(image_path(folder, study_id, "gland"))
     study.vessel = _mask(image_path(folder, study_id, "vessel"))
     _check_complete(study, folder)
@@ -282,16 +303,12 @@ def _read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi
     return study
 
 
-def _image(path: Path, modality: Modality) -> Volume | None:
-    if not path.is_file():
-        return None
+def _image(path: Path, modality: Modality) -> Volume:
     volume = replace(
         _required_image(path), unit=str(nifti.read_sidecar(path).get("Units", "") or "")
     )
-    try:
+    with located(file=sidecar_path(path)):
         return in_unit(volume, modality)[0]
-    except CadError as error:
-        raise error.at(file=nifti.sidecar_path(path)) from None
 
 
 def _protocol(path: Path, grid: Volume) -> Protocol:
@@ -337,9 +354,7 @@ def _check_values(array: np.ndarray, path: Path, where: str = "the image") -> No
         )
 
 
-def _read_dynamic(path: Path) -> Dynamic | None:
-    if not path.is_file():
-        return None
+def _read_dynamic(path: Path) -> Dynamic:
     dynamic = nifti.read_dynamic(path)
     for number, frame in enumerate(dynamic.frames, start=1):
         _check_values(frame, path, f"frame {number}")
@@ -373,25 +388,10 @@ def _read_vfa(study: Study, folder: Path) -> None:
     study.vfa_repetition_time = times.pop() if times else None
 
 
-def _labels(path: Path) -> Volume | None:
+def _mask(path: Path) -> Volume | None:
     if not path.is_file():
         return None
-    volume = nifti.read_volume(path)
-    array = volume.array
-    if array.dtype.kind == "f":
-        whole = np.round(array)
-        if not np.isfinite(array).all() or np.abs(array - whole).max() > 1e-3:
-            raise CadError("a label map holds whole numbers; found fractions or NaN", file=path)
-        array = whole.astype(np.int32)
-    if array.min() < 0:
-        raise CadError(f"a label map has no negative labels, found {array.min()}", file=path)
-    return volume.with_array(array)
-
-
-def _mask(path: Path) -> Volume | None:
-    volume = _labels(path)
-    if volume is None:
-        return None
+    volume = nifti.read_label_map(path)
     if not volume.array.any():
         raise CadError("the mask is empty", file=path, hint="delete the file or draw the mask")
     return volume.with_array(volume.array != 0)
@@ -470,11 +470,8 @@ def _check_frames(study: Study, folder: Path) -> None:
             if not overlaps(mask, image):
                 raise CadError(
                     f"mask and {image_kind} do not overlap anywhere: they are in different frames "
-                    f"of reference (origins {_mm(mask)} and {_mm(image)} mm, LPS)",
+                    f"of reference (origins {point(mask.origin)} and "
+                    f"{point(image.origin)} mm, LPS)",
                     file=path,
                     hint="draw the mask on this study's images",
                 )
-
-
-def _mm(volume: Volume) -> str:
-    return "(" + ", ".join(f"{v:.1f}" for v in volume.origin) + ")"

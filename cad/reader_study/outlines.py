@@ -7,12 +7,12 @@ import numpy as np
 
 from cad.cohort import Cohort
 from cad.errors import CadError
-from cad.features.snapshot import anatomical
 from cad.files import JsonObject
 from cad.imaging.drawn import fill
 from cad.imaging.geometry import resample_mask
-from cad.imaging.reader_outlines import read_outline, reader_outline_path
+from cad.imaging.nifti import read_label_map
 from cad.imaging.study import Study
+from cad.imaging.study_files import reader_outline_path
 from cad.imaging.volume import Volume
 from cad.reader_study.study import image_hash
 from cad.reports.images import turn
@@ -99,10 +99,10 @@ def _refusal(one: JsonObject, problem: str, patient: str, hint: str = "") -> Cad
 
 def _map_so_far(path: Path, study: Study) -> Volume:
     """Return the reader's label map, empty where there is none, on the image's grid."""
-    image = anatomical(study)
+    image = study.anatomical
     if not path.exists():
         return image.with_array(np.zeros(image.shape, np.int32))
-    found = read_outline(path)
+    found = read_label_map(path)
     if not found.same_grid(image):
         raise CadError(
             f"the reader's outlines lie on a grid of {found.shape}, the image on {image.shape}",
@@ -110,7 +110,7 @@ def _map_so_far(path: Path, study: Study) -> Volume:
             patient=study.participant_id,
             hint="move the file away, or leave the export out",
         )
-    return found
+    return found.with_array(found.array.astype(np.int32))
 
 
 def _with_outlines(
@@ -147,7 +147,7 @@ def _with_outlines(
 
 def _inside(one: JsonObject, study: Study) -> np.ndarray:
     """Return an outline's voxels on the grid of the image it was drawn on, bool."""
-    image = anatomical(study)
+    image = study.anatomical
     if one["image"] != image_hash(image):
         raise _refusal(
             one,
@@ -175,7 +175,7 @@ def _inside(one: JsonObject, study: Study) -> np.ndarray:
 
 def _require_correction(one: JsonObject, study: Study, inside: np.ndarray, label: int) -> None:
     """Refuse an outline that nothing can be measured in, or that is another region's."""
-    image, patient = anatomical(study).with_array(inside), study.participant_id
+    image, patient = study.anatomical.with_array(inside), study.participant_id
     too_little = fill(image, image).too_little
     if too_little:
         raise _refusal(one, f"it cannot be measured: {too_little}", patient, _AGAIN)

@@ -20,7 +20,7 @@ import pandas as pd
 from cad.cohort import StudyRef, read_cohort
 from cad.errors import CadError
 from cad.features.perfusion.semiquantitative import find_bolus
-from cad.features.snapshot import ENHANCEMENT, anatomical, display_grid, snapshot
+from cad.features.snapshot import ENHANCEMENT, display_grid, snapshot
 from cad.features.table import StudyFeatures
 from cad.files import JsonObject, write_atomic, write_json
 from cad.folders import Kind, claimed
@@ -335,7 +335,7 @@ def drawn_on(study: Study) -> JsonObject:
         ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``,
         which part of it (z, y, x) the page shows, before it is turned.
     """
-    whole, shown = anatomical(study), display_grid(study)
+    whole, shown = study.anatomical, display_grid(study)
     first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
     return {"image": image_hash(whole), "first": first.tolist(), "shape": list(shown.shape)}
 

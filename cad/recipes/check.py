@@ -155,7 +155,8 @@ def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
     rois : DataFrame
         Rows of ``rois.tsv``: ``roi_id, label, sector``.
     """
-    from cad.features.place import gland_on, place_of
+    from cad.features.place import place_of
+    from cad.imaging.drawn import gland_on
 
     gland = gland_on(study)
     if gland is None or study.roi_map is None or "sector" not in rois:

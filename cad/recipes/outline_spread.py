@@ -17,8 +17,8 @@ from cad.evaluation.folds.crossval import positive_probability
 from cad.features.images import compact
 from cad.features.robustness import Perturbation, copies_of, masks_features
 from cad.imaging.prepare import prepare_study
-from cad.imaging.reader_outlines import read_reader_outlines
 from cad.imaging.study import Study
+from cad.imaging.study_files import read_reader_outlines
 from cad.imaging.volume import Volume
 from cad.model.bundle import Bundle, using
 from cad.model.fold_features import Preparation

@@ -22,7 +22,8 @@ from cad.dicom.into.importer import import_source
 from cad.dicom.out.results import write_sr_and_seg
 from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
-from cad.imaging.annotations import read_object, read_regions
+from cad.imaging.annotations import read_regions
+from cad.imaging.frames import read_dataset
 from cad.imaging.nifti import read_volume, sidecar_path, write_volume
 from cad.imaging.study_files import image_path
 from cad.imaging.volume import Volume
@@ -182,7 +183,7 @@ def test_segments_are_the_rois_in_the_t2_frame(files, cohort, participant):
     labels = read_volume(image_path(study.folder, study.study_id, "rois"))
     sidecar = json.loads(sidecar_path(image_path(study.folder, study.study_id, "t2w")).read_text())
     regions, notes = read_regions(
-        read_object(files[0]), files[0], t2w, sidecar["FrameOfReferenceUID"], t2w
+        read_dataset(files[0]), files[0], t2w, sidecar["FrameOfReferenceUID"], t2w
     )
     assert notes == []
     theirs = highdicom.seg.segread(files[0])

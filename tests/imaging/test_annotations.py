@@ -14,10 +14,10 @@ from scipy.spatial.transform import Rotation
 from cad.errors import CadError
 from cad.imaging.annotations import (
     fill_polygons,
-    read_object,
     read_regions,
     referenced_series,
 )
+from cad.imaging.frames import read_dataset
 from cad.imaging.listing import list_files
 from cad.imaging.stacks import stacks_of
 from cad.imaging.volume import Volume
@@ -46,7 +46,7 @@ def grid(images: list[Path]) -> Volume:
 
 
 def regions(path: Path, grid: Volume, on: Volume | None = None):
-    return read_regions(read_object(path), path, grid, "", on or grid)
+    return read_regions(read_dataset(path), path, grid, "", on or grid)
 
 
 def ring(grid: Volume, z: float, centre_mm, radius_mm: float, n: int = 400) -> np.ndarray:
@@ -145,7 +145,7 @@ def test_several_structures_points_and_skipped_slices(images, grid, tmp_path):
     assert notes == ["structure 1 has no contour on 1 slices between its first and last"]
     areas = [r.share.sum() * SPACING[0] * SPACING[1] for r in found]
     assert areas == pytest.approx([2 * np.pi * 36, np.pi * (36 + 25)], rel=2e-3)
-    assert referenced_series(read_object(path)) == pydicom.dcmread(images[0]).SeriesInstanceUID
+    assert referenced_series(read_dataset(path)) == pydicom.dcmread(images[0]).SeriesInstanceUID
 
 
 def test_drawn_on_another_series(images, grid, tmp_path):
@@ -154,7 +154,7 @@ def test_drawn_on_another_series(images, grid, tmp_path):
     contours = [ring(own, z, (20, 24), 9) for z in (1, 2, 3)]
     write_structures(tmp_path / "rs.dcm", images[0], {"a": contours})
     path = tmp_path / "rs.dcm"
-    (found,), _ = read_regions(read_object(path), path, own, "", grid)
+    (found,), _ = read_regions(read_dataset(path), path, own, "", grid)
     volume = found.share.sum() * np.prod(SPACING)
     assert volume == pytest.approx(np.pi * 81 * 18, rel=2e-3)
     mask = found.share >= 0.5
@@ -195,7 +195,7 @@ def test_another_frame_of_reference(images, grid, tmp_path):
     path = tmp_path / "rs.dcm"
     write_structures(path, images[0], {"a": [ring(grid, 3, (20, 20), 6)]})
     with pytest.raises(CadError, match="another frame of reference"):
-        read_regions(read_object(path), path, grid, "1.2.3", grid)
+        read_regions(read_dataset(path), path, grid, "1.2.3", grid)
 
 
 def test_damaged_structures(images, grid, tmp_path):
@@ -205,7 +205,7 @@ def test_damaged_structures(images, grid, tmp_path):
     assert "not a sound SEG or RTSTRUCT" in structure_error(path, grid).problem
     path.write_bytes(b"nothing")
     with pytest.raises(CadError, match="damaged"):
-        read_object(path)
+        read_dataset(path)
 
 
 # --- SEG -----------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_segments_come_back_voxel_for_voxel(images, grid, tmp_path, kind):
     assert notes == []
     for region in found:
         assert ((region.share >= 0.5) == masks[region.name]).all()
-    assert referenced_series(read_object(tmp_path / "seg.dcm")) == uid("P-001", "study1", 1)
+    assert referenced_series(read_dataset(tmp_path / "seg.dcm")) == uid("P-001", "study1", 1)
 
 
 def test_highdicom_reads_the_same_voxels(images, grid, tmp_path):

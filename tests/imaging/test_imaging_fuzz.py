@@ -13,7 +13,8 @@ import pytest
 from dicom_files import write_seg, write_series, write_structures
 
 from cad.errors import CadError
-from cad.imaging.annotations import read_object, read_regions
+from cad.imaging.annotations import read_regions
+from cad.imaging.frames import read_dataset
 from cad.imaging.listing import list_files
 from cad.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
 from cad.imaging.pixels import read_stack
@@ -108,4 +109,4 @@ def test_annotations(tmp_path: Path, kind: str):
     rng = random.Random(4)
     for _ in range(ROUNDS):
         path.write_bytes(mutate(content, rng, 132, len(content)))
-        survive(lambda: read_regions(read_object(path), path, volume(), "", volume()))
+        survive(lambda: read_regions(read_dataset(path), path, volume(), "", volume()))

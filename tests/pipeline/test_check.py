@@ -15,7 +15,8 @@ from cad.cli import app
 from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.execution.options import HERE
-from cad.features.place import gland_on, place_of
+from cad.features.place import place_of
+from cad.imaging.drawn import gland_on
 from cad.imaging.study_files import image_path, read_study
 from cad.pipeline import check
 from cad.recipes.check import wrong_sides

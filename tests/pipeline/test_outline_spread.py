@@ -14,8 +14,7 @@ from cad.cohort import read_cohort
 from cad.execution.options import HERE
 from cad.features.robustness import Perturbation
 from cad.imaging.nifti import read_dynamic, read_volume, write_dynamic, write_volume
-from cad.imaging.reader_outlines import reader_outline_path
-from cad.imaging.study_files import image_path
+from cad.imaging.study_files import image_path, reader_outline_path
 from cad.imaging.volume import Volume
 from cad.model.bundle import load_bundle
 from cad.pipeline import predict_cohort

@@ -17,8 +17,7 @@ from cad.cohort import read_cohort
 from cad.errors import CadError
 from cad.imaging.geometry import MIN_VOXELS
 from cad.imaging.nifti import read_stored, read_volume, write_volume
-from cad.imaging.reader_outlines import read_reader_outlines
-from cad.imaging.study_files import image_path
+from cad.imaging.study_files import image_path, read_reader_outlines
 from cad.imaging.volume import Volume
 from cad.reader_study.exports import collect_reading
 from cad.reader_study.study import ReadingSettings, write_reading

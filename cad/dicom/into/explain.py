@@ -16,9 +16,8 @@ import yaml
 from cad.dicom.into.rules import ImportRules
 from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
 from cad.errors import CadError, refused
-from cad.imaging.annotations import read_object
 from cad.imaging.diffusion import HIGH_B
-from cad.imaging.frames import Frame, printable
+from cad.imaging.frames import Frame, printable, read_dataset
 from cad.imaging.phases import CLOCKS, order_phases
 from cad.imaging.stacks import Stack, stacks_of
 from cad.reading import reading
@@ -321,7 +320,7 @@ def _judge(seen: SeriesSeen, frames: list[Frame], name: str, rules: ImportRules)
 
 
 def _object(path: Path, rules: ImportRules | None) -> str:
-    dataset = read_object(path)
+    dataset = read_dataset(path)
     with reading(path, "not a sound SEG or RTSTRUCT object"):
         kind = str(dataset.get("Modality", ""))
         sequence, name = ("StructureSetROISequence", "ROIName")

@@ -19,7 +19,8 @@ from cad.dicom.into.rules import (
 from cad.dicom.into.sources import SourceStudy
 from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
-from cad.imaging.annotations import DrawnRegion, read_object, read_regions, referenced_series
+from cad.imaging.annotations import DrawnRegion, read_regions, referenced_series
+from cad.imaging.frames import read_dataset
 from cad.imaging.geometry import OCCUPANCY, resample_mask
 from cad.imaging.nifti import read_image
 from cad.imaging.stacks import Stack, stacks_of
@@ -69,7 +70,7 @@ def find_regions(
         For two sources of regions, and regions that are not sound or not of this patient.
     """
     label_map, lesion = study.beside(rules.rois), study.beside(rules.lesion)
-    objects = [(path, read_object(path)) for path in study.objects]
+    objects = [(path, read_dataset(path)) for path in study.objects]
     # What this project sent to the archive earlier is a result, not an annotation.
     drawn = [(p, d) for p, d in objects if d.get("ManufacturerModelName") != OWN_MODEL_NAME]
     sources = [p.name for p in (label_map, lesion) if p]
