@@ -11,7 +11,7 @@ from cad.dicom.archive.interface import SamePatient
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic, write_json
 from cad.folders import commit, is_ours, owned, stage
-from cad.reader_study.study import KEY, write_reader_page
+from cad.reader_study.study import FORMAT, KEY, write_reader_page
 from cad.reading import MAX_JSON, parse_json, read_bytes, read_json, read_text, reading
 from cad.records.withdrawal import rows_without
 
@@ -26,9 +26,14 @@ class ReadingFolder:
 
     @staticmethod
     def below(folder: Path) -> list[Path]:
-        """Return the reader studies, and what readers were given of them, in and below a folder."""
+        """Return the reader studies, and what readers had or gave of them, in and below a folder.
+
+        Exports that lie in a reader study are part of it.
+        """
         places = {path.parent for path in _files(folder, KEY)}
-        return sorted(places | {path.parents[1] for path in _files(folder, "cases/*.js")})
+        places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
+        exports = {path.parent for path in _files(folder, "*.jsonl") if _is_export(path)}
+        return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
         """Keep others from writing there meanwhile."""
@@ -68,9 +73,13 @@ class ReadingFolder:
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
         """Return what still holds the patient, or may: without the key nobody can tell."""
-        blind = not (self.folder / KEY).is_file()
-        cases = [f"cases/ (whose they are, {KEY} says, which is not here)"] if blind else []
-        return [*traces(self.folder, names), *cases]
+        blind = []
+        if not (self.folder / KEY).is_file():
+            exports = [p.name for p in _files(self.folder, "*.jsonl") if _is_export(p)]
+            cases = ["cases/"] if (self.folder / "cases").is_dir() else []
+            blind = [f"{name} (whose they are, {KEY} says, which is not here)"
+                     for name in (*cases, *exports)]  # fmt: skip
+        return [*traces(self.folder, names), *blind]
 
     def _pages(self) -> list[Path]:
         pages = sorted(self.folder.glob("*.html"))
@@ -109,6 +118,16 @@ def _without(content: JsonObject, codes: set[str]) -> JsonObject:
     if "sessions" in made:
         made["sessions"] = [_without(session, codes) for session in made["sessions"]]
     return made
+
+
+def _is_export(path: Path) -> bool:
+    """Tell whether a file says of itself that a reader's page wrote it."""
+    try:
+        with reading(path, "not a readable export"):
+            content = parse_json(read_bytes(path, MAX_JSON).split(b"\n")[0])
+    except CadError:
+        return False
+    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def _export(path: Path, study: str, codes: set[str]) -> bytes:

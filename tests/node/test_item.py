@@ -296,6 +296,8 @@ def test_a_node_that_starts_on_a_full_disk_waits_and_loses_nothing(images, tmp_p
         assert len(list(home.glob("incoming/[!.]*/*.dcm"))) == 3
         assert node.stop() == 0
     finally:
+        if node.process is not None and node.process.poll() is None:
+            node.kill()
         subprocess.run(["umount", "-l", str(home)], check=True)
 
 

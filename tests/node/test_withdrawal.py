@@ -294,6 +294,23 @@ def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
     assert "whose they are" in json.loads(done.stdout)["still_held"][str(study)][0]
 
 
+def test_a_folder_of_exports_alone_is_not_called_free(tmp_path):
+    """What readers sent back names cases by codes; a run's own log beside it says nothing."""
+    cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
+    write_reading(cohort, study, ReadingSettings(("r1",)))
+    sent, run = tmp_path / "sent", tmp_path / "run"
+    for folder in (sent, run):
+        folder.mkdir()
+    export(study, "r1").rename(sent / "r1-session-1.jsonl")
+    (run / "log.jsonl").write_text('{"study": "sub-0001"}\n')
+    words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--json"]
+    done = CliRunner().invoke(app, [*words, "--runs", str(sent), "--runs", str(run)])
+    assert done.exit_code == 1
+    said = json.loads(done.stdout)
+    assert "r1-session-1.jsonl (whose they are" in said["still_held"][str(sent)][0]
+    assert said["free"] == [str(run)]
+
+
 def test_a_name_in_a_packed_file_is_found(tmp_path):
     """In an array of words, a zip member, a gzip file; beside it somebody else's."""
     names = Names("sub-0002", frozenset({LEAVING}))
