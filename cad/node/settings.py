@@ -128,7 +128,7 @@ class PollSettings(Section):
 
     every_seconds: float = Field(60.0, gt=0)
     days: int = Field(1, ge=0)
-    match: dict[str, str] = {}
+    match: dict[str, str] = Field({})
     address: str = ""
     aet: str = ""
     limits: ArchiveLimits | None = None

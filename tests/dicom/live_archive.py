@@ -260,7 +260,7 @@ def test_no_other_thread_takes_an_answer():
     """The library's own thread looks for messages every millisecond, and lost some of ours."""
     host, port = ADDRESSES["dimse"].rsplit(":", 1)
     archive = DimseArchive(host, int(port), AET, ArchiveLimits())
-    with archive._calls.open([FIND]) as association:
+    with archive.open([FIND]) as association:
         for number in range(5):
             association.dimse.msg_queue.put((number, "an answer"))
             time.sleep(0.02)

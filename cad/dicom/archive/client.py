@@ -9,13 +9,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cad.dicom.archive.conversation import Conversation
-from cad.dicom.archive.interface import Archive
 from cad.dicom.archive.settings import ArchiveLimits
 from cad.dicom.archive.tls import calling
 from cad.errors import CadError
 
 
-def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Archive:
+def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conversation:
     """Return an archive by its address; nothing is asked yet.
 
     Parameters
@@ -70,13 +69,13 @@ def check_address(address: str, aet: str) -> None:
 
 
 def fetch_patient(
-    archive: Archive, patient_id: str, into: Path
+    archive: Conversation, patient_id: str, into: Path
 ) -> tuple[list[Path], list[CadError]]:
     """Fetch every study of a patient, one folder each.
 
     Parameters
     ----------
-    archive : Archive
+    archive : Conversation
         Where from.
     patient_id : str
         PatientID, exactly.

@@ -19,7 +19,6 @@ from cad.dicom.archive import interface, tls
 from cad.dicom.archive.listener import listen, silence
 from cad.dicom.archive.settings import ArchiveLimits, Move
 from cad.dicom.archive.tls import answering
-from cad.dicom.out import supersede
 from cad.errors import CadError
 
 FETCHED = [
@@ -135,146 +134,6 @@ _TRANSIENT = 0x02
 _BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no association free
 
 
-class Calls:
-    """Open associations with one archive, and judge what it answers."""
-
-    def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
-        self.host, self.port, self.aet, self.limits = host, port, aet, limits
-        self._encryption: Any = None
-        if limits.tls is not None:
-            self._encryption = tls.calling(limits.tls), limits.tls.name or host
-
-    def check(
-        self, status: Dataset, what: str, allowed: tuple[int, ...], path: object = ""
-    ) -> None:
-        """Refuse a status that is not allowed.
-
-        Raises
-        ------
-        CadError
-            With the status, or because there is none.
-        """
-        # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
-        if not status or "Status" not in status:
-            raise CadError(
-                f"{self.name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
-                "the connection was lost",
-                file=path,
-                hint="try again, or raise `answer_seconds` in the archive's limits",
-            )
-        if status.Status not in allowed:
-            raise CadError(
-                f"{self.name}: {what} failed with status {status.Status:#06x}", file=path
-            )
-
-    @property
-    def name(self) -> str:
-        """Return what an error calls the archive."""
-        return f"archive {self.aet} at {self.host}:{self.port}"
-
-    @contextmanager
-    def open(
-        self,
-        classes: list[Any],
-        receive: list[Any] | None = None,
-        handler: Any = None,
-    ) -> Iterator[Association]:
-        """Open an association for some SOP classes; end it with the block.
-
-        Parameters
-        ----------
-        classes : list
-            What is asked for.
-        receive : list, optional
-            What the archive may store within it (C-GET), by ``handler``.
-
-        Raises
-        ------
-        CadError
-            When the archive cannot be reached, refuses, or brings too much.
-        """
-        entity = AE(ae_title=self.limits.calling)
-        entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
-        entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
-        for name in (*classes, *(receive or [])):
-            entity.add_requested_context(name)
-        received = Received(self.limits)
-        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
-        handlers.append((evt.EVT_DATA_RECV, received.came))
-        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
-        # Within C-GET the archive is the one that stores, and we are the SCP.
-        roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
-        for wait in (*_BUSY_SECONDS, None):
-            association = entity.associate(
-                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers,
-                tls_args=self._encryption,
-            )  # fmt: skip
-            if wait is None or not _busy(association):
-                break
-            time.sleep(wait)
-        if not association.is_established:
-            raise self._refusal(association)
-        _keep_answers(association)
-        try:
-            with interface.understood(self.name):
-                yield association
-        except BaseException as error:
-            received.cut()  # first: ending it politely would wait for an archive that is at fault
-            association.abort()
-            if received.too_much:
-                raise self._too_much() from error
-            raise
-        # An archive may have ended it meanwhile; then a release would wait for an answer.
-        association.release() if association.is_established else association.abort()
-
-    def check_amount(self, received: Received) -> None:
-        """Refuse an archive that has sent more than it may, over a connection of its own.
-
-        Raises
-        ------
-        CadError
-            Naming the limit.
-        """
-        if received.too_much:
-            raise self._too_much()
-
-    def _too_much(self) -> CadError:
-        return CadError(
-            f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
-            hint="raise `study_gigabytes` in the archive's limits if that is right",
-        )
-
-    def _refusal(self, association: Association) -> CadError:
-        if association.is_rejected:
-            return CadError(
-                f"{self.name} refuses the association",
-                hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
-                f"{self.aet!r}",
-            )
-        try:  # only a plain connection says why there is none
-            plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
-        except OSError as error:
-            return CadError(
-                f"{self.name} cannot be reached: {error.strerror or error}",
-                hint="check host, port and firewall",
-            )
-        with plain:
-            if self.limits.tls is not None:
-                try:
-                    tls.probe(plain, self.limits.tls, self.host)
-                except OSError as error:
-                    return CadError(
-                        f"{self.name}: no encrypted connection: {tls.reason(error)}",
-                        hint="check certificate, key and authority on both sides, and that this "
-                        "port speaks TLS",
-                    )
-        return CadError(
-            f"{self.name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
-            "none of what is asked for",
-            hint="check host, port and firewall",
-        )
-
-
 class Received:
     """Count the bytes that come over one connection, and end it when they exceed the limit."""
 
@@ -337,73 +196,143 @@ COMMITMENT, _COMMITMENT_INSTANCE = "1.2.840.10008.1.20.1", "1.2.840.10008.1.20.1
 _WARNINGS = (0xB000, 0xB006, 0xB007)
 
 
-class DimseArchive:
-    """Speak DICOM networking with an archive."""
+class DimseArchive(interface.Protocolled):
+    """Speak DICOM networking with an archive: open associations, and judge what it answers."""
 
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
-        self.limits, self._calls = limits, Calls(host, port, aet, limits)
+        self.host, self.port, self.aet, self.limits = host, port, aet, limits
+        self.name = f"archive {aet} at {host}:{port}"
+        self._association: Any = None
+        self._encryption: Any = None
+        if limits.tls is not None:
+            self._encryption = tls.calling(limits.tls), limits.tls.name or host
 
-    def find(self, patient_id: str) -> list[interface.FoundSeries]:
-        """Return the series of interest of a patient."""
-        found = []
-        with self._calls.open([FIND]) as association:
-            query = _query("STUDY", PatientID=patient_id, StudyInstanceUID="")
-            for study in self._ask(association, query):
-                owner = str(study.get("PatientID", patient_id))
-                if owner.strip() == patient_id.strip():
-                    found += self._series(association, owner, str(study.StudyInstanceUID))
-        return found
+    @contextmanager
+    def _speaking(self, *, storing: bool = False) -> Iterator[None]:
+        with self.open([*STORED, FIND] if storing else [FIND]) as self._association:
+            yield
 
-    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
-        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
-        found = []
-        keys = {**dict.fromkeys(match, ""), "StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
-        with self._calls.open([FIND]) as association:
-            query = _query("STUDY", PatientID="", StudyInstanceUID="", **keys)
-            for study in self._ask(association, query):
-                owner = str(study.get("PatientID", ""))
-                if not interface.matches(study, match):
-                    continue
-                found += self._series(association, owner, str(study.StudyInstanceUID))
-        return found
+    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
+        keys = dict.fromkeys(("PatientID", "StudyInstanceUID", *told), "")
+        return self._ask(_query("STUDY", **{**keys, **wanted}))
 
-    def _series(
-        self, association: Association, owner: str, study_uid: str
-    ) -> list[interface.FoundSeries]:
-        query = _query(
-            "SERIES",
-            StudyInstanceUID=study_uid,
-            SeriesInstanceUID="",
-            Modality="",
-            NumberOfSeriesRelatedInstances=None,
-        )
-        found = []
-        for series in self._ask(association, query):
-            if str(series.get("StudyInstanceUID", study_uid)) != study_uid:
-                raise CadError(
-                    f"{self._calls.name}: asked for series of {study_uid}, got another study's"
-                )
-            modality = str(series.get("Modality", ""))
-            if modality not in interface.MODALITIES:
-                continue
-            uid = str(series.SeriesInstanceUID)
-            count = series.get("NumberOfSeriesRelatedInstances")
-            if count is None:  # an optional answer: count the instances themselves
-                count = len(self._instances(association, study_uid, uid))
-            found.append(interface.FoundSeries(owner, study_uid, uid, modality, int(count)))
-        return found
+    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
+        return self._ask(_query("SERIES", StudyInstanceUID=study, **dict.fromkeys(told)))
 
-    def _instances(
-        self, association: Association, study: str, series: str, instance: str = ""
-    ) -> set[str]:
+    def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
         query = _query(
             "IMAGE", StudyInstanceUID=study, SeriesInstanceUID=series, SOPInstanceUID=instance
         )
-        return {str(one.SOPInstanceUID) for one in self._ask(association, query)}
+        return {str(one.SOPInstanceUID) for one in self._ask(query)}
 
-    def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
-        """Fetch a study's series into a folder, by C-MOVE where `move` is set, else by C-GET."""
-        interface.fetch_whole(self._fetch, series, into)
+    def check(self, status: Dataset, what: str, allowed: tuple[int, ...]) -> None:
+        """Refuse a status that is not allowed.
+
+        Raises
+        ------
+        CadError
+            With the status, or because there is none.
+        """
+        # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
+        if not status or "Status" not in status:
+            raise CadError(
+                f"{self.name}: no answer to {what} within {self.limits.answer_seconds:g} s, or "
+                "the connection was lost",
+                hint="try again, or raise `answer_seconds` in the archive's limits",
+            )
+        if status.Status not in allowed:
+            raise CadError(f"{self.name}: {what} failed with status {status.Status:#06x}")
+
+    @contextmanager
+    def open(
+        self,
+        classes: list[Any],
+        receive: list[Any] | None = None,
+        handler: Any = None,
+    ) -> Iterator[Association]:
+        """Open an association for some SOP classes; end it with the block.
+
+        Parameters
+        ----------
+        classes : list
+            What is asked for.
+        receive : list, optional
+            What the archive may store within it (C-GET), by ``handler``.
+
+        Raises
+        ------
+        CadError
+            When the archive cannot be reached, refuses, or brings too much.
+        """
+        entity = AE(ae_title=self.limits.calling)
+        entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
+        entity.network_timeout = entity.connection_timeout = self.limits.answer_seconds
+        for name in (*classes, *(receive or [])):
+            entity.add_requested_context(name)
+        received = Received(self.limits)
+        handlers: list[Any] = [(evt.EVT_CONN_OPEN, received.opened)]
+        handlers.append((evt.EVT_DATA_RECV, received.came))
+        handlers += [(evt.EVT_C_STORE, handler)] if handler else []
+        # Within C-GET the archive is the one that stores, and we are the SCP.
+        roles: list[Any] = [build_role(name, scp_role=True) for name in receive or []]
+        for wait in (*_BUSY_SECONDS, None):
+            association = entity.associate(
+                self.host, self.port, ae_title=self.aet, ext_neg=roles, evt_handlers=handlers,
+                tls_args=self._encryption,
+            )  # fmt: skip
+            if wait is None or not _busy(association):
+                break
+            time.sleep(wait)
+        if not association.is_established:
+            raise self._refusal(association)
+        _keep_answers(association)
+        try:
+            with interface.understood(self.name):
+                yield association
+        except BaseException as error:
+            received.cut()  # first: ending it politely would wait for an archive that is at fault
+            association.abort()
+            if received.too_much:
+                raise self._too_much() from error
+            raise
+        # An archive may have ended it meanwhile; then a release would wait for an answer.
+        association.release() if association.is_established else association.abort()
+
+    def _too_much(self) -> CadError:
+        return CadError(
+            f"{self.name}: sends more than {self.limits.study_gigabytes:g} GB",
+            hint="raise `study_gigabytes` in the archive's limits if that is right",
+        )
+
+    def _refusal(self, association: Association) -> CadError:
+        if association.is_rejected:
+            return CadError(
+                f"{self.name} refuses the association",
+                hint=f"ask its administrator to admit {self.limits.calling}, and check the title "
+                f"{self.aet!r}",
+            )
+        try:  # only a plain connection says why there is none
+            plain = socket.create_connection((self.host, self.port), self.limits.answer_seconds)
+        except OSError as error:
+            return CadError(
+                f"{self.name} cannot be reached: {error.strerror or error}",
+                hint="check host, port and firewall",
+            )
+        with plain:
+            if self.limits.tls is not None:
+                try:
+                    tls.probe(plain, self.limits.tls, self.host)
+                except OSError as error:
+                    return CadError(
+                        f"{self.name}: no encrypted connection: {tls.reason(error)}",
+                        hint="check certificate, key and authority on both sides, and that this "
+                        "port speaks TLS",
+                    )
+        return CadError(
+            f"{self.name} does not answer within {self.limits.answer_seconds:g} s, or accepts "
+            "none of what is asked for",
+            hint="check host, port and firewall",
+        )
 
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         kept = Kept(series, into)
@@ -413,72 +342,35 @@ class DimseArchive:
         if self.limits.move is not None:
             self._move(query, kept, self.limits.move)
             return kept.count()
-        with self._calls.open([GET], receive=FETCHED, handler=kept.store) as association:
+        with self.open([GET], receive=FETCHED, handler=kept.store) as association:
             self._follow(association.send_c_get(query, GET), "C-GET", kept)
         return kept.count()
 
     def _move(self, query: Dataset, kept: Kept, move: Move) -> None:
         """Let the archive send a series to us, at the place that it knows."""
         with (
-            destination(move, self._calls.aet, self.limits, kept) as received,
-            self._calls.open([MOVE]) as association,
+            destination(move, self.aet, self.limits, kept) as received,
+            self.open([MOVE]) as association,
         ):
             try:
                 self._follow(association.send_c_move(query, move.aet, MOVE), "C-MOVE", kept)
             finally:
-                self._calls.check_amount(received)
+                if received.too_much:
+                    raise self._too_much()
 
     def _follow(self, answers: Iterator[Any], what: str, kept: Kept) -> None:
         """Follow the archive's account of what it sends, to its end."""
         for status, _ in answers:
             if kept.refused:  # the archive reports our refusal as its failure
                 continue
-            self._calls.check(status, what, allowed=(*PENDING, SUCCESS, *_WARNINGS))
+            self.check(status, what, allowed=(*PENDING, SUCCESS, *_WARNINGS))
             failed = status.get("NumberOfFailedSuboperations") or 0
             if failed:
                 hint = "does it know `move`'s title, host and port, and is --aet its own title?"
                 raise CadError(
-                    f"{self._calls.name}: {failed} instances could not be sent",
+                    f"{self.name}: {failed} instances could not be sent",
                     hint=hint if what == "C-MOVE" else "",
                 )
-
-    def store(
-        self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
-    ) -> Iterator[interface.Step]:
-        """Store objects by C-STORE under the archive's own patient of their study."""
-        known: dict[str, list[Dataset]] = {}
-        paths = list(paths)
-        together = supersede.sent_together(paths)
-        with self._calls.open([*STORED, FIND]) as association:
-            for path in paths:
-                dataset = pydicom.dcmread(path)
-                uid = str(dataset.StudyInstanceUID)
-                if uid not in known:
-                    query = _query(
-                        "STUDY", StudyInstanceUID=uid, **dict.fromkeys(interface.IDENTITY, "")
-                    )
-                    known[uid] = self._ask(association, query)
-                interface.file_under(dataset, known[uid], same_patient)
-                before = self._earlier(association, dataset) if supersede.is_report(dataset) else []
-                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
-                yield interface.Step(path)
-                remark = self._send(association, dataset, path)
-                yield interface.Step(path, True, "; ".join(filter(None, (remark, named))))
-
-    def _earlier(self, association: Association, dataset: Dataset) -> list[supersede.Earlier]:
-        """Return the results of ours that the archive has of an object's study."""
-        study = str(dataset.StudyInstanceUID)
-        query = _query("SERIES", StudyInstanceUID=study, **dict.fromkeys(supersede.ASKED, ""))
-        query.SeriesNumber = None
-        answers = self._ask(association, query)
-        return supersede.earlier_results(
-            answers, lambda uid: self._instances(association, study, uid)
-        )
-
-    def missing(self, paths: list[Path]) -> list[Path]:
-        """Return the objects that a C-FIND does not list."""
-        with self._calls.open([FIND]) as association:
-            return [path for path in paths if not self._lists(association, path)]
 
     def commit(self, paths: list[Path], number: str) -> None:
         """Ask for storage commitment (PS3.4 J.3.2); the archive reports it by N-EVENT-REPORT."""
@@ -489,49 +381,33 @@ class DimseArchive:
             item.ReferencedSOPClassUID = found.SOPClassUID
             item.ReferencedSOPInstanceUID = found.SOPInstanceUID
             asked.ReferencedSOPSequence.append(item)
-        with self._calls.open([COMMITMENT]) as association:
+        with self.open([COMMITMENT]) as association:
             status, _ = association.send_n_action(asked, 1, COMMITMENT, _COMMITMENT_INSTANCE)
-            self._calls.check(status, "N-ACTION", allowed=(SUCCESS,))
+            self.check(status, "N-ACTION", allowed=(SUCCESS,))
 
-    def _lists(self, association: Association, path: Path) -> bool:
-        found = pydicom.dcmread(path, stop_before_pixels=True)
-        study, series, uid = found.StudyInstanceUID, found.SeriesInstanceUID, found.SOPInstanceUID
-        return str(uid) in self._instances(association, str(study), str(series), str(uid))
-
-    def _send(self, association: Association, dataset: Dataset, path: Path) -> str:
-        """Send one object and ask for it; return the archive's remark on it."""
+    def _send(self, dataset: Dataset, path: Path) -> str:
         try:
-            status = association.send_c_store(dataset)
+            status = self._association.send_c_store(dataset)
         except (ValueError, RuntimeError) as error:
-            raise CadError(f"the archive does not take it: {error}", file=path) from error
-        self._calls.check(status, "C-STORE", allowed=(SUCCESS, *_WARNINGS), path=path)
-        uid = str(dataset.SOPInstanceUID)
-        study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
-        try:
-            interface.prove_stored(
-                lambda: self._instances(association, study, series, uid),
-                uid,
-                self._calls.name,
-                self.limits.proof_seconds,
-            )
-        except CadError as error:
-            raise error.at(file=path) from None
+            raise CadError(f"the archive does not take it: {error}") from error
+        self.check(status, "C-STORE", allowed=(SUCCESS, *_WARNINGS))
+        self._prove(dataset)
         code = int(status.Status)
         return "" if code == SUCCESS else f"stored with warning {code:#06x}"
 
-    def _ask(self, association: Association, query: Dataset) -> list[Dataset]:
+    def _ask(self, query: Dataset) -> list[Dataset]:
         """Return every answer to a query."""
         answers: list[Dataset] = []
-        for status, answer in association.send_c_find(query, FIND):
-            self._calls.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
+        for status, answer in self._association.send_c_find(query, FIND):
+            self.check(status, "C-FIND", allowed=(*PENDING, SUCCESS))
             if status.Status not in PENDING:
                 break
             if answer is None:
-                raise CadError(f"{self._calls.name}: an answer to C-FIND is damaged")
+                raise CadError(f"{self.name}: an answer to C-FIND is damaged")
             answers.append(answer)
             if len(answers) > self.limits.answers:
                 raise CadError(
-                    f"{self._calls.name}: more than {self.limits.answers} answers to one query",
+                    f"{self.name}: more than {self.limits.answers} answers to one query",
                     hint="raise `answers` in the archive's limits if that is right",
                 )
         return answers

@@ -7,16 +7,19 @@ as stored only when the archive has said so and lists it when it is asked.
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Protocol
 
+import pydicom
 from pydicom.dataset import Dataset
 from pydicom.pixels.utils import get_expected_length
 
+from cad.dicom.archive.settings import ArchiveLimits
+from cad.dicom.out import supersede
 from cad.errors import CadError
 from cad.reading import MAX_IMAGE, read_bytes
 
@@ -34,6 +37,7 @@ IDENTITY = (
     "StudyID",
     "AccessionNumber",
 )
+_COUNTED = ("SeriesInstanceUID", "Modality", "NumberOfSeriesRelatedInstances")
 SamePatient = Callable[[str, str], bool]
 """Tell whether the PatientID of an object and the archive's PatientID are one patient's."""
 
@@ -58,77 +62,160 @@ class Step:
     remark: str = ""
 
 
-class Asked(Protocol):
-    """List the operations that take part in a conversation with an archive, by either protocol."""
+class Protocolled(ABC):
+    """Do what a caller asks of an archive, by either protocol; runs in a child process.
+
+    DICOM networking and DICOMweb differ in how they open a connection and ask over it.
+    """
+
+    name: str
+    limits: ArchiveLimits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
         """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
-        ...
+        found = []
+        with self._speaking():
+            for study in self._studies({"PatientID": patient_id}):
+                owner = str(study.get("PatientID", patient_id))
+                # A query reads * and ? of an id as wild cards (PS3.4 C.2.2.2.4): others may match.
+                if owner.strip() == patient_id.strip():
+                    found += self._of_interest(owner, str(study.StudyInstanceUID))
+        return found
 
     def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
         """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
-        ...
+        found = []
+        with self._speaking():
+            wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
+            for study in self._studies(wanted, match):
+                if matches(study, match):
+                    owner = str(study.get("PatientID", ""))
+                    found += self._of_interest(owner, str(study.StudyInstanceUID))
+        return found
 
-    def fetch(self, series: list[FoundSeries], into: Path) -> None:
-        """Write every instance of a study's series as a file; refuse a part of them."""
-        ...
+    def _of_interest(self, owner: str, study: str) -> list[FoundSeries]:
+        found = []
+        for series in self._series(study, _COUNTED):
+            if str(series.get("StudyInstanceUID", study)) != study:
+                raise CadError(f"{self.name}: asked for series of {study}, got another study's")
+            modality = str(series.get("Modality", ""))
+            if modality in MODALITIES:
+                uid = str(series.SeriesInstanceUID)
+                count = series.get("NumberOfSeriesRelatedInstances")
+                if count is None:  # an optional answer: count the instances themselves
+                    count = len(self._instances(study, uid))
+                found.append(FoundSeries(owner, study, uid, modality, int(count)))
+        return found
 
-    def missing(self, paths: list[Path]) -> list[Path]:
-        """Return the objects that the archive does not list."""
-        ...
+    def fetch(self, series: Iterable[FoundSeries], into: Path) -> None:
+        """Write every instance of a study's series as a file, each series into a folder of its own.
 
-    def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive to promise to keep objects; it answers later, by the number, a UID."""
-        ...
-
-
-class Archive(Asked, Protocol):
-    """List what a caller can do with an archive, whatever protocol it speaks."""
-
-    def store(self, paths: Iterable[Path], same_patient: SamePatient | None = None) -> list[str]:
-        """Store objects, filed under the patient of their study; return the archive's remarks."""
-        ...
-
-
-class Protocolled(Asked, Protocol):
-    """List what DICOM networking and DICOMweb each have to implement; runs in a child process."""
+        Raises
+        ------
+        CadError
+            When another number of instances has arrived than the archive announced.
+        """
+        for index, one in enumerate(series, start=1):
+            target = into / f"{index:04d}"
+            target.mkdir(parents=True)
+            arrived = self._fetch(one, target)
+            if arrived != one.instances:
+                raise CadError(
+                    f"the archive returned part of a study: {arrived} of {one.instances} "
+                    f"instances of series {one.series_uid}",
+                    hint="try again; nothing of the study was imported",
+                )
 
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
     ) -> Iterator[Step]:
-        """Store objects one by one; yield a step before each is sent, and one when it is stored."""
-        ...
+        """Store objects one by one under the archive's own patient of their study.
 
+        Yields
+        ------
+        Step
+            One before each is sent, and one when it is stored.
+        """
+        known: dict[str, list[Dataset]] = {}
+        paths = list(paths)
+        together = supersede.sent_together(paths)
+        with self._speaking(storing=True):
+            for path in paths:
+                dataset = pydicom.dcmread(path)
+                study = str(dataset.StudyInstanceUID)
+                if study not in known:
+                    known[study] = self._studies({"StudyInstanceUID": study}, IDENTITY)
+                file_under(dataset, known[study], same_patient)
+                before = self._earlier(study) if supersede.is_report(dataset) else []
+                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
+                yield Step(path)
+                try:
+                    remark = self._send(dataset, path)
+                except CadError as error:
+                    raise error.at(file=path) from error.__cause__
+                yield Step(path, True, "; ".join(filter(None, (remark, named))))
 
-def fetch_whole(
-    get: Callable[[FoundSeries, Path], int], series: Iterable[FoundSeries], into: Path
-) -> None:
-    """Fetch series one after another, each into a folder of its own.
+    def _earlier(self, study: str) -> list[supersede.Earlier]:
+        """Return the results of ours that the archive has of a study."""
+        answers = self._series(study, supersede.ASKED)
+        return supersede.earlier_results(answers, lambda series: self._instances(study, series))
 
-    Parameters
-    ----------
-    get : callable
-        Fetches one series into a folder and returns how many instances came.
-    series : iterable of FoundSeries
-        What to fetch.
-    into : Path
-        Gets the folders ``0001``, ``0002`` and so on.
+    def missing(self, paths: list[Path]) -> list[Path]:
+        """Return the objects that the archive does not list."""
+        heads = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
+        with self._speaking():
+            return [path for path, head in heads if not self._lists(head)]
 
-    Raises
-    ------
-    CadError
-        When another number of instances has arrived than the archive announced.
-    """
-    for index, one in enumerate(series, start=1):
-        target = into / f"{index:04d}"
-        target.mkdir(parents=True)
-        arrived = get(one, target)
-        if arrived != one.instances:
-            raise CadError(
-                f"the archive returned part of a study: {arrived} of {one.instances} "
-                f"instances of series {one.series_uid}",
-                hint="try again; nothing of the study was imported",
-            )
+    def _lists(self, dataset: Dataset) -> bool:
+        study, series = str(dataset.StudyInstanceUID), str(dataset.SeriesInstanceUID)
+        uid = str(dataset.SOPInstanceUID)
+        return uid in self._instances(study, series, uid)
+
+    def _prove(self, dataset: Dataset) -> None:
+        """Ask for an object that the archive says it has stored, until it lists it.
+
+        Raises
+        ------
+        CadError
+            When it does not within the time of the limits.
+        """
+        end = time.monotonic() + self.limits.proof_seconds
+        while not self._lists(dataset):
+            if time.monotonic() >= end:
+                raise CadError(
+                    f"{self.name}: took the object but does not list it after "
+                    f"{self.limits.proof_seconds:g} s",
+                    hint="look into the archive before you send it again",
+                )
+            time.sleep(_PROOF_PAUSE)
+
+    @abstractmethod
+    def commit(self, paths: list[Path], number: str) -> None:
+        """Ask the archive to promise to keep objects; it answers later, by the number, a UID."""
+
+    @abstractmethod
+    def _speaking(self, *, storing: bool = False) -> AbstractContextManager[None]:
+        """Hold a connection to ask over, and to store where that is wanted."""
+
+    @abstractmethod
+    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
+        """Return the studies that have these values, each with its patient, UID and these keys."""
+
+    @abstractmethod
+    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
+        """Return the series of a study."""
+
+    @abstractmethod
+    def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
+        """Return the SOPInstanceUIDs that the archive lists of a series, or whether it has one."""
+
+    @abstractmethod
+    def _fetch(self, series: FoundSeries, into: Path) -> int:
+        """Fetch one series into a folder; return how many instances came."""
+
+    @abstractmethod
+    def _send(self, dataset: Dataset, path: Path) -> str:
+        """Store one object, with proof; return the archive's remark on it."""
 
 
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
@@ -239,35 +326,6 @@ def file_under(
     for keyword in ("PatientIdentityRemoved", "DeidentificationMethod"):
         if keyword in dataset:
             delattr(dataset, keyword)
-
-
-def prove_stored(listed: Callable[[], set[str]], uid: str, name: str, seconds: float) -> None:
-    """Ask an archive for an object that it says it has stored, until it lists it.
-
-    Parameters
-    ----------
-    listed : callable
-        Asks once; returns the SOPInstanceUIDs that the archive lists.
-    uid : str
-        SOPInstanceUID of the object.
-    name : str
-        The archive, for the message.
-    seconds : float
-        How long to ask.
-
-    Raises
-    ------
-    CadError
-        When the archive does not list it within the time.
-    """
-    end = time.monotonic() + seconds
-    while uid not in listed():
-        if time.monotonic() >= end:
-            raise CadError(
-                f"{name}: took the object but does not list it after {seconds:g} s",
-                hint="look into the archive before you send it again",
-            )
-        time.sleep(_PROOF_PAUSE)
 
 
 def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> CadError:

@@ -6,16 +6,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pydicom
 from pydicom.dataset import Dataset
 
 from cad.dicom.archive import interface
 from cad.dicom.archive.settings import ArchiveLimits
-from cad.dicom.out import supersede
 from cad.errors import CadError, install
 
 
-class WebArchive:
+class WebArchive(interface.Protocolled):
     """Speak DICOMweb with an archive."""
 
     def __init__(self, url: str, limits: ArchiveLimits) -> None:
@@ -28,74 +26,34 @@ class WebArchive:
                 hint=install("dicomweb"),
             ) from error
 
-        session = _limited_session(f"DICOMweb archive {url}", limits)
-        self.url, self.limits = url, limits
+        self.url, self.limits, self.name = url, limits, f"DICOMweb archive {url}"
+        session = _limited_session(self.name, limits)
         self._client = DICOMwebClient(url=url, session=session)
         # A retry by the client would wait beyond the limits and send an object twice.
         self._client.set_http_retry_params(retry=False)
         self._errors = RequestException
 
-    def find(self, patient_id: str) -> list[interface.FoundSeries]:
-        """Return the series of interest of a patient."""
-        with self._speaking():
-            found = []
-            studies = self._client.search_for_studies(search_filters={"PatientID": patient_id})
-            for study in self._datasets(studies):
-                owner = str(study.get("PatientID", ""))
-                # A query reads * and ? of an id as wild cards (PS3.4 C.2.2.2.4): others may match.
-                if owner.strip() == patient_id.strip():
-                    found += self._series(owner, str(study.StudyInstanceUID))
-            return found
+    def _studies(self, wanted: dict[str, str], told: Iterable[str] = ()) -> list[Dataset]:
+        found = self._client.search_for_studies(search_filters=wanted, fields=list(told) or None)
+        return self._datasets(found)
 
-    def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
-        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
-        wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
-        with self._speaking():
-            studies = self._client.search_for_studies(
-                search_filters=wanted, fields=list(match) or None
-            )
-            return [
-                series
-                for study in self._datasets(studies)
-                if interface.matches(study, match)
-                for series in self._series(
-                    str(study.get("PatientID", "")), str(study.StudyInstanceUID)
-                )
-            ]
+    def _series(self, study: str, told: Iterable[str]) -> list[Dataset]:
+        return self._datasets(self._client.search_for_series(study, fields=list(told)))
 
-    def _series(self, owner: str, study_uid: str) -> list[interface.FoundSeries]:
-        answers = self._client.search_for_series(
-            study_uid, fields=["NumberOfSeriesRelatedInstances", "Modality"]
-        )
-        found = []
-        for series in self._datasets(answers):
-            if str(series.get("StudyInstanceUID", study_uid)) != study_uid:
-                raise CadError(
-                    f"{self._name}: asked for series of {study_uid}, got another study's"
-                )
-            modality = str(series.get("Modality", ""))
-            if modality in interface.MODALITIES:
-                uid = str(series.SeriesInstanceUID)
-                # Not every archive counts them in its answer: instances are then asked for.
-                count = series.get("NumberOfSeriesRelatedInstances")
-                if count is None:
-                    count = len(self._client.search_for_instances(study_uid, uid))
-                found.append(interface.FoundSeries(owner, study_uid, uid, modality, int(count)))
-        return found
+    def _instances(self, study: str, series: str, instance: str = "") -> set[str]:
+        wanted = {"SOPInstanceUID": instance} if instance else None
+        answers = self._client.search_for_instances(study, series, search_filters=wanted)
+        return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
 
     def _datasets(self, answers: Any) -> list[Dataset]:
         if not isinstance(answers, list):
-            raise CadError(f"{self._name}: answered a query with no list")
+            raise CadError(f"{self.name}: answered a query with no list")
         if len(answers) > self.limits.answers:
             raise CadError(
-                f"{self._name}: more than {self.limits.answers} answers to one query",
+                f"{self.name}: more than {self.limits.answers} answers to one query",
                 hint="raise `answers` in the archive's limits if that is right",
             )
         return [Dataset.from_json(answer) for answer in answers]
-
-    def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
-        """Fetch a study's series into a folder by WADO-RS."""
-        interface.fetch_whole(self._fetch, series, into)
 
     def _fetch(self, series: interface.FoundSeries, into: Path) -> int:
         arrived = set()
@@ -109,79 +67,23 @@ class WebArchive:
                 arrived.add(uid)
         return len(arrived)
 
-    def store(
-        self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
-    ) -> Iterator[interface.Step]:
-        """Store objects by STOW-RS under the archive's own patient of their study."""
-        known: dict[str, list[Dataset]] = {}
-        paths = list(paths)
-        together = supersede.sent_together(paths)
-        for path in paths:
-            dataset = pydicom.dcmread(path)
-            uid = str(dataset.StudyInstanceUID)
-            with self._speaking():
-                if uid not in known:
-                    answers = self._client.search_for_studies(
-                        search_filters={"StudyInstanceUID": uid}, fields=list(interface.IDENTITY)
-                    )
-                    known[uid] = self._datasets(answers)
-                interface.file_under(dataset, known[uid], same_patient)
-                before = self._earlier(uid) if supersede.is_report(dataset) else []
-                named = supersede.named_predecessors(supersede.supersede(dataset, before, together))
-            yield interface.Step(path)
-            try:
-                with self._speaking():
-                    self._send(dataset, path)
-            except CadError as error:
-                raise error.at(file=path) from None
-            yield interface.Step(path, True, named)
-
-    def _earlier(self, study: str) -> list[supersede.Earlier]:
-        """Return the results of ours that the archive has of a study."""
-        answers = self._client.search_for_series(study, fields=list(supersede.ASKED))
-
-        def instances(series: str) -> list[str]:
-            found = self._datasets(self._client.search_for_instances(study, series))
-            return [str(one.SOPInstanceUID) for one in found]
-
-        return supersede.earlier_results(self._datasets(answers), instances)
-
-    def missing(self, paths: list[Path]) -> list[Path]:
-        """Return the objects that QIDO-RS does not list."""
-        found = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
-        with self._speaking():
-            return [path for path, one in found if one.SOPInstanceUID not in self._listed(one)]
-
     def commit(self, paths: list[Path], number: str) -> None:
         """Refuse: DICOMweb has no storage commitment."""
         raise CadError(
-            f"{self._name}: DICOMweb cannot promise to keep objects",
+            f"{self.name}: DICOMweb cannot promise to keep objects",
             hint="give HOST:PORT, or ask for no commitment",
         )
 
-    def _send(self, dataset: Dataset, path: Path) -> None:
-        uid = str(dataset.SOPInstanceUID)
-        check_stored(self._client.store_instances([dataset]), uid, self.url, path)
-        interface.prove_stored(
-            lambda: self._listed(dataset), uid, self._name, self.limits.proof_seconds
-        )
-
-    def _listed(self, dataset: Dataset) -> set[str]:
-        """Return the object's UID where the archive lists it."""
-        answers = self._client.search_for_instances(
-            str(dataset.StudyInstanceUID),
-            str(dataset.SeriesInstanceUID),
-            search_filters={"SOPInstanceUID": str(dataset.SOPInstanceUID)},
-        )
-        return {str(one.get("SOPInstanceUID", "")) for one in self._datasets(answers)}
-
-    @property
-    def _name(self) -> str:
-        return f"DICOMweb archive {self.url}"
+    def _send(self, dataset: Dataset, path: Path) -> str:
+        with self._speaking():  # whose errors name the file
+            answer = self._client.store_instances([dataset])
+            check_stored(answer, str(dataset.SOPInstanceUID), self.url, path)
+            self._prove(dataset)
+        return ""
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
-        with interface.understood(self._name):
+    def _speaking(self, *, storing: bool = False) -> Iterator[None]:
+        with interface.understood(self.name):
             try:
                 yield
             except self._errors as error:
@@ -189,7 +91,7 @@ class WebArchive:
                 code = getattr(response, "status_code", None)
                 what = f"HTTP {code}" if code is not None else type(error).__name__
                 raise CadError(
-                    f"{self._name}: {what}", hint="check address, rights and network"
+                    f"{self.name}: {what}", hint="check address, rights and network"
                 ) from error
 
 
