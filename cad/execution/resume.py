@@ -22,7 +22,7 @@ from cad.execution.pool import each
 from cad.execution.progress import progress
 from cad.execution.task import FAILED_BEFORE, StudyOutcome, StudyTask, fingerprint, settings_key
 from cad.execution.worker import Done, Fault
-from cad.files import flush_names, make_folder, write_atomic
+from cad.files import flush_names, make_folder, typed, write_atomic
 from cad.folders import keep
 from cad.reading import MAX_ARRAYS, parse_json, read_bytes, reading
 from cad.run_folder import RunFolder
@@ -207,16 +207,9 @@ def _remembered(path: Path) -> dict[str, _Known]:
         for text in stream:
             with suppress(CadError), reading(path, "a torn line"):
                 line = parse_json(text)
-                failures = [Failure(**failure) for failure in line["failures"]]
-                if line["status"] == "failed" and not failures:
-                    continue
-                known[str(line["study"])] = _Known(
-                    str(line["status"]),
-                    str(line["key"]),
-                    str(line["fingerprint"]),
-                    list(line["result"]),
-                    failures,
-                )
+                before = typed(_Known, line)
+                if before.status != "failed" or before.failures:
+                    known[str(line["study"])] = before
     return known
 
 

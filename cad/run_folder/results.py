@@ -1,6 +1,7 @@
 """Read a run folder as its pages see it: typed rows, nothing recomputed."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -282,80 +283,52 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
     return read_rows(path)
 
 
+def _cells(kind: type, row: dict[str, str]) -> dict[str, Any]:
+    """Return what the cells of a row say of the fields of their names, each read by its type."""
+    return {
+        one.name: _CELLS[one.type](row.get(one.name)) for one in fields(kind) if one.type in _CELLS
+    }
+
+
 def _region(row: dict[str, str], path: Path) -> RegionResult:
     for column in ("participant_id", "study_id", "roi_id"):
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
-    plausible, truth = _known(row.get("plausible")), number(row.get("truth"))
-    unlike = _known(row.get("unlike"))
-    return RegionResult(
-        patient=row["participant_id"],
-        study=row["study_id"],
-        roi=row["roi_id"],
-        label=int(number(row.get("label")) or 0),
-        zone=_known(row.get("zone")),
-        probability=number(row.get("probability")),
-        decision=_known(row.get("decision")),
-        decision_model=_known(row.get("decision_model")),
-        decision_reason=_parts(row.get("decision_reason")),
-        decision_value=number(row.get("decision_value")),
-        p=number(row.get("p")),
-        eta=number(row.get("eta")),
-        label_kind=_known(row.get("label_kind")),
-        histology=_known(row.get("histology")),
-        isup=_whole(row.get("isup")),
-        truth=None if truth is None else truth == 1.0,
-        scores=_scores(row.get("scores", "")),
-        with_tool=_values(row.get("with_tool", "")),
-        patient_probability=number(row.get("patient_probability")),
-        warnings=_parts(row.get("warnings")),
-        plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
-        readers_mean=number(row.get("readers_mean")),
-        gap=number(row.get("gap")),
-        apart=_known(row.get("apart")),
-        suspicion=number(row.get("suspicion")),
-        patient_decision=_known(row.get("patient_decision")),
-        model=_known(row.get("model")),
-        reader_values=_values(row.get("reader_values", "")),
-        scales=dict(_scores(row.get("scales", ""))),
+    plausible, unlike = _known(row.get("plausible")), _known(row.get("unlike"))
+    other = {
+        "patient": row["participant_id"],
+        "study": row["study_id"],
+        "roi": row["roi_id"],
+        "label": int(number(row.get("label")) or 0),
+        "isup": _whole(row.get("isup")),
+        "plausible": [w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
+        "scales": dict(_scores(row.get("scales"))),
         # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
         # compared keeps them apart.
-        unlike=unlike if unlike != LIKE else "",
-        compared=bool(unlike),
-        sector=_known(row.get("sector")),
-        psa=number(row.get("psa")),
-        age=number(row.get("age")),
-        readers_agree=_known(row.get("readers_agree")),
-        among=_ends(row, "probability"),
-        outline=_ends(row, "outline"),
-        outlines=_known(row.get("outlines")),
-    )
+        "unlike": unlike if unlike != LIKE else "",
+        "compared": bool(unlike),
+        "among": _ends(row, "probability_low", "probability_high"),
+        "outline": _ends(row, "outline_low", "outline_high"),
+    }
+    return RegionResult(**{**_cells(RegionResult, row), **other})
 
 
-def _ends(row: dict[str, str], name: str) -> tuple[float, float] | None:
-    low, high = number(row.get(f"{name}_low")), number(row.get(f"{name}_high"))
+def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
+    low, high = (number(row.get(name)) for name in names)
     return None if low is None or high is None else (low, high)
 
 
 def _man(row: dict[str, str]) -> Man:
-    low, high, truth = (number(row.get(name)) for name in ("lower", "upper", "truth"))
-    return Man(
-        patient=row["participant_id"],
-        probability=number(row.get("probability")),
-        decision=_known(row.get("decision")),
-        decision_model=_known(row.get("decision_model")),
-        decision_reason=_parts(row.get("decision_reason")),
-        basis=_known(row.get("basis")),
-        limits=None if low is None or high is None else (low, high),
-        unknown=_known(row.get("unknown")),
-        truth=None if truth is None else truth == 1.0,
-        age=number(row.get("age")),
-        psa=number(row.get("psa")),
-        psa_density=number(row.get("psa_density")),
-    )
+    other = {"patient": row["participant_id"], "limits": _ends(row, "lower", "upper")}
+    return Man(**{**_cells(Man, row), **other})
 
 
-def _values(text: str) -> list[tuple[str, float]]:
+def _true(text: str | None) -> bool | None:
+    value = number(text)
+    return None if value is None else value == 1.0
+
+
+def _values(text: str | None) -> list[tuple[str, float]]:
     return [(r, value) for r, part in _scores(text) if (value := number(part)) is not None]
 
 
@@ -372,9 +345,20 @@ def _whole(text: str | None) -> str:
     return _known(text) if value is None else f"{value:g}"
 
 
-def _scores(text: str) -> list[tuple[str, str]]:
-    parts = (part.strip().rpartition("=") for part in text.split(";") if part.strip())
+def _scores(text: str | None) -> list[tuple[str, str]]:
+    parts = (part.rpartition("=") for part in _parts(text))
     return [(reader or "reader", score) for reader, _, score in parts]
+
+
+_CELLS: dict[Any, Callable[[str | None], Any]] = {
+    str: _known,
+    float | None: number,
+    bool | None: _true,
+    list[str]: _parts,
+    list[tuple[str, str]]: _scores,
+    list[tuple[str, float]]: _values,
+}
+"""How a cell is read, by the type of the field that it becomes."""
 
 
 def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
@@ -383,16 +367,7 @@ def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
         delta = number(row.get("delta"))
         if delta is None:
             continue
-        reason = Reason(
-            feature=row.get("feature", ""),
-            value=number(row.get("value")),
-            unit=_known(row.get("unit")),
-            delta=delta,
-            percentile=number(row.get("percentile")),
-            group=_known(row.get("group")),
-            contribution=number(row.get("contribution")),
-            average=number(row.get("average")),
-        )
+        reason = Reason(**{**_cells(Reason, row), "delta": delta})
         key = (row.get("study_id", ""), row.get("roi_id", ""))
         found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
     return {

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 import pandas as pd
 
 from cad.errors import CadError
-from cad.files import parquet_bytes, write_atomic, write_csv
+from cad.files import parquet_bytes, typed, write_atomic, write_csv
 from cad.reading import parquet_columns, read_frame, read_parquet, read_rows, reading
 from cad.run_folder.folder import RunFolder
 from cad.terms.beside import table_beside
@@ -161,18 +161,10 @@ def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
 
 def read_failures(folder: RunFolder) -> list[Failure]:
     """Read the rows of ``failures.csv``."""
-    table = read_rows(folder.failures, FAILURE_COLUMNS)
+    awaiting = "awaiting ROI"
     return [
-        Failure(
-            row["participant_id"],
-            row["study_id"],
-            row["roi_id"],
-            row["stage"],
-            row["reason"],
-            row["hint"],
-            "awaiting ROI" if row["status"] == "awaiting ROI" else "failed",
-        )
-        for row in table
+        typed(Failure, {**row, "status": awaiting if row["status"] == awaiting else "failed"})
+        for row in read_rows(folder.failures, FAILURE_COLUMNS)
     ]
 
 
