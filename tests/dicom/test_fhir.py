@@ -13,7 +13,7 @@ from dicom_files import write_seg, write_series
 
 from cad.cohort import read_cohort
 from cad.dicom.into.importer import import_source
-from cad.dicom.out.fhir import LOINC, SCT, checked, read_fhir
+from cad.dicom.out.fhir import SCT, checked, read_fhir
 from cad.dicom.out.sr_reader import read_report
 from cad.errors import CadError
 from cad.recipes.delivery import deliver
@@ -56,7 +56,7 @@ def test_a_bundle_says_what_the_report_says(run: Path, tmp_path: Path):
     assert first["resourceType"] == "DiagnosticReport"
     assert {one["status"] for one in (first, *regions)} == {"preliminary"}
     assert [(c["system"], c["code"]) for c in first["code"]["coding"]] == [
-        (LOINC, "68604-8"), (SCT, "719178004"),
+        ("http://loinc.org", "68604-8"), (SCT, "719178004"),
     ]  # fmt: skip
     assert first["imagingStudy"][0]["identifier"]["value"] == f"urn:oid:{report.study_uid}"
     assert "research use only" in first["conclusion"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from cad.dicom.out.sr_reader import PROBABILITY, Report, RoiReport, read_report
+from cad.dicom.out.sr_reader import Report, RoiReport, read_report
 from cad.errors import CadError, install
 from cad.files import JsonObject, write_atomic
 from cad.imaging.frames import read_dataset
@@ -20,25 +20,10 @@ from cad.reading import MAX_JSON, read_bytes, reading
 from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
 from cad.run_folder.tables import read_probabilities
+from cad.terms.beside import table_beside
 
-LOINC, SCT, UCUM = "http://loinc.org", "http://snomed.info/sct", "http://unitsofmeasure.org"
-DCM = "http://dicom.nema.org/resources/ontology/DCM"
-_HL7 = "http://terminology.hl7.org/CodeSystem"
-# 68604-8 is the code of IHE's example of a radiology report (PaLM RPC), 719178004 that of HL7
-# Lithuania's prostate guide; the others are those of the SR (PS3.16, TID 1411).
-REPORT_CODES = (
-    (LOINC, "68604-8", "Radiology Diagnostic study note"),
-    (SCT, "719178004", "Multiparametric magnetic resonance imaging of prostate"),
-)
-LESION = (SCT, "52988006", "Lesion")
-FINDING = (DCM, "121071", "Finding")
-MEASURED = {
-    PROBABILITY: (DCM, PROBABILITY, "Probability of cancer"),
-    "113041:median": (DCM, "113041", "Apparent Diffusion Coefficient"),
-    "126312:median": (DCM, "126312", "Ktrans"),
-    "118565006": (SCT, "118565006", "Volume"),
-}
-_OWN = "urn:x-cad:codes"
+SCT, UCUM = "http://snomed.info/sct", "http://unitsofmeasure.org"
+_CODES = table_beside(__file__)
 _NAMESPACE = uuid.UUID("0a6dd0cf-3a5c-5c0b-8d1a-5b8f3c0f9d21")
 
 
@@ -118,17 +103,16 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
         A Bundle with a DiagnosticReport, an Observation for each region and one for the man.
     """
     device = _device(report.rois[0], record)
-    subject = {"identifier": {"value": report.patient_id}}
-    results = [_observation(roi, rows, report, record, device["id"]) for roi in report.rois]
+    results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]
     results += [_of_man(report, sr_uid, record, device["id"])] if report.man else []
     summary = {
         "resourceType": "DiagnosticReport",
         "id": _id("report", sr_uid),
         "identifier": [_uid(sr_uid)],
         "status": "preliminary",
-        "category": [_concept((f"{_HL7}/v2-0074", "RAD", "Radiology"))],
-        "code": _concept(*REPORT_CODES),
-        "subject": subject,
+        "category": [_concept("radiology")],
+        "code": _concept("report"),
+        "subject": {"identifier": {"value": report.patient_id}},
         "issued": record["created"],
         "imagingStudy": [{"type": "ImagingStudy", "identifier": _uid(report.study_uid)}],
         "result": [{"reference": f"urn:uuid:{one['id']}"} for one in results],
@@ -145,14 +129,27 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     }
 
 
-def _observation(
+def _observation(report: Report, record: JsonObject, device: str, **said: Any) -> JsonObject:
+    """Return what is observed of a region or of the man."""
+    return {
+        "resourceType": "Observation",
+        "status": "preliminary",
+        "category": [_concept("imaging")],
+        "subject": {"identifier": {"value": report.patient_id}},
+        "issued": record["created"],
+        "device": {"reference": f"urn:uuid:{device}"},
+        **said,
+    }
+
+
+def _region(
     roi: RoiReport, rows: pd.DataFrame, report: Report, record: JsonObject, device: str
 ) -> JsonObject:
     """Return one region: a finding whose components are what the report's group holds."""
     components: list[JsonObject] = [
-        {"code": _concept(MEASURED[key]), "valueQuantity": _quantity(value, unit)}
+        {"code": _concept(key), "valueQuantity": _quantity(value, unit)}
         for key, (value, unit) in roi.values.items()
-        if key in MEASURED
+        if key in _CODES
     ]
     limits = record.get("decision_thresholds")
     if limits:
@@ -161,41 +158,27 @@ def _observation(
             {"high": low, "text": "benign below"},
             {"low": high, "text": "malignant above"},
         ]
-    for key, value in roi.evaluations.items():
-        components.append({"code": _own(key), "valueCodeableConcept": _decision(value)})
-    return {
-        "resourceType": "Observation",
-        "id": _id("region", roi.tracking_uid, roi.algorithm, str(roi.values)),
-        "identifier": [_uid(roi.tracking_uid), {"value": roi.roi_id}],
-        "status": "preliminary",
-        "category": [_concept((f"{_HL7}/observation-category", "imaging", "Imaging"))],
-        "code": _concept(FINDING),
-        "subject": {"identifier": {"value": report.patient_id}},
-        "issued": record["created"],
-        "valueCodeableConcept": _concept(LESION),
-        "bodySite": _concept((SCT, roi.site, None)),
-        "device": {"reference": f"urn:uuid:{device}"},
-        "note": [{"text": text} for text in roi.statements],
-        "component": [*components, *_readers(rows, roi.roi_id)],
-    }
+    components += [_decided(value) for value in roi.evaluations.values()]
+    return _observation(
+        report,
+        record,
+        device,
+        id=_id("region", roi.tracking_uid, roi.algorithm, str(roi.values)),
+        identifier=[_uid(roi.tracking_uid), {"value": roi.roi_id}],
+        code=_concept("finding"),
+        valueCodeableConcept=_concept("lesion"),
+        bodySite={"coding": [{"system": SCT, "code": roi.site}]},
+        note=[{"text": text} for text in roi.statements],
+        component=[*components, *_readers(rows, roi.roi_id)],
+    )
 
 
 def _of_man(report: Report, sr_uid: str, record: JsonObject, device: str) -> JsonObject:
     """Return what the report says of the man."""
     value, decision = report.man or (0.0, "")
-    said = [{"code": _own("decision"), "valueCodeableConcept": _decision(decision)}]
-    return {
-        "resourceType": "Observation",
-        "id": _id("man", sr_uid),
-        "status": "preliminary",
-        "category": [_concept((f"{_HL7}/observation-category", "imaging", "Imaging"))],
-        "code": _own("man"),
-        "subject": {"identifier": {"value": report.patient_id}},
-        "issued": record["created"],
-        "valueQuantity": _quantity(value, "%"),
-        "device": {"reference": f"urn:uuid:{device}"},
-        **({"component": said} if decision else {}),
-    }
+    said = {"code": _concept("man"), "valueQuantity": _quantity(value, "%")}
+    more = {"component": [_decided(decision)]} if decision else {}
+    return _observation(report, record, device, id=_id("man", sr_uid), **said, **more)
 
 
 def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
@@ -207,7 +190,7 @@ def _readers(rows: pd.DataFrame, roi_id: str) -> list[JsonObject]:
         return []
     low, high = max(0.0, p - eta), min(1.0, p + eta)
     between = {"low": _quantity(100 * low, "%"), "high": _quantity(100 * high, "%")}
-    return [{"code": _own("readers"), "valueRange": between}]
+    return [{"code": _concept("readers"), "valueRange": between}]
 
 
 def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
@@ -225,28 +208,12 @@ def _device(roi: RoiReport, record: JsonObject) -> JsonObject:
     }
 
 
-def _own(key: str) -> JsonObject:
-    said = {
-        "decision": "Decision by the site's costs of errors",
-        "man": "Probability of any prostate cancer of ISUP grade 2 or more",
-        "readers": "Probability of malignancy that the readers stated, with their disagreement",
-    }
-    return _concept((_OWN, key, said.get(key)))
+def _decided(decision: str) -> JsonObject:
+    return {"code": _concept("decision"), "valueCodeableConcept": _concept(decision)}
 
 
-def _decision(value: str) -> JsonObject:
-    named = {"30807003": "Benign", "21594007": "Malignant"}
-    if value in named:
-        return _concept((SCT, value, named[value]))
-    return _concept((_OWN, value, "Refer to a radiologist"))
-
-
-def _concept(*codings: tuple[str, str, str | None]) -> JsonObject:
-    found = [
-        {"system": system, "code": code, **({"display": display} if display else {})}
-        for system, code, display in codings
-    ]
-    return {"coding": found}
+def _concept(name: str) -> JsonObject:
+    return {"coding": _CODES[name]}
 
 
 def _quantity(value: float, unit: str) -> JsonObject:

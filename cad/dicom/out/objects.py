@@ -4,6 +4,7 @@ import hashlib
 import unicodedata
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from pydicom.uid import generate_uid
 
 from cad.cohort import StudyRef
 from cad.dicom.out.source_images import SourceImages
+from cad.dicom.own import MANUFACTURER, SERIES
 from cad.files import JsonObject, plain
 
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
-CHARACTER_SET = "ISO_IR 192"
+_CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 
 
@@ -61,6 +63,30 @@ def uid(identity: str, *parts: object) -> str:
         What tells this part from others.
     """
     return generate_uid(entropy_srcs=[identity, *(str(part) for part in parts)])
+
+
+def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
+    """Return what highdicom is told of every object: its series, its name, who made it.
+
+    Parameters
+    ----------
+    modality : str
+        Of the series (:data:`cad.dicom.own.SERIES`).
+    name : str
+        What the UIDs call the object.
+    identity : str
+        Hash of what the object says.
+    """
+    number, description, _ = SERIES[modality]
+    return {
+        "series_instance_uid": uid(identity, f"{name} series"),
+        "series_number": number,
+        "series_description": description,
+        "sop_instance_uid": uid(identity, name),
+        "instance_number": 1,
+        "manufacturer": MANUFACTURER,
+        "specific_character_set": _CHARACTER_SET,
+    }
 
 
 def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:

@@ -13,9 +13,9 @@ from pydicom.sr.codedict import codes
 
 from cad.cohort import StudyRef, read_cohort
 from cad.dicom.out import objects
-from cad.dicom.out.objects import algorithm, uid
+from cad.dicom.out.objects import algorithm
 from cad.dicom.out.source_images import source_images
-from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
+from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
 from cad.imaging.nifti import read_volume
@@ -27,7 +27,6 @@ from cad.run_folder.tables import read_probabilities
 
 OUTSIDE = -1.0
 """Stored where the map has no value; no probability can be mistaken for it."""
-_NUMBER, _DESCRIPTION, _ = SERIES["OT"]
 _LAYOUT = 2
 """Raised where the object says more of the same map: an archive keeps what it has under a UID."""
 
@@ -116,11 +115,6 @@ def map_object(
         made = highdicom.pm.ParametricMap(
             source.headers,
             stored[list(source.planes)],
-            series_instance_uid=uid(identity, "PM series"),
-            series_number=_NUMBER,
-            sop_instance_uid=uid(identity, "PM"),
-            instance_number=1,
-            manufacturer=MANUFACTURER,
             manufacturer_model_name=OWN_MODEL_NAME,
             software_versions=objects.long_string(f"{name} {version}"),
             device_serial_number="0",
@@ -131,8 +125,7 @@ def map_object(
             voi_lut_transformations=[highdicom.VOILUTTransformation(0.5, 1.0)],
             content_label="PROBABILITY",
             content_description="Probability of cancer, research use only",
-            series_description=_DESCRIPTION,
-            specific_character_set=objects.CHARACTER_SET,
+            **objects.heading("OT", "PM", identity),
         )
     _order_frames(made, probability.direction[:, 2])
     made.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [_prostate()]

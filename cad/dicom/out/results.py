@@ -24,7 +24,7 @@ from cad.dicom.out.objects import StudyResults, algorithm, uid
 from cad.dicom.out.source_images import SourceImages, source_images
 from cad.dicom.out.sr import structured_report
 from cad.dicom.out.sr_reader import PROBABILITY, read_report
-from cad.dicom.own import MANUFACTURER, OWN_MODEL_NAME, SERIES
+from cad.dicom.own import OWN_MODEL_NAME
 from cad.errors import CadError
 from cad.files import JsonObject, write_atomic
 from cad.imaging.geometry import roi_in_grid
@@ -36,8 +36,6 @@ from cad.run_folder import RunFolder
 from cad.run_folder.records import read_record
 from cad.run_folder.study_file import page_measurements
 from cad.run_folder.tables import read_probabilities
-
-_SEG_NUMBER, _SEG_DESCRIPTION, _ = SERIES["SEG"]
 
 
 def write_sr_and_seg(
@@ -188,16 +186,10 @@ def _segmentation(results: StudyResults) -> highdicom.seg.Segmentation:
         np.stack(results.masks, axis=-1).astype(np.uint8)[list(source.planes)],
         highdicom.seg.SegmentationTypeValues.BINARY,
         segments,
-        series_instance_uid=uid(identity, "SEG series"),
-        series_number=_SEG_NUMBER,
-        sop_instance_uid=uid(identity, "SEG"),
-        instance_number=1,
-        manufacturer=MANUFACTURER,
         manufacturer_model_name=OWN_MODEL_NAME,
         software_versions=identity[:16],
         device_serial_number="0",
         content_label="ROI",
         content_description="Regions of interest",
-        series_description=_SEG_DESCRIPTION,
-        specific_character_set=objects.CHARACTER_SET,
+        **objects.heading("SEG", "SEG", identity),
     )

@@ -18,10 +18,10 @@ from pydicom.sr.coding import Code
 from scipy.ndimage import binary_fill_holes
 from skimage.measure import find_contours
 
-from cad.dicom.out.objects import CHARACTER_SET, StudyResults, algorithm, uid
+from cad.dicom.out.objects import StudyResults, algorithm, heading, uid
 from cad.dicom.out.source_images import SourceImages
 from cad.dicom.out.sr_reader import MAN
-from cad.dicom.own import MANUFACTURER, SERIES
+from cad.dicom.own import MANUFACTURER
 from cad.files import JsonObject
 
 _EIGHT_NEIGHBOURS = np.ones((3, 3), bool)
@@ -84,7 +84,6 @@ ZONES = {
     "AFS": codes.SCT.AnteriorFibromuscularStromaOfProstate,
 }
 SIGNIFICANT_CANCER = Code("significant", SCHEME, "Any prostate cancer of ISUP grade 2 or more")
-_SR_NUMBER, _SR_DESCRIPTION, _ = SERIES["SR"]
 _DIGITS = 6
 Group = highdicom.sr.VolumetricROIMeasurementsAndQualitativeEvaluations
 
@@ -120,14 +119,8 @@ def structured_report(results: StudyResults, seg: highdicom.seg.Segmentation) ->
             imaging_measurements=[*measured, *drawn, *man],
             title=codes.DCM.ImagingMeasurementReport,
         ),
-        series_instance_uid=uid(results.identity, "SR series"),
-        series_number=_SR_NUMBER,
-        sop_instance_uid=uid(results.identity, "SR"),
-        instance_number=1,
-        manufacturer=MANUFACTURER,
         is_complete=True,
-        series_description=_SR_DESCRIPTION,
-        specific_character_set=CHARACTER_SET,
+        **heading("SR", "SR", results.identity),
     )
     _separate(report)
     scheme = Dataset()
