@@ -172,14 +172,13 @@ def execution(
 def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
     """Start the workers of a new run while this process loads; a resumed one may need none."""
     from cad.execution.ahead import workers_ahead
-    from cad.execution.worker import ByName
     from cad.run_folder import RunFolder
 
     if RunFolder(out).memory.exists():
         yield
         return
     # A worker imports its libraries for a second: it does so while this process reads the cohort.
-    with workers_ahead(ByName("cad.stages.study", "process_study"), options):
+    with workers_ahead("cad.stages.study:process_study", options):
         yield
 
 

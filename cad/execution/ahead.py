@@ -10,39 +10,34 @@ from contextvars import ContextVar
 from typing import Any
 
 from cad.execution.options import ExecutionOptions
-from cad.execution.worker import ByName, Worker
+from cad.execution.worker import Worker
 
 # More would stand idle where a cohort has few studies; the others are started with the work.
 _MOST = 2
-_waiting: ContextVar[tuple[Worker, ...]] = ContextVar("waiting", default=())
+_waiting: ContextVar[list[Worker]] = ContextVar("waiting")
 
 
 @contextmanager
-def workers_ahead(function: ByName, options: ExecutionOptions) -> Iterator[None]:
+def workers_ahead(function: str, options: ExecutionOptions) -> Iterator[None]:
     """Start workers that load a function while the block comes to call it.
 
     Parameters
     ----------
-    function : ByName
-        What they will do.
+    function : str
+        What they will do, as ``module:name``.
     options : ExecutionOptions
         Those of the work; on a cluster, or in this process, nothing is started.
     """
     here = options.jobs if options.scheduler is None else 0
-    workers: list[Worker] = []
+    before = _waiting.set([])
     try:
-        while len(workers) < min(here, _MOST):
-            workers.append(Worker(function, options))
-        before = _waiting.set(tuple(workers))
-        try:
-            yield
-        finally:
-            left = _waiting.get()
-            _waiting.reset(before)
-            workers = [worker for worker in workers if worker in left]
+        while len(_waiting.get()) < min(here, _MOST):
+            _waiting.get().append(Worker(function, options))
+        yield
     finally:
-        for worker in workers:
+        for worker in _waiting.get():
             worker.close()
+        _waiting.reset(before)
 
 
 def take_waiting(function: Callable[[Any], Any], options: ExecutionOptions) -> list[Worker]:
@@ -60,6 +55,8 @@ def take_waiting(function: Callable[[Any], Any], options: ExecutionOptions) -> l
     list of Worker
         From now on the caller has to end them.
     """
-    own = [w for w in _waiting.get() if w.function == ByName.of(function) and w.options == options]
-    _waiting.set(tuple(worker for worker in _waiting.get() if worker not in own))
+    name, waiting = getattr(function, "__qualname__", ""), _waiting.get([])
+    wanted = f"{function.__module__}:{name}", options
+    own = [worker for worker in waiting if (worker.function, worker.options) == wanted]
+    waiting[:] = [worker for worker in waiting if worker not in own]
     return own

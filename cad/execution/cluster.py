@@ -70,13 +70,12 @@ def _on_dask_worker(
         )
         return Done(None, None, fault, 0.0)
     worker = getattr(_warm, "worker", None)
-    if worker is None or worker.busy or worker.function is not function or _warm.options != options:
+    wanted = function, options
+    if worker is None or worker.busy or (worker.function, worker.options) != wanted:
         if worker is not None:
             worker.close()
         worker = _warm.worker = Worker(function, options)
-        _warm.options = options
-    done = worker.do(task)
-    return Done(None, done.result, done.fault, done.seconds, done.peak_mb)
+    return replace(worker.do(task), task=None)
 
 
 def on_cluster(

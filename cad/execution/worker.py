@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from cad.errors import CadError
@@ -80,34 +80,10 @@ class Done(Generic[Task, Result]):
     peak_mb: float = 0.0
 
 
-@dataclass(frozen=True)
-class ByName:
-    """Name a function that only the worker imports.
-
-    Parameters
-    ----------
-    module, name : str
-        Where it is defined, and its name there.
-    """
-
-    module: str
-    name: str
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> ByName:
-        """Return the name of a function."""
-        return cls(function.__module__, getattr(function, "__qualname__", ""))
-
-    def function(self) -> Callable[[Any], Any]:
-        """Import the function."""
-        found: Callable[[Any], Any] = getattr(import_module(self.module), self.name)
-        return found
-
-
 class Worker:
     """Run a child process that does one task at a time, and notice when it ends."""
 
-    def __init__(self, function: Callable[[Any], Any] | ByName, options: ExecutionOptions) -> None:
+    def __init__(self, function: Callable[[Any], Any] | str, options: ExecutionOptions) -> None:
         self.function, self.time_limit = function, options.time_limit
         self.options, self.starts = options, 0
         self._start()
@@ -254,8 +230,8 @@ def serve() -> None:
     collect_rarely()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
     function, options = connection.recv()
-    if isinstance(function, ByName):
-        function = function.function()
+    if isinstance(function, str):  # which nobody has imported to give the order
+        function = resolve_name(function)
     limit_memory(options.memory_limit)
     connection.send("ready")
     while True:

@@ -17,10 +17,10 @@ from cad.execution import ahead
 from cad.execution.ahead import take_waiting, workers_ahead
 from cad.execution.options import HERE, ExecutionOptions
 from cad.execution.pool import each, workplace
-from cad.execution.worker import ByName, Worker
+from cad.execution.worker import Worker
 
 OPTIONS = ExecutionOptions(jobs=2, time_limit=30.0)
-ACT = ByName("batch_tasks", "act")
+ACT = "batch_tasks:act"
 
 
 def alive(workers: list[Worker]) -> list[bool]:
