@@ -9,37 +9,12 @@ from cad.folders import Kind
 from cad.folders.lock import LOCK
 from cad.reading import read_json
 
-WRITERS = {
-    "lock": "cad.folders.lock",
-    "memory": "cad.execution.resume",
-    "log": "cad.execution.resume",
-    "study": "cad.stages.study",
-    "features": "cad.stages.extract",
-    "fold_features": "cad.model.fold_features",
-    "labels": "cad.stages.aggregate",
-    "map_image": "cad.recipes.probability_map",
-    "map_display": "cad.recipes.probability_map",
-    "probabilities": "cad.stages.emit",
-    "patients": "cad.stages.emit",
-    "explanations": "cad.stages.emit",
-    "metrics": "cad.stages.emit",
-    "failures": "cad.stages.emit",
-    "record": "cad.stages.emit",
-    "validation": "cad.stages.emit",
-    "complete": "cad.stages.emit",
-    "suggestions": "cad.recipes.suggest",
-    "comparison": "cad.recipes.compare",
-    "page": "cad.reports.pages",
-    "figure": "cad.reports.pages",
-}
-"""Attribute of :class:`RunFolder` to the module that alone writes such a file."""
-
 
 class _File:
     """Give the path of a file that every run folder has at most one of."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, writer: str) -> None:
+        self.name, self.writer = name, writer
 
     def __get__(self, folder: "RunFolder", owner: type | None = None) -> Path:
         return folder.root / self.name
@@ -58,37 +33,40 @@ class RunFolder:
     root: Path
 
     # The file that keeps other runs out.
-    lock = _File(LOCK)
+    lock = _File(LOCK, "cad.folders.lock")
     # The JSON lines that say what became of every study, for the next run.
-    memory = _File("resume.jsonl")
+    memory = _File("resume.jsonl", "cad.execution.resume")
     # The JSON lines that say what was done and how long it took.
-    log = _File("log.jsonl")
+    log = _File("log.jsonl", "cad.execution.resume")
     # The feature table, one row a region.
-    features = _File("features.parquet")
+    features = _File("features.parquet", "cad.stages.extract")
     # The label table: what readers and histology say of every region.
-    labels = _File("labels.parquet")
+    labels = _File("labels.parquet", "cad.stages.aggregate")
     # The result table, one row a region.
-    probabilities = _File("probabilities.csv")
+    probabilities = _File("probabilities.csv", "cad.stages.emit")
     # The result table, one row a man.
-    patients = _File("patients.csv")
+    patients = _File("patients.csv", "cad.stages.emit")
     # Which features moved each region's decision value.
-    explanations = _File("explanations.csv")
+    explanations = _File("explanations.csv", "cad.stages.emit")
     # The measures of the whole run.
-    metrics = _File("metrics.json")
+    metrics = _File("metrics.json", "cad.stages.emit")
     # The studies and regions that failed.
-    failures = _File("failures.csv")
+    failures = _File("failures.csv", "cad.stages.emit")
     # Settings, versions, inputs and timings.
-    record = _File("run.json")
+    record = _File("run.json", "cad.stages.emit")
     # The validation as text for a reviewer.
-    validation = _File("validation.md")
+    validation = _File("validation.md", "cad.stages.emit")
     # The mark that everything above is whole and what it was made from.
-    complete = _File(".complete")
+    complete = _File(".complete", "cad.stages.emit")
     # The regions to have read next.
-    suggestions = _File("suggestions.csv")
+    suggestions = _File("suggestions.csv", "cad.recipes.suggest")
     # The comparison of models or pipelines.
-    comparison = _File("comparison.json")
-    # The folder of the pages.
-    report = _File("report")
+    comparison = _File("comparison.json", "cad.recipes.compare")
+
+    @property
+    def report(self) -> Path:
+        """Return the folder of the pages."""
+        return self.root / "report"
 
     def study(self, study_id: str) -> Path:
         """Return one study's features, slices, curves and fits."""
@@ -113,6 +91,18 @@ class RunFolder:
     def figure(self, name: str) -> Path:
         """Return one figure of the index page."""
         return self.root / "figures" / f"{name}.svg"
+
+
+WRITERS = {
+    **{name: one.writer for name, one in vars(RunFolder).items() if isinstance(one, _File)},
+    "study": "cad.stages.study",
+    "fold_features": "cad.model.fold_features",
+    "map_image": "cad.recipes.probability_map",
+    "map_display": "cad.recipes.probability_map",
+    "page": "cad.reports.pages",
+    "figure": "cad.reports.pages",
+}
+"""Attribute of :class:`RunFolder` to the module that alone writes such a file."""
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cad.columns import Column, columns_stated
 from cad.errors import CadError
@@ -187,6 +187,9 @@ class Reason:
     average: float | None = None
 
 
+Row = TypeVar("Row", RegionResult, Man, Reason)
+
+
 @dataclass(frozen=True)
 class Results:
     """Hold everything a run folder says, without its images.
@@ -283,11 +286,14 @@ def _table(path: Path, needed: bool = False) -> list[dict[str, str]]:
     return read_rows(path)
 
 
-def _cells(kind: type, row: dict[str, str]) -> dict[str, Any]:
-    """Return what the cells of a row say of the fields of their names, each read by its type."""
-    return {
-        one.name: _CELLS[one.type](row.get(one.name)) for one in fields(kind) if one.type in _CELLS
+def _made(kind: type[Row], row: dict[str, str], **other: Any) -> Row:
+    """Return a row; what is not given is read by its field's type from the cell of its name."""
+    cells = {
+        one.name: _CELLS[one.type](row.get(one.name))
+        for one in fields(kind)
+        if one.name not in other
     }
+    return kind(**cells, **other)
 
 
 def _region(row: dict[str, str], path: Path) -> RegionResult:
@@ -295,22 +301,23 @@ def _region(row: dict[str, str], path: Path) -> RegionResult:
         if not row.get(column):
             raise CadError(f"a row without {column}", file=path)
     plausible, unlike = _known(row.get("plausible")), _known(row.get("unlike"))
-    other = {
-        "patient": row["participant_id"],
-        "study": row["study_id"],
-        "roi": row["roi_id"],
-        "label": int(number(row.get("label")) or 0),
-        "isup": _whole(row.get("isup")),
-        "plausible": [w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
-        "scales": dict(_scores(row.get("scales"))),
+    return _made(
+        RegionResult,
+        row,
+        patient=row["participant_id"],
+        study=row["study_id"],
+        roi=row["roi_id"],
+        label=int(number(row.get("label")) or 0),
+        isup=_whole(row.get("isup")),
+        plausible=[w for w in plausible.split(" or ") if w != NEITHER] if plausible else None,
+        scales=dict(_scores(row.get("scales"))),
         # Empty in the file means that nobody compared, LIKE that the comparison showed nothing:
         # compared keeps them apart.
-        "unlike": unlike if unlike != LIKE else "",
-        "compared": bool(unlike),
-        "among": _ends(row, "probability_low", "probability_high"),
-        "outline": _ends(row, "outline_low", "outline_high"),
-    }
-    return RegionResult(**{**_cells(RegionResult, row), **other})
+        unlike=unlike if unlike != LIKE else "",
+        compared=bool(unlike),
+        among=_ends(row, "probability_low", "probability_high"),
+        outline=_ends(row, "outline_low", "outline_high"),
+    )
 
 
 def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
@@ -319,8 +326,7 @@ def _ends(row: dict[str, str], *names: str) -> tuple[float, float] | None:
 
 
 def _man(row: dict[str, str]) -> Man:
-    other = {"patient": row["participant_id"], "limits": _ends(row, "lower", "upper")}
-    return Man(**{**_cells(Man, row), **other})
+    return _made(Man, row, patient=row["participant_id"], limits=_ends(row, "lower", "upper"))
 
 
 def _true(text: str | None) -> bool | None:
@@ -367,7 +373,7 @@ def _reasons(path: Path) -> dict[tuple[str, str], list[Reason]]:
         delta = number(row.get("delta"))
         if delta is None:
             continue
-        reason = Reason(**{**_cells(Reason, row), "delta": delta})
+        reason = _made(Reason, row, delta=delta)
         key = (row.get("study_id", ""), row.get("roi_id", ""))
         found.setdefault(key, []).append((number(row.get("rank")) or 0.0, reason))
     return {

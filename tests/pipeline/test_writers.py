@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cad.run_folder import RunFolder
+from cad.run_folder import RunFolder, results
 from cad.run_folder.folder import WRITERS
 from cad.run_folder.tables import (
     EXPLANATION_COLUMNS,
-    FAILURE_COLUMNS,
     OUTLINE_COLUMNS,
     PATIENT_COLUMNS,
     PROBABILITY_COLUMNS,
@@ -144,29 +143,33 @@ def test_a_run_writes_nothing_beyond_the_table(
     assert len(seen) > 12
 
 
+class Row(dict[str, str]):
+    """A row that remembers which columns it was asked for."""
+
+    def __init__(self, **cells: str) -> None:
+        super().__init__(cells)
+        self.asked: set[str] = set()
+
+    def get(self, column: str, default: object = None) -> object:
+        self.asked.add(column)
+        return super().get(column, default)
+
+    def __getitem__(self, column: str) -> str:
+        self.asked.add(column)
+        return super().__getitem__(column)
+
+
 def test_pages_read_only_columns_that_are_written() -> None:
     """A column that nothing writes is a promise that nobody keeps."""
-    source = (PACKAGE / "run_folder" / "results.py").read_text(encoding="utf-8")
-    regions = {*PROBABILITY_COLUMNS, *OUTLINE_COLUMNS, *EXPLANATION_COLUMNS, *FAILURE_COLUMNS}
-    seen = {}
-    for function in ast.parse(source).body:
-        written = set(PATIENT_COLUMNS) if getattr(function, "name", "") == "_man" else regions
-        read = _read_of_rows(function)
-        assert read <= written
-        seen[getattr(function, "name", "")] = len(read)
-    assert seen["_man"] > 8
-    assert sum(seen.values()) - seen["_man"] > 15
-
-
-def _read_of_rows(tree: ast.AST) -> set[str]:
-    """Columns that code asks rows for, by name; no row has to have them."""
-    return {
-        node.args[0].value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "get"
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "row"
-        and isinstance(node.args[0], ast.Constant)
-    }
+    region = Row(participant_id="sub-1", study_id="sub-1", roi_id="1")
+    results._region(region, Path("probabilities.csv"))
+    assert region.asked <= {*PROBABILITY_COLUMNS, *OUTLINE_COLUMNS}
+    assert len(region.asked) > 30
+    man = Row(participant_id="sub-1")
+    results._man(man)
+    assert man.asked <= set(PATIENT_COLUMNS)
+    assert len(man.asked) > 8
+    reason = Row()
+    results._made(results.Reason, reason, delta=0.0)
+    assert reason.asked <= set(EXPLANATION_COLUMNS)
+    assert len(reason.asked) > 5
