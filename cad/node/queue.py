@@ -20,25 +20,7 @@ RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "aw
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 3
-_SCHEMA = """
-CREATE TABLE study (
-    key TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL,
-    sender TEXT NOT NULL, opened REAL NOT NULL, changed REAL NOT NULL, due REAL NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0, sendings INTEGER NOT NULL DEFAULT 0,
-    returned INTEGER NOT NULL DEFAULT 0,
-    computed REAL, settled REAL, reason TEXT NOT NULL DEFAULT '', hint TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX study_due ON study (state, due);
-CREATE TABLE instance (
-    key TEXT PRIMARY KEY, study TEXT NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL,
-    digest BLOB NOT NULL, came REAL NOT NULL,
-    sender TEXT NOT NULL DEFAULT '', peer TEXT NOT NULL DEFAULT ''
-);
-CREATE INDEX instance_study ON instance (study);
-CREATE TABLE asked (number TEXT PRIMARY KEY, study TEXT NOT NULL, generation INTEGER NOT NULL);
-CREATE TABLE exported (name TEXT PRIMARY KEY, size INTEGER NOT NULL, time INTEGER NOT NULL);
-CREATE TABLE trail (one INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
-"""
+_SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 # What a queue of each earlier version lacks of the next.
 _LACKS = {
     1: """

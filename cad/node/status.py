@@ -144,37 +144,15 @@ class StatusPage:
         return found
 
     def _metrics(self) -> tuple[str, str]:
-        counts, totals = self.queue.counts(), self.queue.totals(time.time() - _HOUR)
-        rows: list[tuple[str, str, str, dict[str, float]]] = [
-            ("studies", "gauge", "Studies in each state",
-             {f'{{state="{state}"}}': float(n) for state, n in counts.items()}),
-            ("instances_kept", "gauge", "Instances on the disk", {"": totals["instances"]}),
-            ("bytes_kept", "gauge", "Bytes of them", {"": totals["bytes"]}),
-            ("objects_sent", "gauge", "Objects returned, of studies kept", {"": totals["sent"]}),
-            ("refused_total", "counter", "Associations and instances refused since the start",
-             {"": self.receiver.refused}),
-            ("done_last_hour", "gauge", "Studies done in the last hour", {"": totals["done"]}),
-            ("return_seconds", "gauge", "Mean time from last arrival to done, last hour",
-             {"": totals["wait"]}),
-            ("disk_free_bytes", "gauge", "Free disk of the node's home", {"": self._free()}),
-            ("last_men", "gauge", f"Of the last {_MEN} results: drift from what the model promised",
-             {f'{{of="{what}"}}': n for what, n in self._men().items()}),
-        ]  # fmt: skip
-        lines = []
-        for name, kind, text, values in rows:
-            lines += [f"# HELP cad_node_{name} {text}", f"# TYPE cad_node_{name} {kind}"]
-            lines += [f"cad_node_{name}{label} {value}" for label, value in values.items()]
-        return "text/plain; version=0.0.4", "\n".join(lines) + "\n"
+        text = self._filled("metrics.txt", refused=self.receiver.refused, last=_MEN)
+        return "text/plain; version=0.0.4", f"{text}\n"
 
     def _page(self) -> tuple[str, str]:
         now = time.time()
         active = (states.RECEIVING, states.QUEUED, states.COMPUTING, states.SENDING)
-        text = _PAGES.get_template("page.html").render(
+        text = self._filled(
+            "page.html",
             version=__version__,
-            counts=self.queue.counts(),
-            totals=self.queue.totals(now - _HOUR),
-            free=self._free() / 1e9,
-            men=self._men(),
             tables=[
                 ("Under way", self.queue.latest(active)),
                 ("Awaiting regions", self.queue.latest((states.AWAITING,))),
@@ -184,3 +162,12 @@ class StatusPage:
             ago=lambda moment: f"{(now - moment) / 60:.0f} min",
         )
         return "text/html", text
+
+    def _filled(self, template: str, **more: Any) -> str:
+        return _PAGES.get_template(template).render(
+            counts=self.queue.counts(),
+            totals=self.queue.totals(time.time() - _HOUR),
+            free=self._free(),
+            men=self._men(),
+            **more,
+        )
