@@ -29,13 +29,13 @@ from cad.reading import MAX_TABLE, read_bytes, read_frame, read_json, reading
 MISSING = "n/a"
 SIMULATOR = "cad simulate"
 
-_ROI_COLUMNS = ("participant_id", "roi_id", "label", "zone", "histology", "isup")
-_COLUMNS = {
-    "participants.tsv": ("participant_id",),
-    "readers.tsv": ("reader_id", "expert"),
-    "rois.tsv": _ROI_COLUMNS,
-    "scores.tsv": ("participant_id", "roi_id", "reader_id", "scale", "score"),
+COLUMNS = {
+    "participants": ("participant_id",),
+    "readers": ("reader_id", "expert"),
+    "rois": ("participant_id", "roi_id", "label", "zone", "histology", "isup"),
+    "scores": ("participant_id", "roi_id", "reader_id", "scale", "score"),
 }
+"""What every table has to have, in its order."""
 _TRIES = 50
 _READING = re.compile(r"(sub-[A-Za-z0-9]+)/([^/=]+)/([^/=]+)=([0-9.]+)")
 
@@ -208,11 +208,11 @@ def _digest(root: Path) -> str:
 
 def _read_once(root: Path) -> Cohort:
     simulated = is_simulated(root)
-    participants = _read(root, "participants.tsv")
-    readers = _typed_readers(root, _read(root, "readers.tsv"))
+    participants = _read(root, "participants")
+    readers = _typed_readers(root, _read(root, "readers"))
     problems: list[CadError] = []
-    rois = _typed_rois(root, _read(root, "rois.tsv"), problems)
-    scores = _typed_scores(root, _read(root, "scores.tsv"), problems)
+    rois = _typed(root, "rois", {"label": "a positive integer", "isup": "a grade"}, problems)
+    scores = _typed(root, "scores", {"score": "a number"}, problems)
     check_participants(root, participants, problems)
     participants = typed_participants(root, participants, problems)
     known = set(participants["participant_id"])
@@ -251,7 +251,7 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
         if not known.any():
             raise CadError("the region is not in the cohort", patient=patient, roi=roi)
         rows.append((patient, roi, reader, "likert5", float(score)))
-    new = pd.DataFrame(rows, columns=_COLUMNS["scores.tsv"])
+    new = pd.DataFrame(rows, columns=COLUMNS["scores"])
     scores = pd.concat([cohort.scores, new], ignore_index=True) if rows else cohort.scores
     twice = scores[scores.duplicated(["participant_id", "roi_id", "reader_id"])]
     if len(twice):
@@ -284,19 +284,14 @@ def write_tables(
     description = json.dumps({**_DESCRIPTION, "Name": name, **made}, indent=2) + "\n"
     write_atomic(root / "dataset_description.json", description.encode())
     write_atomic(root / ".bidsignore", _BIDSIGNORE.encode())
-    tables = {
-        "participants.tsv": participants,
-        "readers.tsv": readers,
-        "rois.tsv": rois,
-        "scores.tsv": scores,
-    }
-    for filename, table in tables.items():
+    tables = {"participants": participants, "readers": readers, "rois": rois, "scores": scores}
+    for table_name, table in tables.items():
         # A spreadsheet would carry out a cell that begins like a formula.
         own = each_cell(table, harmless)
         text = own.to_csv(
             sep="\t", index=False, na_rep=MISSING, lineterminator="\n", quoting=csv.QUOTE_NONE
         )
-        write_atomic(root / filename, text.encode())
+        write_atomic(root / f"{table_name}.tsv", text.encode())
 
 
 def is_simulated(root: Path) -> bool:
@@ -319,22 +314,22 @@ def is_simulated(root: Path) -> bool:
     return isinstance(made, list) and {"Name": SIMULATOR} in made
 
 
-def _read(root: Path, filename: str) -> pd.DataFrame:
-    path = root / filename
+def _read(root: Path, name: str) -> pd.DataFrame:
+    path = root / f"{name}.tsv"
     if not path.is_file():
-        raise CadError(f"the cohort has no {filename}", file=path)
+        raise CadError(f"the cohort has no {path.name}", file=path)
     table = read_frame(
         path, "\t", dtype=str, keep_default_na=False, na_values=[MISSING, ""], quoting=3
     )
     _refuse_control_characters(table, path)
-    absent = [column for column in _COLUMNS[filename] if column not in table.columns]
+    absent = [column for column in COLUMNS[name] if column not in table.columns]
     if absent:
         raise CadError(
             f"missing column(s) {', '.join(absent)}; found {', '.join(map(str, table.columns))}",
             file=path,
             hint="columns are separated by tabs and named in the first line",
         )
-    keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in _COLUMNS[filename]]
+    keys = [c for c in ("participant_id", "roi_id", "reader_id") if c in COLUMNS[name]]
     for key in keys:
         if table[key].isna().any():
             line = int(table[key].isna().to_numpy().argmax()) + 2
@@ -366,29 +361,21 @@ def _typed_readers(root: Path, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(expert=words.isin(["1", "true", "yes"]))
 
 
-def _number(
-    table: pd.DataFrame, column: str, path: Path, problems: list[CadError], what: str
-) -> pd.Series:
-    """Read a column as floats; text that is no number becomes NaN and a problem of its patient."""
-    values = pd.to_numeric(table[column], errors="coerce").astype(float)
-    for i in table.index[values.isna() & table[column].notna()]:
-        problems.append(
-            CadError(
-                f"{column} {table.at[i, column]!r} is not {what}",
-                file=path,
-                patient=table.at[i, "participant_id"],
-                roi=table.at[i, "roi_id"],
+def _typed(
+    root: Path, name: str, numbers: dict[str, str], problems: list[CadError]
+) -> pd.DataFrame:
+    """Read a table with floats; text that is no number becomes NaN and a problem of its patient."""
+    table = _read(root, name)
+    for column, what in numbers.items():
+        values = pd.to_numeric(table[column], errors="coerce").astype(float)
+        for i in table.index[values.isna() & table[column].notna()]:
+            problems.append(
+                CadError(
+                    f"{column} {table.at[i, column]!r} is not {what}",
+                    file=root / f"{name}.tsv",
+                    patient=table.at[i, "participant_id"],
+                    roi=table.at[i, "roi_id"],
+                )
             )
-        )
-    return values
-
-
-def _typed_rois(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    path = root / "rois.tsv"
-    label = _number(table, "label", path, problems, "a positive integer")
-    isup = _number(table, "isup", path, problems, "a grade")
-    return table.assign(label=label, isup=isup)
-
-
-def _typed_scores(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    return table.assign(score=_number(table, "score", root / "scores.tsv", problems, "a number"))
+        table[column] = values
+    return table

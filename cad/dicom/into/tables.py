@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cad.cohort import MISSING, is_simulated, write_tables
+from cad.cohort import COLUMNS, MISSING, is_simulated, write_tables
 from cad.cohort.patients import FIRST_SESSION, Place
 from cad.dicom.into.rules import FIRST_READER, ImportRules
 from cad.errors import CadError
@@ -21,12 +22,8 @@ from cad.reading import read_frame, read_rows, reading
 
 COMPLETE = "complete"
 AWAITING = "awaiting ROI"
-_COLUMNS = {
-    "participants": ["participant_id", "site", "status"],
-    "readers": ["reader_id", "expert"],
-    "rois": ["participant_id", "roi_id", "label", "zone", "histology", "isup"],
-    "scores": ["participant_id", "roi_id", "reader_id", "scale", "score"],
-}
+# Of a table that is made.
+_COLUMNS = {**COLUMNS, "participants": ("participant_id", "site", "status")}
 _SCORE_COLUMNS = ("patient_id", "roi_id", "reader_id", "scale", "score")
 
 
@@ -43,30 +40,18 @@ class Tables:
     @classmethod
     def read(cls, root: Path) -> Tables:
         """Read the tables of a cohort; empty ones where there are none yet."""
-        tables = {name: _read(root / f"{name}.tsv", columns) for name, columns in _COLUMNS.items()}
+        tables = {name: _read(root / f"{name}.tsv") for name in _COLUMNS}
         before = (root / "dataset_description.json").exists()
         return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
 
     def write(self, root: Path, name: str) -> None:
         """Write all tables; each file is whole or absent."""
-        write_tables(
-            root,
-            participants=self.participants,
-            readers=self.readers,
-            rois=self.rois,
-            scores=self.scores,
-            name=name,
-            simulated=self.simulated,
-        )
+        write_tables(root, **vars(self), name=name)
 
     def same(self, other: Tables) -> bool:
         """Tell whether every row of every table is equal, and the mark of simulated patients."""
         equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
         return self.simulated == other.simulated and all(equal)
-
-    def knows(self, participant: str) -> bool:
-        """Tell whether the patient has a row."""
-        return bool((self.participants["participant_id"] == participant).any())
 
     def regions(self, place: Place) -> list[str]:
         """Return the ROI ids of a study."""
@@ -116,7 +101,11 @@ class Tables:
         tables = self._with_regions(place, rows, new_ids)
         known = set(tables.regions(place))
         records = [_score(place, row, new_ids, known) for row in scores]
-        _refuse_repeats(records)
+        given = Counter((record["roi_id"], record["reader_id"]) for record in records)
+        for (roi, reader), times in given.items():
+            if times > 1:
+                problem = f"reader {reader} scored this ROI twice"
+                raise CadError(problem, patient=place.participant_id, roi=roi)
         tables = tables._with_scores(records, rules)
         return tables._with_patient(place, others, rules)
 
@@ -198,7 +187,7 @@ class Tables:
 
     def _with_patient(self, place: Place, others: Iterable[Place], rules: ImportRules) -> Tables:
         participants = self.participants.copy()
-        if not self.knows(place.participant_id):
+        if not (participants["participant_id"] == place.participant_id).any():
             row = {"participant_id": place.participant_id, "site": rules.site}
             participants = _append(participants, pd.DataFrame([row]))
         if "status" not in participants:
@@ -236,13 +225,13 @@ def read_scores(path: Path, patient_id: str, participant: str) -> list[dict[str,
     return [row for row in rows if row["patient_id"] in names]
 
 
-def _read(path: Path, columns: list[str]) -> pd.DataFrame:
+def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
-        return pd.DataFrame({column: pd.Series(dtype=object) for column in columns})
+        return pd.DataFrame(columns=list(_COLUMNS[path.stem]), dtype=object)
     # Written without quoting, so that a quotation mark in a cell is part of its text. Everything
     # stays text: a label 007 read as a number would be another's.
     table = read_frame(path, "\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
-    absent = [c for c in columns if c not in table.columns and c not in ("site", "status")]
+    absent = [column for column in COLUMNS[path.stem] if column not in table.columns]
     if absent:
         raise CadError(f"missing column(s) {', '.join(absent)}", file=path)
     return table
@@ -275,23 +264,5 @@ def _score(
                 check_score(row["scale"], float(row["score"]))
         except CadError as error:
             raise error.at(patient=place.participant_id, roi=roi) from None
-    return {
-        "participant_id": place.participant_id,
-        "roi_id": roi,
-        "reader_id": row["reader_id"],
-        "scale": row["scale"],
-        "score": row["score"] or MISSING,
-    }
-
-
-def _refuse_repeats(records: list[dict[str, str]]) -> None:
-    seen = set()
-    for record in records:
-        key = (record["roi_id"], record["reader_id"])
-        if key in seen:
-            raise CadError(
-                f"reader {record['reader_id']} scored this ROI twice",
-                patient=record["participant_id"],
-                roi=record["roi_id"],
-            )
-        seen.add(key)
+    stated = row["score"] or MISSING
+    return {**row, "participant_id": place.participant_id, "roi_id": roi, "score": stated}
