@@ -16,7 +16,6 @@ from cad.imaging.nifti import read_image, write_sidecar, write_volume
 from cad.imaging.study import Roi
 from cad.imaging.study_files import image_path
 from cad.imaging.units import in_unit
-from cad.imaging.volume import Volume
 from cad.reading import read_rows
 from cad.terms.modality import modality
 
@@ -99,7 +98,7 @@ def find_file_studies(
         for kind, choices in patterns.items():
             for rank, pattern in enumerate(choices):
                 match = pattern.search(text)
-                if match is None or (study := _of(match, found)) is None:
+                if match is None or (study := found.get(_key(match))) is None:
                     continue
                 place = (study.patient_id, study.name, kind)
                 # The first entry of the rule goes first, in whatever order the folder lists the
@@ -144,38 +143,31 @@ def convert_files(
     if path and not _there(target, build, have):
         mask = regions.whole_numbers(path)
         write_volume(target, mask.with_array(mask.array != 0))
-    path, target = study.files.get("lesion"), image_path(build, study_id, "rois")
-    # A mask of readers goes before a detector's, which nobody has looked at.
-    by_program = study.files.get("detector")
-    if by_program and rules.detector and path is None and not _there(target, build, have):
-        found = regions.detected(by_program, rules.detector, done.notes)
-        if found is not None:
-            write_volume(target, found.labels)
-            zones = study.files.get("zones")
-            done.rois = [
-                regions.with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois
-            ]
-    elif path and not _there(target, build, have):
-        listed = listed_lesions(*study.listed)
-        labels, rois = _lesions(listed, path, rules, done)
-        if rois:
-            write_volume(target, labels)
-            zones = study.files.get("zones")
-            done.rois = [regions.with_zone(roi, labels, zones, rules.zones) for roi in rois]
-            done.scores = _categories(study.patient_id, listed, rois, rules)
-    elif not _there(target, build, have):
-        found = regions.outlined(study.top, study.patient_id, rules, done.notes)
-        if found is not None:
-            write_volume(target, found.labels)
-            done.rois, done.scores = found.rois, list(found.scores)
+    target = image_path(build, study_id, "rois")
+    if not _there(target, build, have) and (found := _drawn(study, rules, done.notes)):
+        write_volume(target, found.labels)
+        zones = study.files.get("zones")
+        done.rois = [regions.with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+        done.scores = list(found.scores)
     return done
 
 
+def _drawn(study: FileStudy, rules: ImportRules, notes: list[str]) -> regions.Labelled | None:
+    """Return a study's regions from its mask, a detector's map or outlines; None without any."""
+    path, by_program = study.files.get("lesion"), study.files.get("detector")
+    # A mask of readers goes before a detector's, which nobody has looked at.
+    if path:
+        return _lesions(study, path, rules, notes)
+    if by_program and rules.detector:
+        return regions.detected(by_program, rules.detector, notes)
+    return regions.outlined(study.top, study.patient_id, rules, notes)
+
+
 def _lesions(
-    listed: tuple[ListedLesion, ...], path: Path, rules: ImportRules, done: Converted
-) -> tuple[Volume, list[Roi]]:
+    study: FileStudy, path: Path, rules: ImportRules, notes: list[str]
+) -> regions.Labelled | None:
     assert rules.files is not None  # nosec B101  # noqa: S101 - the caller has checked it
-    grades = regions.whole_numbers(path)
+    listed, grades = listed_lesions(*study.listed), regions.whole_numbers(path)
     kind = rules.files.lesion_values
     if kind == "mask":
         grades = grades.with_array((grades.array != 0).astype(np.uint16))
@@ -187,9 +179,10 @@ def _lesions(
     known = [grade for grade, _ in listed if (grade or 0) >= 2]
     if len(rois) == len(known) == 1 and rois[0].isup is None:
         rois = [replace(rois[0], isup=known[0])]
-        done.notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
-    done.notes.append(f"{len(rois)} lesions from {path.parent.name}")
-    return found.labels, rois
+        notes.append("the lesion's grade is the table's: one lesion there, one in the mask")
+    notes.append(f"{len(rois)} lesions from {path.parent.name}")
+    scores = _categories(study.patient_id, listed, rois, rules)
+    return replace(found, rois=rois, scores=tuple(scores)) if rois else None
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -212,10 +205,6 @@ def _pattern(text: str) -> re.Pattern[str]:
 def _key(match: re.Match[str]) -> tuple[str, str]:
     groups = match.groupdict()
     return groups["patient"], groups.get("study") or "1"
-
-
-def _of(match: re.Match[str], found: dict[tuple[str, str], FileStudy]) -> FileStudy | None:
-    return found.get(_key(match))
 
 
 def _there(target: Path, build: Path, have: Path | None) -> bool:
