@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from cad.execution.options import ExecutionOptions
 from cad.execution.task import StudyOutcome
@@ -11,6 +11,8 @@ from cad.files import plain
 
 Tell = Callable[[StudyOutcome], None]
 _PLAIN_SECONDS = 10.0
+_ENOUGH = 3
+"""Studies from which a rate is told: the first ones also compile."""
 
 
 @contextmanager
@@ -34,63 +36,37 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
         return
     if kept:
         print(f"{kept} studies are as they were; {pending} to do", file=sys.stderr)
-    if sys.stderr.isatty() and pending:
-        yield from _bar(pending)
-        return
-    rate = _Rate()
-    last, failed = rate.start, 0
+    with _bar(pending) if sys.stderr.isatty() and pending else nullcontext() as show:
+        count = failed = 0
+        first = last = time.monotonic()
 
-    def tell(outcome: StudyOutcome) -> None:
-        nonlocal failed, last
-        failed += outcome.status == "failed"
-        count, per_second, now = rate.after_one_more()
-        if outcome.status == "failed" and outcome.failures:
-            reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
-            print(reason, file=sys.stderr)
-        if now - last >= _PLAIN_SECONDS or count == pending:
-            text = f"{count} of {pending} studies, {failed} failed"
-            print(text + _to_go(count, pending, per_second), file=sys.stderr)
-            last = now
+        def tell(outcome: StudyOutcome) -> None:
+            nonlocal count, failed, first, last
+            now = time.monotonic()
+            count, failed = count + 1, failed + (outcome.status == "failed")
+            first = now if count == 1 else first  # starting the workers is left out of the rate
+            left = ""
+            if count >= _ENOUGH:
+                rate = (count - 1) / max(now - first, 1e-9)
+                left = f", {rate:.2f} a second, {(pending - count) / rate:.0f} s to go"
+            if show is not None:
+                show(failed, left)
+                return
+            if outcome.status == "failed" and outcome.failures:
+                reason = plain(f"failed: {outcome.study_id}: {outcome.failures[0].reason}")
+                print(reason, file=sys.stderr)
+            if now - last >= _PLAIN_SECONDS or count == pending:
+                print(f"{count} of {pending} studies, {failed} failed{left}", file=sys.stderr)
+                last = now
 
-    yield tell
-
-
-_ENOUGH = 3
-"""Studies from which a rate is told: the first ones also compile."""
-
-
-class _Rate:
-    """Count studies a second since the first came, so that starting the workers is left out."""
-
-    def __init__(self) -> None:
-        self.start = self.first = time.monotonic()
-        self.count = 0
-
-    def after_one_more(self) -> tuple[int, float, float]:
-        """Return the studies so far, their rate, and the time now."""
-        now = time.monotonic()
-        self.count += 1
-        if self.count == 1:
-            self.first = now
-            return 1, 1 / max(now - self.start, 1e-9), now
-        return self.count, (self.count - 1) / max(now - self.first, 1e-9), now
+        yield tell
 
 
-def _to_go(count: int, pending: int, per_second: float) -> str:
-    """Say the rate and the time to go; nothing after the first studies."""
-    if count < _ENOUGH:
-        return ""
-    return f", {per_second:.2f} a second, {(pending - count) / per_second:.0f} s to go"
-
-
-def _bar(pending: int) -> Iterator[Tell]:
+@contextmanager
+def _bar(pending: int) -> Iterator[Callable[[int, str], None]]:
+    """Show a bar; it moves on by one study when it is told how many failed, and the rate."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
         TextColumn("studies"),
@@ -100,13 +76,4 @@ def _bar(pending: int) -> Iterator[Tell]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line = bar.add_task("studies", total=pending, failed=0, rate="")
-        rate, failed = _Rate(), 0
-
-        def tell(outcome: StudyOutcome) -> None:
-            nonlocal failed
-            failed += outcome.status == "failed"
-            count, per_second, _ = rate.after_one_more()
-            told = _to_go(count, pending, per_second)
-            bar.update(line, advance=1, failed=failed, rate=told)
-
-        yield tell
+        yield lambda failed, rate: bar.update(line, advance=1, failed=failed, rate=rate)
