@@ -88,6 +88,15 @@ _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 """Of a flush: what was written is not on the disk; other errors say that nothing can be flushed."""
 
 
+def flush(path: Path) -> None:
+    """Bring what a file or folder holds to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def flush_names(folder: Path) -> None:
     """Bring the names of a folder's entries to the disk, where the file system can.
 
@@ -102,11 +111,7 @@ def flush_names(folder: Path) -> None:
         Where the disk did not take them.
     """
     try:
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(folder)
     except OSError as error:
         if error.errno in _LOST:
             raise

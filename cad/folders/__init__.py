@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from cad.errors import CadError
-from cad.files import PART_SUFFIX, flush_names, make_folder, write_atomic, write_json
+from cad.files import PART_SUFFIX, flush, flush_names, make_folder, write_atomic, write_json
 from cad.folders.lock import LOCK, locked
 from cad.reading import read_bytes, read_json, reading
 
@@ -105,7 +105,7 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
         write_json(change / _JOURNAL, {"new": list(new), "gone": sorted(gone)})
         for inner, _, names in os.walk(change):
             for name in names:  # also what a library wrote, which flushes nothing
-                _flush(Path(inner, name))
+                flush(Path(inner, name))
             flush_names(Path(inner))
         os.rename(change, folder / COMMIT)
         flush_names(folder)
@@ -180,15 +180,6 @@ def _carry_out(folder: Path) -> None:
     if change.exists():
         shutil.rmtree(change)
         flush_names(folder)
-
-
-def _flush(path: Path) -> None:
-    """Bring a file's content to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _read(folder: Path, journal: Path) -> tuple[list[str], list[str]]:

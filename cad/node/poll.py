@@ -43,7 +43,8 @@ class Poller:
         taken = False
         with self._said():
             found = self.archive.recent(f"{since:%Y%m%d}", dict(self.settings.match))
-            new = [one for one in found if not self._seen(one)]
+            seen = self.inbox.queue.seen
+            new = [one for one in found if not seen(self._name(one), one.instances, 0)]
             for uid in dict.fromkeys(one.study_uid for one in new):
                 with self._said(study=key_of(self._secret, uid)):
                     taken = self._take([one for one in new if one.study_uid == uid]) or taken
@@ -61,13 +62,13 @@ class Poller:
 
     def _take(self, series: list[FoundSeries]) -> bool:
         """Fetch a study's new series, all or none, and keep their instances."""
-        self._clear()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         make_folder(self._scratch, mode=0o700)
         try:
             self.archive.fetch(series, self._scratch)
             taken = [self._keep(path) for path in sorted(self._scratch.rglob("*.dcm"))]
         finally:
-            self._clear()
+            shutil.rmtree(self._scratch, ignore_errors=True)
         for one in series:
             self.inbox.queue.see(self._name(one), one.instances, 0)
         return any(taken)
@@ -82,11 +83,5 @@ class Poller:
             tell("instance refused", sender=SENDER, **wording(error))
             return False
 
-    def _seen(self, series: FoundSeries) -> bool:
-        return self.inbox.queue.seen(self._name(series), series.instances, 0)
-
     def _name(self, series: FoundSeries) -> str:
         return key_of(self._secret, series.series_uid)
-
-    def _clear(self) -> None:
-        shutil.rmtree(self._scratch, ignore_errors=True)

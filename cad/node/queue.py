@@ -185,6 +185,11 @@ class Queue:
         with self._sound(), self._lock:
             return self._db.execute(query, values).fetchall()
 
+    def _do(self, query: str, *values: Any) -> int:
+        """Change rows in one transaction; return how many."""
+        with self._change() as db:
+            return db.execute(query, values).rowcount
+
     def digest(self, instance: str) -> bytes | None:
         """Return the hash of a safe instance's data set; None for one that is not safe."""
         rows = self._rows("SELECT digest FROM instance WHERE key = ?", instance)
@@ -263,20 +268,17 @@ class Queue:
         if state in (DONE, FAILED):
             values["settled"] = now
         names = ", ".join(f"{name} = ?" for name in values)
-        with self._change() as db:
-            done = db.execute(
-                f"UPDATE study SET state = ?, {names} "  # noqa: S608  # nosec B608: our own names
-                # An instance that has come since raised the generation: this result is of less.
-                "WHERE key = ? AND state = ? AND generation = ?",
-                (state, *values.values(), entry.key, entry.state, entry.generation),
-            )
-            return done.rowcount == 1
+        query = (
+            f"UPDATE study SET state = ?, {names} "  # noqa: S608  # nosec B608: our own names
+            # An instance that has come since raised the generation: this result is of less.
+            "WHERE key = ? AND state = ? AND generation = ?"
+        )
+        own = entry.key, entry.state, entry.generation
+        return self._do(query, state, *values.values(), *own) == 1
 
     def ask(self, entry: Entry, number: str) -> None:
         """Remember that the archive is asked, by a number, to promise to keep a study's result."""
-        with self._change() as db:
-            values = (number, entry.key, entry.generation)
-            db.execute("INSERT INTO asked VALUES (?, ?, ?)", values)
+        self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
         """Return the study of a promise, while its result is still to be settled."""
@@ -293,13 +295,13 @@ class Queue:
 
         Nothing is due later than ``longest`` seconds from now, and nothing happened later than now.
         """
-        with self._change() as db:
-            return db.execute(
-                "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
-                "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
-                "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2",
-                (now, now + longest),
-            ).rowcount
+        return self._do(
+            "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
+            "settled = min(settled, ?1), due = CASE WHEN due > ?2 THEN ?1 ELSE due END "
+            "WHERE max(opened, changed, coalesce(settled, 0)) > ?1 OR due > ?2",
+            now,
+            now + longest,
+        )
 
     def instances(self) -> dict[str, set[str]]:
         """Return the safe instances of every study."""
@@ -316,8 +318,7 @@ class Queue:
 
     def was_sent(self, study: str) -> None:
         """Note that some of a study's result may have been sent: what is there is asked first."""
-        with self._change() as db:
-            db.execute("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", (study,))
+        self._do("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", study)
 
     def last_line(self) -> str:
         """Return the hash of the audit trail's last line; empty where none was noted."""
@@ -326,8 +327,7 @@ class Queue:
 
     def note_line(self, sha256: str) -> None:
         """Remember the audit trail's last line: who cuts it off is found out."""
-        with self._change() as db:
-            db.execute("INSERT OR REPLACE INTO trail VALUES (1, ?)", (sha256,))
+        self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
     def recover(self, *, retry_failed: bool) -> int:
         """Put back what a killed node had begun; return how many studies that were."""
@@ -361,8 +361,7 @@ class Queue:
 
     def see(self, name: str, size: int, time: int) -> None:
         """Remember an exported file as taken."""
-        with self._change() as db:
-            db.execute("INSERT OR REPLACE INTO exported VALUES (?, ?, ?)", (name, size, time))
+        self._do("INSERT OR REPLACE INTO exported VALUES (?, ?, ?)", name, size, time)
 
     def counts(self) -> dict[str, int]:
         """Return the number of studies in every state."""
@@ -388,10 +387,8 @@ class Queue:
 
     def still_wanted(self, study: str, now: float) -> None:
         """Count the days that a settled study is kept from now: it is being sent again."""
-        with self._change() as db:
-            db.execute(
-                "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL", (now, study)
-            )
+        query = "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL"
+        self._do(query, now, study)
 
     def outdated(self, before: float, study: str = "") -> list[str]:
         """Return the studies, or tell of one, that were done or failed before a time."""

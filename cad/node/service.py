@@ -222,7 +222,9 @@ class Node:
             made, seconds = call(compute, self.settings, *places)
             if made:
                 self.trail.predicted(entry, places[1])
-            self._computed(entry, made, round(seconds, 2))
+            took, state = round(seconds, 2), states.SENDING if made else states.AWAITING
+            if self.queue.settle(entry, state, time.time(), computed=took):
+                tell("computed", study=entry.key, seconds=took, state=state)
 
         def failed(entry: Entry, error: Exception) -> None:
             try:
@@ -235,11 +237,6 @@ class Node:
                 self._failed(entry, error)
 
         return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
-
-    def _computed(self, entry: Entry, made: int, seconds: float) -> None:
-        state = states.SENDING if made else states.AWAITING
-        if self.queue.settle(entry, state, time.time(), computed=seconds):
-            tell("computed", study=entry.key, seconds=seconds, state=state)
 
     def send_one(self) -> bool:
         """Return one result to the archive; try again later when it cannot take it."""

@@ -194,15 +194,12 @@ class Elsewhere(Protocol):
 
     def held(self) -> AbstractContextManager[None]:
         """Keep others from bringing the patient back meanwhile."""
-        ...
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
         """Remove the patient's studies; return how many."""
-        ...
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
         """Return the patient's studies that are there."""
-        ...
 
 
 def withdraw(

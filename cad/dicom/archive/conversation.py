@@ -79,7 +79,11 @@ class Conversation:
             seconds = _START_SECONDS
             while True:
                 if not ours.poll(seconds):
-                    raise self._too_slow(what)
+                    raise CadError(
+                        f"archive at {self.address}: {what} took longer than "
+                        f"{self.limits.study_seconds:g} s and was ended",
+                        hint="try again, or raise `study_seconds` in the archive's limits",
+                    )
                 answer = ours.recv()
                 seconds = self.limits.study_seconds
                 if isinstance(answer, interface.Step):
@@ -89,23 +93,14 @@ class Conversation:
                 elif answer is not None:
                     return answer[0]
         except (EOFError, OSError) as error:
-            raise self._ended(process.wait()) from error
+            code = process.wait()
+            name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            raise CadError(
+                f"archive at {self.address}: the process that spoke with it ended by {name}",
+                hint="try again; most often the machine had no memory left",
+            ) from error
         finally:
             end_child(process, ours)
-
-    def _too_slow(self, what: str) -> CadError:
-        return CadError(
-            f"archive at {self.address}: {what} took longer than "
-            f"{self.limits.study_seconds:g} s and was ended",
-            hint="try again, or raise `study_seconds` in the archive's limits",
-        )
-
-    def _ended(self, code: int) -> CadError:
-        name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return CadError(
-            f"archive at {self.address}: the process that spoke with it ended by {name}",
-            hint="try again; most often the machine had no memory left",
-        )
 
 
 def serve() -> None:

@@ -189,7 +189,11 @@ class _Import:
                 # First of all: images of two men in one study must not get one man's label.
                 study.check_patient()
                 participant = self.patients.participant(study.patient_id)
-                self._one(study, participant)
+                place = self.patients.studies.get(study.uid)
+                if place is None:
+                    self._add(study, participant)
+                else:
+                    self._update(study, place)
         except CadError as error:
             self.summary.failures.append(error.at(patient=participant))
             return participant, error.problem
@@ -198,13 +202,6 @@ class _Import:
             self.summary.failures.append(problem)
             return participant, problem.problem
         return participant, ""
-
-    def _one(self, study: SourceStudy | FileStudy, participant: str) -> None:
-        place = self.patients.studies.get(study.uid)
-        if place is None:
-            self._add(study, participant)
-        else:
-            self._update(study, place)
 
     def _convert(
         self, study: SourceStudy | FileStudy, study_id: str, build: Path, have: Path | None
