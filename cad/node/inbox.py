@@ -229,7 +229,10 @@ class Inbox:
                     raise
                 except (CadError, OSError) as error:
                     tell("file left out", study=study, code=wording(error)["code"])
-            gone += self._drop(study, rows.get(study, set()) - files.keys())
+            if lost := rows.get(study, set()) - files.keys():
+                self.queue.lost(lost)
+                gone += len(lost)
+                tell("instances are gone from the disk", study=study, instances=len(lost))
         for study in rows.keys() - folders.keys():
             gone += len(rows[study])
             self.sweep(study)
@@ -245,12 +248,6 @@ class Inbox:
         self._enter(path, path, head, digest_of(path), "", "")
         if any(self.work(study).glob("run/dicom/*.dcm")):
             self.queue.was_sent(study)
-
-    def _drop(self, study: str, lost: set[str]) -> int:
-        if lost:
-            self.queue.lost(lost)
-            tell("instances are gone from the disk", study=study, instances=len(lost))
-        return len(lost)
 
     def sweep(self, study: str, before: float | None = None) -> bool:
         """Remove everything of a study; not if something arrives after ``before``."""

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from cad._version import __version__
+from cad.dicom.archive.listener import cut
 from cad.errors import CadError
 from cad.node import queue as states
 from cad.node.compute import RUN
@@ -43,9 +44,9 @@ class _Server(ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         with self._lock:
             for oldest in self._open[: max(0, len(self._open) - _CONNECTIONS + 1)]:
-                _cut(oldest)
+                cut(oldest)
             self._open.append(request)
-        late = threading.Timer(_SECONDS, _cut, [request])
+        late = threading.Timer(_SECONDS, cut, [request])
         late.start()
         try:
             super().process_request_thread(request, client_address)
@@ -56,11 +57,6 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a browser that has gone."""
-
-
-def _cut(connection: socket.socket) -> None:
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class StatusPage:

@@ -4,6 +4,7 @@ The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
 (:mod:`cad.records.audited`); ``cad audit verify`` checks them.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from cad._version import __version__
@@ -76,12 +77,22 @@ class Trail:
 
     def note(self, event: str, **facts: object) -> None:
         """Add a line about the node itself."""
-        self._require_whole()
         entry = {"event": event, "cad_version": __version__, **facts}
-        self._noted(append(self.path, entry))
+        self._noted(lambda: append(self.path, entry))
 
-    def _require_whole(self) -> None:
-        """Refuse to go on with a trail that lacks our last line: a new one would cover that."""
+    def predicted(self, entry: Entry, work: Path) -> None:
+        """Add a line that a study was scored; its objects are not sent without it."""
+        self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
+
+    def sent(self, entry: Entry, work: Path, outcome: str) -> None:
+        """Add a line that a study's objects were sent, and how that ended."""
+        (who, more), sent = self._origin(entry), objects(work)
+        self._noted(
+            lambda: audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
+        )
+
+    def _noted(self, add: Callable[[], str]) -> None:
+        """Add lines, but not to a trail that lacks our last one: they would cover that."""
         end, tail = self._end
         if end and (not self.path.exists() or self._tail(end) != tail):
             raise DamagedTrail(
@@ -89,21 +100,7 @@ class Trail:
                 file=self.path,
                 hint="bring it back from a backup, or begin another with --new-trail",
             )
-
-    def predicted(self, entry: Entry, work: Path) -> None:
-        """Add a line that a study was scored; its objects are not sent without it."""
-        self._require_whole()
-        self._noted(audit_prediction(self.path, work / RUN, *self._origin(entry)))
-
-    def sent(self, entry: Entry, work: Path, outcome: str) -> None:
-        """Add a line that a study's objects were sent, and how that ended."""
-        self._require_whole()
-        (who, more), sent = self._origin(entry), objects(work)
-        last = audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)
-        self._noted(last)
-
-    def _noted(self, last: str) -> None:
-        if last:
+        if last := add():
             self._queue.note_line(last)
             end = self.path.stat().st_size
             self._end = end, self._tail(end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pynetdicom import AE, ALL_TRANSFER_SYNTAXES, build_role, evt
 from pynetdicom.association import Association
 
 from cad.dicom.archive import interface, tls
-from cad.dicom.archive.listener import listen, silence
+from cad.dicom.archive.listener import cut, listen, silence
 from cad.dicom.archive.settings import ArchiveLimits, Move
 from cad.dicom.archive.tls import answering
 from cad.errors import CadError
@@ -162,8 +162,7 @@ class Received:
     def cut(self) -> None:
         """End the connection at once; a thread that reads from it wakes up."""
         if self._socket is not None:
-            with suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+            cut(self._socket)
 
 
 def _keep_answers(association: Association) -> None:

@@ -88,7 +88,7 @@ class Server(ThreadedAssociationServer):
             # Those that say nothing must not keep others out; a dictionary is in order of
             # arrival.
             for number in list(self._door)[: len(self._door) - _WAITING + 1]:
-                _cut(self._door.pop(number))
+                cut(self._door.pop(number))
             self._door[id(lifeline)] = lifeline
         try:
             yield
@@ -133,7 +133,7 @@ class Server(ThreadedAssociationServer):
         TCPServer.shutdown(self)  # pynetdicom's asks the entity to forget a server it never knew
         with self._lock:
             for waiting in self._door.values():
-                _cut(waiting)
+                cut(waiting)
         self.server_close()
 
 
@@ -288,7 +288,8 @@ def _words(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "the connection was lost"
 
 
-def _cut(connection: socket.socket) -> None:
+def cut(connection: socket.socket) -> None:
+    """End a connection at once; a thread that reads from it wakes up."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
