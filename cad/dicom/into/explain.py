@@ -22,6 +22,7 @@ from cad.imaging.phases import CLOCKS, order_phases
 from cad.imaging.stacks import Stack, stacks_of
 from cad.reading import reading
 from cad.settings import read_settings
+from cad.terms.beside import page_beside
 from cad.terms.modality import MODALITIES
 
 _T2 = re.compile(r"t2", re.IGNORECASE)
@@ -178,6 +179,10 @@ class StudySeen:
     files: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
+    def alike(self) -> list[list[SeriesSeen]]:
+        """Return the series, those together that are phases of one dynamic series."""
+        return [list(phases) for _, phases in groupby(self.series, key=_kind)]
+
 
 @dataclass
 class Explanation:
@@ -193,16 +198,7 @@ class Explanation:
 
     def as_text(self) -> str:
         """Return everything for a terminal."""
-        lines: list[str] = []
-        for study in self.studies:
-            lines.append(f"study {study.number}")
-            for _, alike in groupby(study.series, key=_kind):
-                lines += _series_lines(list(alike))
-            lines += [f"  object: {text}" for text in study.objects]
-            lines += [f"  file: {text}" for text in study.files]
-            lines += [f"  problem: {text}" for text in study.problems]
-        lines += [f"problem: {text}" for text in self.problems]
-        return "\n".join([*lines, "", "A rules file to start from:", "", self.starter])
+        return page_beside(__file__).render(vars(self)).removesuffix("\n")
 
 
 def explain_source(source: Path, rules: Path | None = None, call: Call = here) -> Explanation:
@@ -340,21 +336,3 @@ def _kind(one: SeriesSeen) -> tuple[object, ...]:
     """Return what the phases of one dynamic series share: all but numbers in their text."""
     texts = (NUMBER.sub("#", text) for text in (one.description, *one.near_misses))
     return (*texts, one.image_type, one.images, one.taken_by, one.problem, one.units)
-
-
-def _series_lines(alike: list[SeriesSeen]) -> list[str]:
-    """Return the lines of one series, or of several that are phases of one."""
-    one, count = alike[0], len(alike)
-    taken = ", ".join(one.taken_by) or "not taken"
-    which = f"{one.number}" if count == 1 else f"{one.number} to {alike[-1].number}, {count} alike,"
-    lines = [f"  series {which} {one.description!r} [{one.image_type}]: {taken}"]
-    groups = (
-        ("image", one.images),
-        ("clock", one.clocks),
-        ("near miss", one.near_misses),
-        ("problem", [one.problem] if one.problem else []),
-    )
-    lines += [f"    {word}: {text}" for word, texts in groups for text in texts]
-    if one.units != ["not stated"]:
-        lines.append(f"    unit: {', '.join(one.units)}")
-    return lines
