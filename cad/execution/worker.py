@@ -268,7 +268,8 @@ def attempt(
     seconds, megabytes : float
         Time, and the peak of memory.
     """
-    _forget_peak()
+    with suppress(OSError):  # the kernel counts the peak anew (Linux; elsewhere it only grows)
+        Path("/proc/self/clear_refs").write_text("5")
     start = time.perf_counter()
     result, fault = None, None
     try:
@@ -292,14 +293,6 @@ def out_of_memory(limit: float) -> Fault:
         f"asked for more memory than the limit of {limit:g} GB",
         "look at the size of its images, or raise --memory-limit and use --retry-failed",
     )
-
-
-def _forget_peak() -> None:
-    """Let the kernel count the peak of resident memory anew (Linux; elsewhere it only grows)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
 
 
 def peak_mb() -> float:

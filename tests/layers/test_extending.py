@@ -37,10 +37,9 @@ CHANGES = {
     "learners/__init__.py": [("_MODULES = {", '_MODULES = {\n    "Wrapping": "wrapping",')],
     # An output.
     "run_folder/folder.py": [
-        ('    "record": ', '    "digest": "cad.stages.emit",\n    "record": '),
         (
             "    validation = ",
-            '    digest = _File("digest.txt")\n    validation = ',
+            '    digest = _File("digest.txt", "cad.stages.emit")\n    validation = ',
         ),
     ],
 }

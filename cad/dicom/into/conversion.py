@@ -10,7 +10,7 @@ import numpy as np
 
 from cad.dicom.into.regions import drawn_series, find_regions, outlined_gland
 from cad.dicom.into.rules import ImportRules, Match
-from cad.dicom.into.sources import SourceStudy
+from cad.dicom.into.sources import SourceStudy, by_series
 from cad.errors import CadError
 from cad.imaging import nifti
 from cad.imaging.diffusion import HIGH_B, trace
@@ -336,10 +336,7 @@ def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
     list of Stack
         By series number.
     """
-    series: dict[str, list[Frame]] = defaultdict(list)
-    for item in frames:
-        series[item.series_uid].append(item)
-    found = [stack for part in series.values() for stack in stacks_of(part)]
+    found = [stack for part in by_series(frames) for stack in stacks_of(part)]
     return sorted(found, key=lambda stack: stack.first.series_number)
 
 

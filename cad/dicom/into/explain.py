@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from cad.dicom.into.rules import ImportRules
-from cad.dicom.into.sources import Call, SourceStudy, find_studies, here
+from cad.dicom.into.sources import Call, SourceStudy, by_series, find_studies, here
 from cad.errors import CadError, refused
 from cad.imaging.diffusion import HIGH_B
 from cad.imaging.frames import Frame, printable, read_dataset
@@ -53,10 +53,7 @@ def starter_rules(studies: Iterable[SourceStudy]) -> str:
     """
     kinds: dict[str, list[list[Frame]]] = defaultdict(list)
     for study in studies:
-        series: dict[str, list[Frame]] = defaultdict(list)
-        for frame in study.slices:
-            series[frame.series_uid].append(frame)
-        for frames in series.values():
+        for frames in by_series(study.slices):
             kinds[NUMBER.sub("#", frames[0].description)].append(frames)
     rules: dict[str, object] = {"name": "my cohort", "site": "my hospital", "labels": "pseudonym"}
     taken: set[str] = set()
@@ -234,10 +231,7 @@ def explain_source(source: Path, rules: Path | None = None, call: Call = here) -
 
 def _study(number: int, study: SourceStudy, rules: ImportRules | None, call: Call) -> StudySeen:
     found = StudySeen(number)
-    by_series: dict[str, list[Frame]] = defaultdict(list)
-    for frame in study.slices:
-        by_series[frame.series_uid].append(frame)
-    for frames in sorted(by_series.values(), key=lambda part: part[0].series_number):
+    for frames in sorted(by_series(study.slices), key=lambda part: part[0].series_number):
         found.series.append(_series(frames, rules))
     for path in study.objects:
         try:

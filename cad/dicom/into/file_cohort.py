@@ -146,8 +146,7 @@ def convert_files(
     target = image_path(build, study_id, "rois")
     if not _there(target, build, have) and (found := _drawn(study, rules, done.notes)):
         write_volume(target, found.labels)
-        zones = study.files.get("zones")
-        done.rois = [regions.with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
+        done.rois = regions.with_zones(found, study.files.get("zones"), rules.zones).rois
         done.scores = list(found.scores)
     return done
 

@@ -107,8 +107,7 @@ def find_regions(
     if found is None:
         return None
     zones = study.beside(rules.zones.file) if rules.zones else None
-    rois = [with_zone(roi, found.labels, zones, rules.zones) for roi in found.rois]
-    return replace(found, rois=rois)
+    return with_zones(found, zones, rules.zones)
 
 
 def _from_objects(
@@ -169,31 +168,32 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
     return stacks_of(frames)[0].grid if frames else None
 
 
-def with_zone(roi: Roi, labels: Volume, path: Path | None, rule: ZonesRule | None) -> Roi:
-    """Return a region with the zone of the prostate that holds most of its voxels.
+def with_zones(found: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
+    """Return regions with the zone of the prostate that holds most of the voxels of each.
 
     Parameters
     ----------
-    roi : Roi
-        The region.
-    labels : Volume
-        Label map that it is drawn in.
+    found : Labelled
+        The regions, in their label map.
     path : Path or None
-        Zone map; without one the region stays as it is.
+        Zone map; without one the regions stay as they are.
     rule : ZonesRule or None
         Which value of the map is which zone.
 
     Returns
     -------
-    Roi
-        Its zone is ``n/a`` where none of its voxels lies in a named zone.
+    Labelled
+        A zone is ``n/a`` where none of a region's voxels lies in a named one.
     """
     if rule is None or path is None:
-        return roi
-    values = _values_in(path, labels, roi.label)
-    counts = {name: int((values == value).sum()) for value, name in rule.values.items()}
-    zone = max(counts, key=lambda name: counts[name])
-    return replace(roi, zone=zone if counts[zone] else "n/a")
+        return found
+    rois = []
+    for roi in found.rois:
+        values = _values_in(path, found.labels, roi.label)
+        counts = {name: int((values == value).sum()) for value, name in rule.values.items()}
+        zone = max(counts, key=lambda name: counts[name])
+        rois.append(replace(roi, zone=zone if counts[zone] else "n/a"))
+    return replace(found, rois=rois)
 
 
 def _values_in(path: Path, labels: Volume, label: int) -> np.ndarray:

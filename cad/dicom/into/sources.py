@@ -8,8 +8,8 @@ import shutil
 import stat
 import tempfile
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -180,6 +180,20 @@ class SourceStudy:
         if name is None:
             return None
         return next((f / name for f in self.folders if (f / name).is_file()), None)
+
+
+def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
+    """Return frames by their series, in the order in which these appear.
+
+    Parameters
+    ----------
+    frames : iterable of Frame
+        Headers.
+    """
+    series: dict[str, list[Frame]] = defaultdict(list)
+    for frame in frames:
+        series[frame.series_uid].append(frame)
+    return list(series.values())
 
 
 def find_studies(

@@ -12,7 +12,6 @@ from cad.imaging.frames import read_dataset
 from cad.reading import reading
 
 _SR_CLASSES = ("1.2.840.10008.5.1.4.1.1.88.33", "1.2.840.10008.5.1.4.1.1.88.34")
-_DCM = "DCM"
 # Concept codes of TID 1500, 1501, 1411 and 4019 (PS3.16).
 REPORT, LANGUAGE, OBSERVER, PROCEDURE = "126000", "121049", "121005", "121058"
 MEASUREMENTS, GROUP = "126010", "125007"
