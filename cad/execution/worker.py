@@ -275,24 +275,13 @@ def attempt(
     try:
         result = function(task)
     except MemoryError:
-        fault = out_of_memory(memory_limit)
+        fault = Fault(
+            f"asked for more memory than the limit of {memory_limit:g} GB",
+            "look at the size of its images, or raise --memory-limit and use --retry-failed",
+        )
     except Exception as error:
         fault = Fault(f"unexpected {type(error).__name__}: {error}", "please report this")
     return result, fault, time.perf_counter() - start, peak_mb()
-
-
-def out_of_memory(limit: float) -> Fault:
-    """Return the fault of a task that asked for more memory than it may have.
-
-    Parameters
-    ----------
-    limit : float
-        Gigabytes.
-    """
-    return Fault(
-        f"asked for more memory than the limit of {limit:g} GB",
-        "look at the size of its images, or raise --memory-limit and use --retry-failed",
-    )
 
 
 def peak_mb() -> float:

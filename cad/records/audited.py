@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -40,23 +40,12 @@ def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None =
     str
         The trail's last hash.
     """
-    folder = RunFolder(run)
-    record, table, last = read_record(folder), read_probabilities(folder), ""
-    for study, rows in table.groupby("study_id", sort=True):
-        last = append(
-            trail,
-            {
-                "event": "predict",
-                "who": who,
-                "study": pseudonym(trail, str(study)),
-                "models": _models(record, rows),
-                "cad_version": record.get("cad_version"),
-                "regions": len(rows),
-                # A hash proves later which numbers were returned without holding any of them.
-                "returned": {"rows_sha256": _hash(rows.to_csv(index=False).encode())},
-                **(more or {}),
-            },
-        )
+    last = ""
+    for _, rows, said in _studies(trail, run, who, more):
+        # A hash proves later which numbers were returned without holding any of them.
+        returned = {"rows_sha256": _hash(rows.to_csv(index=False).encode())}
+        told = {"event": "predict", "regions": len(rows), "returned": returned}
+        last = append(trail, {**said, **told})
     return last
 
 
@@ -85,27 +74,31 @@ def audit_delivery(
     more : dict, optional
         What else a line says, without identities.
     """
-    record, table, last = read_record(RunFolder(run)), read_probabilities(RunFolder(run)), ""
-    for study, rows in table.groupby("study_id", sort=True):
+    last = ""
+    for study, _, said in _studies(trail, run, who, more):
         # The underscore keeps sub-1 from taking the objects of sub-10.
         own = [path for path in files if path.name.startswith(f"{study}_")]
         if own:
-            last = append(
-                trail,
-                {
-                    "event": "send",
-                    "who": who,
-                    # https://user:password@host: a trail is shown to others.
-                    "to": to.rpartition("@")[2],
-                    "outcome": outcome,
-                    "study": pseudonym(trail, str(study)),
-                    "models": _models(record, rows),
-                    "cad_version": record.get("cad_version"),
-                    "returned": [_object(path) for path in own],
-                    **(more or {}),
-                },
-            )
+            # https://user:password@host: a trail is shown to others.
+            told = {"event": "send", "to": to.rpartition("@")[2], "outcome": outcome}
+            last = append(trail, {**said, **told, "returned": [_object(path) for path in own]})
     return last
+
+
+def _studies(
+    trail: Path, run: Path, who: str, more: JsonObject | None
+) -> Iterator[tuple[str, pd.DataFrame, JsonObject]]:
+    """Yield every study of a run, its rows, and what each of its lines says."""
+    folder = RunFolder(run)
+    record = read_record(folder)
+    for study, rows in read_probabilities(folder).groupby("study_id", sort=True):
+        said = {
+            "who": who,
+            "study": pseudonym(trail, str(study)),
+            "models": _models(record, rows),
+            "cad_version": record.get("cad_version"),
+        }
+        yield str(study), rows, {**said, **(more or {})}
 
 
 def _models(record: JsonObject, rows: pd.DataFrame) -> list[JsonObject]:

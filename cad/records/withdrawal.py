@@ -30,30 +30,8 @@ from cad.share import find
 _PATIENTS = "participants.tsv"
 
 
-@dataclass(frozen=True)
-class Removed:
-    """Hold what was removed from a cohort.
-
-    Parameters
-    ----------
-    names : Names
-        What names the patient: to look for elsewhere.
-    rows : dict of str to int
-        Rows that went, by table.
-    places : list of str
-        Files and folders that went, relative to the cohort.
-    left : list of str
-        Files of the cohort, not the program's, that still name the patient.
-    """
-
-    names: Names
-    rows: dict[str, int] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-
-
-def _removed(root: Path, names: Names) -> Removed:
-    """Remove a patient from a cohort, for its owner: whole, or not at all."""
+def _removed(root: Path, names: Names) -> tuple[dict[str, int], list[str]]:
+    """Remove a patient from a cohort, for its owner: whole, or not at all; return what went."""
     places = named_places(root, names)
     kept = {place: rows_without(root / place, names.participant) for place in _tables(root)}
     rows = {name: count for name, (_, count) in kept.items() if count}
@@ -65,7 +43,7 @@ def _removed(root: Path, names: Names) -> Removed:
             for number, name in enumerate(rows):
                 write_atomic(scratch / str(number), kept[name][0].encode())
             commit(root, {name: scratch / str(n) for n, name in enumerate(rows)}, places)
-    return Removed(names, rows, places, traces(root, names, below=False))
+    return rows, places
 
 
 def _participant(root: Path, patient: str) -> str:
@@ -131,8 +109,12 @@ class Withdrawn:
 
     Parameters
     ----------
-    removed : Removed
-        What went from the cohort.
+    names : Names
+        What names the patient: to look for elsewhere.
+    rows : dict of str to int
+        Rows that went from the cohort, by table.
+    places : list of str
+        Files and folders that went, relative to the cohort.
     swept : dict of str to list of str
         What went from each run: the patient's own files, and caches made with them.
     holders : dict of str to list of str
@@ -143,7 +125,9 @@ class Withdrawn:
         How many of the patient's studies went from each node and reader study.
     """
 
-    removed: Removed
+    names: Names
+    rows: dict[str, int]
+    places: list[str]
     swept: dict[str, list[str]] = field(default_factory=dict)
     holders: dict[str, list[str]] = field(default_factory=dict)
     clean: list[str] = field(default_factory=list)
@@ -152,15 +136,15 @@ class Withdrawn:
     @property
     def done(self) -> bool:
         """Tell whether cohort or node held the patient and nothing that was named still does."""
-        found = self.removed.rows or self.removed.places or any(self.studies.values())
+        found = self.rows or self.places or any(self.studies.values())
         return bool(found) and not self.holders
 
     def as_dict(self) -> JsonObject:
         """Return JSON-serialisable content."""
         return {
-            "participant_id": self.removed.names.participant,
-            "rows": self.removed.rows,
-            "places": self.removed.places,
+            "participant_id": self.names.participant,
+            "rows": self.rows,
+            "places": self.places,
             "swept": self.swept,
             "studies": self.studies,
             "still_held": self.holders,
@@ -169,9 +153,9 @@ class Withdrawn:
 
     def as_text(self) -> str:
         """Return lines for a terminal."""
-        patient = self.removed.names.participant
-        lines = [f"removed {n} rows of {name}" for name, n in self.removed.rows.items()]
-        lines += [f"removed {place}" for place in self.removed.places]
+        patient = self.names.participant
+        lines = [f"removed {n} rows of {name}" for name, n in self.rows.items()]
+        lines += [f"removed {place}" for place in self.places]
         if not lines:
             lines = [f"{patient} is not in the cohort: nothing was removed from it"]
         lines += [f"swept {run}: {', '.join(gone)}" for run, gone in self.swept.items()]
@@ -254,19 +238,19 @@ def withdraw(
         left_there = {node.name: found for node in nodes if (found := node.studies(*who))}
         swept = {str(one): gone for run in runs for one in inner[run]
                  if (gone := _swept(one, names))}  # fmt: skip
-        removed = _removed(root, names)
+        rows, places = _removed(root, names)
         left = {str(run): traces(run, names) for run in runs}
-    holders = {str(root): removed.left, **left}
+        holders = {str(root): traces(root, names, below=False), **left}
     clean = [run for run, files in left.items() if not files]
     holders = {place: files for place, files in holders.items() if files}
     for name, bundle in bundles.items():
-        rows = int((bundle.training["participant_id"] == names.participant).sum())
-        if rows:
-            holders[name] = [f"trained with {rows} of the patient's regions"]
+        learned = int((bundle.training["participant_id"] == names.participant).sum())
+        if learned:
+            holders[name] = [f"trained with {learned} of the patient's regions"]
         else:
             clean.append(name)
     clean += [node.name for node in nodes if node.name not in left_there]
-    return Withdrawn(removed, swept, {**holders, **left_there}, clean, studies)
+    return Withdrawn(names, rows, places, swept, {**holders, **left_there}, clean, studies)
 
 
 def sweep_run(run: Path, names: Names) -> list[str]:

@@ -55,12 +55,12 @@ def test_no_byte_of_the_cohort_names_a_patient_who_left(tmp_path: Path, labels: 
     kept = {p: p.read_bytes() for p in (root / staying).rglob("*") if p.is_file()}
     key = (root / KEY_FILE).read_bytes() if labels == "pseudonym" else b""
 
-    removed = withdraw(root, "MRN-7001").removed
+    removed = withdraw(root, "MRN-7001")
 
     assert removed.names.participant == leaving
     assert removed.rows == {"participants.tsv": 1, "rois.tsv": 2, "scores.tsv": 4}
     assert removed.places == [f"derivatives/sketch/{leaving}", leaving]
-    assert removed.left == ["notes.txt"]  # not ours: named, and left to its author
+    assert removed.holders == {str(root): ["notes.txt"]}  # not ours: named, and left to its author
     (root / "notes.txt").unlink()
     whole = [word for word in words if word not in staying and word != "MRN-7001"]
     assert len(whole) > 10  # the other patient's id begins as this one's: traces() tells them apart
@@ -77,7 +77,7 @@ def test_the_key_goes_with_the_last_patient(tmp_path: Path):
     root = cohort_of(tmp_path, "pseudonym")
     (participant,) = read_cohort(root).participants["participant_id"]
     words = [*secrets(root, participant), "MRN-7001"]
-    removed = withdraw(root, participant).removed
+    removed = withdraw(root, participant)
     assert KEY_FILE in removed.places
     assert not (root / KEY_FILE).exists()
     assert hits([root], words) == []

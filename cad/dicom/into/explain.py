@@ -271,9 +271,9 @@ def _series(frames: list[Frame], rules: ImportRules | None) -> SeriesSeen:
         seen.problem = error.problem
     seen.clocks += [c for c in CLOCKS if all(getattr(f, f"{c}_time") is not None for f in frames)]
     seen.units = sorted({f.real.unit or "not stated" for f in frames})
-    for name in _RULES if rules else ():
-        assert rules is not None  # nosec B101  # noqa: S101 - the loop is empty without rules
-        _judge(seen, frames, name, rules)
+    if rules is not None:
+        for name in _RULES:
+            _judge(seen, frames, name, rules)
     return seen
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cad.imaging.frames import Frame
 from cad.imaging.plausibility import RANGES
@@ -16,13 +16,15 @@ FIRST_READER = "r1"
 """Whose scores a table holds that names no reader, where the rules name none either."""
 
 
-def _valid_pattern(pattern: str | None) -> str | None:
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+def _valid_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
     return pattern
+
+
+_Pattern = Annotated[str, AfterValidator(_valid_pattern)]
 
 
 class Match(Section):
@@ -49,16 +51,14 @@ class Match(Section):
         knows better than the header; no condition
     """
 
-    description: str | None = None
-    exclude: str | None = None
+    description: _Pattern | None = None
+    exclude: _Pattern | None = None
     image_type: tuple[str, ...] = ()
-    sequence_name: str | None = None
+    sequence_name: _Pattern | None = None
     series_number: int | None = None
     b_value: float | None = None
     flip_angle: float | None = None
     scale: float | None = Field(None, gt=0)
-
-    _patterns = field_validator("description", "exclude", "sequence_name")(_valid_pattern)
 
     @model_validator(mode="after")
     def _not_empty(self) -> Match:
@@ -122,9 +122,7 @@ class DynamicRule(Section):
     match: tuple[Match, ...]
     clock: Literal["auto", "acquisition", "content", "trigger", "description"] = "auto"
     interval: float | None = Field(None, gt=0)
-    time_pattern: str = r"TT=([0-9.]+)s"
-
-    _patterns = field_validator("time_pattern")(_valid_pattern)
+    time_pattern: _Pattern = r"TT=([0-9.]+)s"
 
 
 class ZonesRule(Section):
@@ -374,13 +372,11 @@ class ImportRules(Section):
     files: FilesRule | None = None
     zones: ZonesRule | None = None
     scores: str = "scores.csv"
-    roi_name: str = r"(?P<id>.+)"
+    roi_name: _Pattern = r"(?P<id>.+)"
     roi_ids: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
     experts: tuple[str, ...] = ()
     scale: str = "likert5"
-
-    _patterns = field_validator("roi_name")(_valid_pattern)
 
     def matches(self, name: str) -> tuple[Match, ...]:
         """Return the matches of a modality, or of ``vfa`` or ``diffusion``."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from pydicom.dataset import Dataset
 
+from cad.dicom.out.supersede import evidence
 from cad.errors import CadError
 from cad.imaging.frames import read_dataset
 from cad.reading import reading
@@ -200,12 +201,7 @@ def _roi(group: Dataset) -> RoiReport:
 
 def _evidence(dataset: Dataset, rois: list[RoiReport]) -> None:
     """Refuse a reference to something that is not listed as evidence."""
-    listed = {
-        str(instance.ReferencedSOPInstanceUID)
-        for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
-        for series in study.ReferencedSeriesSequence
-        for instance in series.ReferencedSOPSequence
-    }
+    listed = evidence(dataset)
     for roi in rois:
         _rule(roi.segment[0] in listed, f"the SEG of ROI {roi.roi_id} is not listed as evidence")
         _rule(

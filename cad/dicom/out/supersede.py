@@ -93,7 +93,7 @@ def supersede(
     if str(dataset.SOPInstanceUID) in {sop for _, _, sop in found}:
         return []
     # What the report rests on is current, even if the archive has it from before.
-    own = _evidence(dataset)
+    own = evidence(dataset)
     reports = [one for one in found if one[0] == "SR"]
     kept = own | set(current)
     others = [one for one in found if one[0] != "SR" and one[2] not in kept]
@@ -125,7 +125,8 @@ def _is_ours(dataset: Dataset) -> bool:
     return str(dataset.get("SeriesDescription") or expected[1]) == expected[1]
 
 
-def _evidence(dataset: Dataset) -> set[str]:
+def evidence(dataset: Dataset) -> set[str]:
+    """Return the SOPInstanceUIDs of what a report lists as its evidence."""
     return {
         str(instance.ReferencedSOPInstanceUID)
         for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
