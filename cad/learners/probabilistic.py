@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -34,8 +34,6 @@ _NARROWER = (0.5, 0.25)
 
 # What says that one of the fits cannot be made.
 _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
-# Solvers that end in the active set, whose answer does not depend on the start.
-_EXACT = ("auto", "hybrid")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -164,7 +162,48 @@ class ProbabilisticSVC(base.KernelMachine):
             P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a fit is
             refused.
         """
-        return _predict_grid(self, points, X, y, X_new, eta)
+        rows, _, p, weight = self._read_inputs(X, y, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        unknown = {name for point in points for name in point} - set(self.get_params(deep=False))
+        if unknown:
+            raise LearnerError(f"{type(self).__name__} has no parameter {', '.join(unknown)}")
+        # scikit-learn's clone costs as much as a fit.
+        learners = [copy.copy(self) for _ in points]
+        for learner, point in zip(learners, points, strict=True):
+            learner.__dict__.update(point)
+        kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
+        probability = np.full((len(points), len(new)), np.nan)
+        read: dict[tuple[Any, ...], tuple[SoftLabels, float, float | None]] = {}
+        for kernel in dict.fromkeys(kernels):
+            here = [k for k, other in enumerate(kernels) if other == kernel]
+            try:
+                gram = learners[here[0]]._make_gram(rows, weight)
+            except ValueError:
+                continue
+            between, stands = gram.kernel.between(new, rows), None
+            # Costs that rise: what no cost holds back any more is solved for all that follow.
+            for k in sorted(here, key=lambda k: _rank(learners[k].C)):
+                each = learners[k]
+                says = each.eta, each.eta0, each.kappa, each.boundary, each.scale
+                alike = (*says, each.solver, each.tol)
+                try:
+                    costs = np.array(each._costs())
+                    if stands is None or stands[0] != alike or (costs < stands[1]).any():
+                        if alike not in read:
+                            read[alike] = each._read_labels(p, eta, weight)
+                        labels, _, scale = read[alike]
+                        problem = each._problem(labels, weight, scale)
+                        solution = each._solve(gram, problem)
+                        s = each._accept(solution, labels, weight, scale)
+                        last = expit(_values(between, solution) / s)
+                        # With every dual strictly below its cost the conditions of optimality name
+                        # no cost: they hold at any that is higher.
+                        free = solution.solver == "hybrid" and (solution.gamma < problem.c).all()
+                        stands = (alike, costs) if free else None
+                    probability[k] = last
+                except _NO_FIT:
+                    continue
+        return probability
 
     def predict_labellings(
         self,
@@ -194,7 +233,35 @@ class ProbabilisticSVC(base.KernelMachine):
         coefficients : ndarray, shape (k, n)
             beta of every fit, to start others from; zeros where there is none.
         """
-        return _predict_labellings(self, X, labellings, X_new, etas, starts)
+        y = np.asarray(labellings, dtype=float)
+        rows, _, _, weight = self._read_inputs(X, np.arange(len(y[0])) % 2, None)
+        new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
+        gram = self._make_gram(rows, weight)
+        between = gram.kernel.between(new, rows)
+        shape = (len(y), len(new))
+        probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
+        coefficients = np.zeros(y.shape)
+        # Solvers that end in the active set, whose answer does not depend on the start.
+        use = starts is not None and self.solver in ("auto", "hybrid") and not gram.is_low_rank()
+        begin = np.asarray(starts) if use else coefficients
+        for k, labelling in enumerate(y):
+            spread = None if etas is None else np.asarray(etas)[k]
+            start = begin[k] if begin[k].any() else None
+            try:
+                p = base.read_targets(labelling)[1]
+                labels, _, scale = self._read_labels(p, spread, weight)
+                problem = self._problem(labels, weight, scale)
+                solution = self._solve(gram, problem, start)
+                # Where the active set fails the answer would depend on the start.
+                if start is not None and solution.solver != "hybrid":
+                    solution = self._solve(gram, problem)
+                s = self._accept(solution, labels, weight, scale)
+            except _NO_FIT:
+                continue
+            coefficients[k] = solution.beta
+            decision[k] = _values(between, solution)
+            probability[k] = expit(decision[k] / s)
+        return probability, decision, coefficients
 
     def _read_labels(
         self, p: Array, spread: ArrayLike | None, weight: Array
@@ -209,11 +276,9 @@ class ProbabilisticSVC(base.KernelMachine):
         cost = base.check_cost("C", self.C)
         return cost, cost if self.C_soft is None else base.check_cost("C_soft", self.C_soft)
 
-    def _problem(
-        self, labels: SoftLabels, weight: Array, scale: float | None, unit: bool = False
-    ) -> Problem:
-        """Return the rows at this estimator's costs, or at unit cost."""
-        cost, soft = (1.0, 1.0) if unit else self._costs()
+    def _problem(self, labels: SoftLabels, weight: Array, scale: float | None) -> Problem:
+        """Return the rows at this estimator's costs."""
+        cost, soft = self._costs()
         return probabilistic_problem(labels, cost * weight, soft * weight, scale)
 
     def _solve(self, gram: Gram, problem: Problem, start: Array | None = None) -> Solution:
@@ -377,86 +442,8 @@ def margin_scale(precision: float) -> float:
     return float(1.0 / np.log(1.0 / precision - 1.0))
 
 
-# Many fits to the same rows: a grid of settings, or many labellings. Inputs, kernel and the labels'
-# meaning are common to all fits and made once. One fit serves the next where that changes no
-# answer: a solution without a dual at its cost stays the solution at any higher cost, and the
-# active set is exact wherever it starts.
-
-
-def _predict_grid(
-    learner: ProbabilisticSVC,
-    points: Sequence[dict[str, Any]],
-    X: ArrayLike,
-    y: ArrayLike,
-    X_new: ArrayLike,
-    eta: ArrayLike | None,
-) -> Array:
-    """Return P(y = 1 | x) of new rows at every point, shape (n_points, m); NaN where none fits."""
-    rows, _, p, weight = learner._read_inputs(X, y, None)
-    new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
-    found = np.full((len(points), len(new)), np.nan)
-    unknown = {name for point in points for name in point} - set(learner.get_params(deep=False))
-    if unknown:
-        raise LearnerError(f"{type(learner).__name__} has no parameter {', '.join(unknown)}")
-    learners = [_with_settings(learner, point) for point in points]
-    said = _Said(p, weight, eta)
-    kernels = [(each.kernel, each.gamma, each.degree, each.coef0) for each in learners]
-    for kernel in dict.fromkeys(kernels):
-        here = [k for k, other in enumerate(kernels) if other == kernel]
-        try:
-            gram = learners[here[0]]._make_gram(rows, weight)
-        except ValueError:
-            continue
-        between, last = gram.kernel.between(new, rows), None
-        # Costs that rise: what no cost holds back any more is solved for all that follow.
-        for k in sorted(here, key=lambda k: _rank(learners[k].C)):
-            try:
-                if last is None or not last.holds_at(learners[k]):
-                    last = _Point(learners[k], *said.fitted(learners[k], gram), between)
-                found[k] = last.probability
-            except _NO_FIT:
-                continue
-    return found
-
-
-def _predict_labellings(
-    learner: ProbabilisticSVC,
-    X: ArrayLike,
-    labellings: ArrayLike,
-    X_new: ArrayLike,
-    etas: ArrayLike | None,
-    starts: ArrayLike | None,
-) -> tuple[Array, Array, Array]:
-    """Return what every labelling of the same rows predicts for new ones."""
-    y = np.asarray(labellings, dtype=float)
-    rows, _, _, weight = learner._read_inputs(X, np.arange(len(y[0])) % 2, None)
-    new: Array = validate_data(learner, X_new, dtype=np.float64, reset=False, order="C")
-    gram = learner._make_gram(rows, weight)
-    between = gram.kernel.between(new, rows)
-    shape = (len(y), len(new))
-    probability, decision = np.full(shape, np.nan), np.full(shape, np.nan)
-    coefficients = np.zeros(y.shape)
-    use = starts is not None and learner.solver in _EXACT and not gram.is_low_rank()
-    for k, labelling in enumerate(y):
-        spread = None if etas is None else np.asarray(etas)[k]
-        start = np.asarray(starts)[k] if use else None
-        try:
-            said = _Said(base.read_targets(labelling)[1], weight, spread)
-            _, solution, s = said.fitted(learner, gram, start)
-        except _NO_FIT:
-            continue
-        coefficients[k] = solution.beta
-        decision[k] = _values(between, solution)
-        probability[k] = expit(decision[k] / s)
-    return probability, decision, coefficients
-
-
-def _with_settings(learner: ProbabilisticSVC, point: dict[str, Any]) -> ProbabilisticSVC:
-    """Return a copy with some settings; scikit-learn's clone costs as much as a fit."""
-    made = copy.copy(learner)
-    for name, value in point.items():
-        setattr(made, name, value)
-    return made
+# Many fits to the same rows share inputs, kernel and the labels' meaning, which are made once. One
+# fit serves the next where that changes no answer.
 
 
 def _rank(C: Any) -> float:
@@ -469,87 +456,3 @@ def _values(between: Array, solution: Solution) -> Array:
     support = np.flatnonzero(solution.beta)
     values: Array = between[:, support] @ solution.beta[support] + solution.u[0]
     return values
-
-
-def _solved_from(
-    learner: ProbabilisticSVC, gram: Gram, problem: Problem, start: Array | None
-) -> Solution:
-    """Return the exact solution from a start; where the active set fails, the one without."""
-    if start is not None and start.any():
-        solution = learner._solve(gram, problem, start)
-        if solution.solver == "hybrid":
-            return solution
-    return learner._solve(gram, problem)
-
-
-def _reading(learner: ProbabilisticSVC) -> tuple[Any, ...]:
-    """Return the settings that decide what labels say."""
-    return learner.eta, learner.eta0, learner.kappa, learner.boundary, learner.scale
-
-
-class _Said:
-    """Read labels once for all settings that read them alike.
-
-    Parameters
-    ----------
-    p, weight : ndarray, shape (n,)
-    spread : float or ndarray, shape (n,), or None
-    """
-
-    def __init__(self, p: Array, weight: Array, spread: ArrayLike | None) -> None:
-        self._p, self._weight, self._spread = p, weight, spread
-        self._read: dict[tuple[Any, ...], tuple[SoftLabels, float | None, Problem]] = {}
-
-    def fitted(
-        self, learner: ProbabilisticSVC, gram: Gram, start: Array | None = None
-    ) -> tuple[Problem, Solution, float]:
-        """Return the rows at a learner's costs, their solution, and s."""
-        key = _reading(learner)
-        if key not in self._read:
-            labels, _, scale = learner._read_labels(self._p, self._spread, self._weight)
-            unit = learner._problem(labels, self._weight, scale, unit=True)
-            self._read[key] = labels, scale, unit
-        labels, scale, unit = self._read[key]
-        cost, soft = learner._costs()
-        if cost == soft:
-            problem = replace(unit, c=cost * unit.c)
-        else:
-            problem = learner._problem(labels, self._weight, scale)
-        solution = _solved_from(learner, gram, problem, start)
-        return problem, solution, learner._accept(solution, labels, self._weight, scale)
-
-
-class _Point:
-    """Hold what a grid point predicts, and where else it is the solution.
-
-    Parameters
-    ----------
-    learner : ProbabilisticSVC
-    problem, solution, s
-        As :meth:`_Said.fitted` returns them.
-    between : ndarray, shape (m, n)
-        Kernel of new rows with training rows.
-    """
-
-    def __init__(
-        self,
-        learner: ProbabilisticSVC,
-        problem: Problem,
-        solution: Solution,
-        s: float,
-        between: Array,
-    ) -> None:
-        self._settings = (*_reading(learner), learner.solver, learner.tol)
-        self._costs = learner._costs()
-        self._open = solution.solver == "hybrid" and bool((solution.gamma < problem.c).all())
-        self.probability: Array = expit(_values(between, solution) / s)
-
-    def holds_at(self, learner: ProbabilisticSVC) -> bool:
-        """Return whether this is the solution at a learner's costs too.
-
-        With every dual strictly below its cost the conditions of optimality name no cost: they
-        hold at any that is higher.
-        """
-        if not self._open or self._settings != (*_reading(learner), learner.solver, learner.tol):
-            return False
-        return all(new >= old for new, old in zip(learner._costs(), self._costs, strict=True))
