@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -140,6 +140,42 @@ FIT_ERRORS = (ValueError, ArithmeticError, np.linalg.LinAlgError, CadError)
 Relabel = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
+class _Table(NamedTuple):
+    """Hold what all folds see; shapes (n,) beside ``X``, as :func:`out_of_fold` is given it."""
+
+    X: Any
+    y: np.ndarray
+    spread: np.ndarray | None
+    relabel: Relabel | None
+    group: np.ndarray
+    patient: np.ndarray
+
+
+def _read(
+    X: Any,
+    y: ArrayLike,
+    eta: ArrayLike | None,
+    relabel: Relabel | None,
+    groups: ArrayLike,
+    patients: ArrayLike | None,
+) -> tuple[_Table, np.ndarray]:
+    """Return the table, and the names of all that is left out in turn, sorted."""
+    labels = np.asarray(y, dtype=float)
+    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
+    group = np.asarray(groups).astype(str)
+    # Sorted: results do not depend on the order of the rows in the cohort.
+    names = np.unique(group)
+    if len(group) != len(labels):
+        raise CadError(f"{len(labels)} labels but {len(group)} groups")
+    if len(names) < 2:
+        raise CadError(
+            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
+            hint=_UNVALIDATED,
+        )
+    patient = group if patients is None else np.asarray(patients).astype(str)
+    return _Table(X, labels, spread, relabel, group, patient), names
+
+
 def out_of_fold(
     estimator: Any,
     X: Any,
@@ -184,20 +220,14 @@ def out_of_fold(
     CadError
         When there is only one group, shapes disagree, or every fold failed.
     """
-    labels = np.asarray(y, dtype=float)
-    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
-    group, names = read_groups(groups, len(labels))
-    patient = group if patients is None else np.asarray(patients).astype(str)
-    work = (
-        (estimator, X, labels, spread, relabel, group, patient, name, keep_estimators)
-        for name in names
-    )
+    table, names = _read(X, y, eta, relabel, groups, patients)
+    work = ((estimator, table, name, keep_estimators) for name in names)
     folds: list[Fold] = []
-    for fold in each_piece(fit_fold, work, n_jobs):
+    for fold in each_piece(_fit_fold, work, n_jobs):
         folds.append(fold)
         if progress is not None:
             progress(len(folds), len(names))
-    return put_together(folds, len(labels))
+    return put_together(folds, len(table.y))
 
 
 def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
@@ -226,41 +256,6 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
     # Sizes of folds differ by one patient at most, whatever their number of regions.
     turn = np.random.default_rng(seed).permutation(len(names)) % folds
     return np.array([f"fold {k + 1:0{len(str(folds))}d}" for k in turn])[code]
-
-
-def read_groups(groups: ArrayLike, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return what every row is left out with, and the names of all that is left out in turn.
-
-    Parameters
-    ----------
-    groups : array, shape (n,)
-        Patient, site or fold of every row.
-    n : int
-        Rows that there should be.
-
-    Returns
-    -------
-    group : ndarray of str, shape (n,)
-        As given.
-    names : ndarray of str
-        Sorted, each once.
-
-    Raises
-    ------
-    CadError
-        For another number of rows, and for one group only.
-    """
-    group = np.asarray(groups).astype(str)
-    # Sorted: results do not depend on the order of the rows in the cohort.
-    names = np.unique(group)
-    if len(group) != n:
-        raise CadError(f"{n} labels but {len(group)} groups")
-    if len(names) < 2:
-        raise CadError(
-            f"only one group to leave out ({', '.join(names)}): validation needs two or more",
-            hint=_UNVALIDATED,
-        )
-    return group, names
 
 
 def put_together(folds: list[Fold], n: int) -> OutOfFold:
@@ -350,41 +345,12 @@ def decision_value(estimator: Any, X: Any) -> np.ndarray:
     return np.asarray(estimator.decision_function(X), dtype=float).ravel()
 
 
-def fit_fold(
-    estimator: Any,
-    X: Any,
-    y: np.ndarray,
-    spread: np.ndarray | None,
-    relabel: Relabel | None,
-    group: np.ndarray,
-    patient: np.ndarray,
-    name: str,
-    keep: bool = False,
-) -> Fold:
+def _fit_fold(estimator: Any, table: _Table, name: str, keep: bool = False) -> Fold:
     """Fit a clone of an estimator without one group, and predict that group.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Unfitted; stays so.
-    X : ndarray or callable
-        Rows, shape (n, d), or what makes them of the training rows' numbers.
-    y, spread : ndarray, shape (n,)
-        Labels (NaN where there is none) and their uncertainty, or None.
-    relabel : callable or None
-        Makes labels and spread of the training rows' numbers.
-    group, patient : ndarray, shape (n,)
-        What is left out together, and the patient of every row.
-    name : str
-        The group that is left out.
-    keep : bool
-        Whether the fold keeps its estimator.
-
-    Returns
-    -------
-    Fold
-        With the error instead of predictions where the fit failed.
+    The fold has the error instead of predictions where the fit failed.
     """
+    X, y, spread, relabel, group, patient = table
     rows = np.flatnonzero(group == name)
     others, read = group != name, ~np.isnan(y)
     labelled = np.flatnonzero(others & read)
@@ -403,9 +369,9 @@ def fit_fold(
         try:
             # Made from the labelled rows: unread regions must not move a scale that read ones are
             # on.
-            table = X(labelled) if callable(X) else X
-            fitted.fit(_safe_indexing(table, train), told[train], **keywords)
-            test = _safe_indexing(table, rows)
+            made = X(labelled) if callable(X) else X
+            fitted.fit(_safe_indexing(made, train), told[train], **keywords)
+            test = _safe_indexing(made, rows)
             last, test = _before_last(fitted, test)  # transformed once for both
             probability, decision = positive_probability(last, test), decision_value(last, test)
             # Of a search around the pipeline, or of a learner that searches by itself.
@@ -500,16 +466,9 @@ def folds_side_by_side(
     CadError
         When there is only one group, or shapes disagree.
     """
-    labels = np.asarray(y, dtype=float)
-    spread = None if eta is None else np.broadcast_to(np.asarray(eta, dtype=float), labels.shape)
-    group, names = read_groups(groups, len(labels))
-    patient = group if patients is None else np.asarray(patients).astype(str)
-    each = list(estimators.values())
-    made = fronts or {}
-    work = (
-        (each, front, made.get(str(name)), X, labels, spread, relabel, group, patient, name)
-        for name in names
-    )
+    table, names = _read(X, y, eta, relabel, groups, patients)
+    each, made = list(estimators.values()), fronts or {}
+    work = ((each, front, made.get(str(name)), table, name) for name in names)
     of_groups = list(each_piece(_fold_of_each, work, n_jobs))
     return {name: [folds[i] for folds in of_groups] for i, name in enumerate(estimators)}
 
@@ -518,42 +477,23 @@ def _fold_of_each(
     estimators: Sequence[Any],
     front: Pipeline | None,
     made: Pipeline | None,
-    X: Any,
-    y: np.ndarray,
-    eta: np.ndarray | None,
-    relabel: Relabel | None,
-    group: np.ndarray,
-    patient: np.ndarray,
+    table: _Table,
     name: str,
 ) -> list[Fold]:
-    rows, train = np.flatnonzero(group == name), np.flatnonzero((group != name) & ~np.isnan(y))
-    labels = (y, eta) if relabel is None else relabel(train)
+    others = table.group != name
+    rows, train = np.flatnonzero(~others), np.flatnonzero(others & ~np.isnan(table.y))
+    y, eta = (table.y, table.spread) if table.relabel is None else table.relabel(train)
     try:
-        table = X(train) if callable(X) else X
-        if made is not None:
-            table = made.transform(table)
-        elif front is not None:
-            table = _behind(front, table, labels, train, patient)
+        X = table.X(train) if callable(table.X) else table.X
+        with blas_threads().limit(limits=1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if made is None and front is not None:
+                spread = None if eta is None else eta[train]
+                keywords = fit_keywords(front, spread, table.patient[train])
+                made = clone(front).fit(_safe_indexing(X, train), y[train], **keywords)
+            X = X if made is None else made.transform(X)
     except FIT_ERRORS as error:
         nothing = np.full(len(rows), np.nan)
         return [Fold(name, rows, len(train), nothing, nothing, error=str(error))] * len(estimators)
-    return [
-        fit_fold(estimator, table, y, eta, lambda _: labels, group, patient, name)
-        for estimator in estimators
-    ]
-
-
-def _behind(
-    front: Pipeline,
-    table: Any,
-    labels: tuple[np.ndarray, np.ndarray | None],
-    train: np.ndarray,
-    patient: np.ndarray,
-) -> Any:
-    """Return all rows as the front, fitted on the training rows, gives them."""
-    (y, eta), fitted = labels, clone(front)
-    keywords = fit_keywords(fitted, None if eta is None else eta[train], patient[train])
-    with blas_threads().limit(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fitted.fit(_safe_indexing(table, train), y[train], **keywords)
-        return fitted.transform(table)
+    seen = table._replace(X=X, relabel=lambda _: (y, eta))
+    return [_fit_fold(estimator, seen, name) for estimator in estimators]

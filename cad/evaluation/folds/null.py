@@ -8,8 +8,10 @@ made once a fold and not once a labelling. Steps that look at labels are fitted 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,8 +46,6 @@ LABEL_FREE = (
 )
 # Labellings that are fitted together: what is kept of one is as long as its rows.
 _TOGETHER = 500
-
-Scores = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class SharedFolds:
 
     def scores(
         self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
-    ) -> Iterator[tuple[int, Scores]]:
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield how many labellings are as good as done and, with the last fold, their scores.
 
         Parameters
@@ -103,24 +103,24 @@ class SharedFolds:
         Yields
         ------
         done : int
-        scores : tuple of ndarray, shape (k_part, n)
+        scores : ndarray, shape (2, k_part, n)
             Probabilities and decision values of a part of the labellings, NaN where a fold failed;
             of no labelling before the part's last fold.
         """
-        names, nothing = np.unique(self.groups), np.empty((0, len(self.groups)))
+        names = np.unique(self.groups)
         for begin in range(0, len(labels), _TOGETHER):
             part = slice(begin, begin + _TOGETHER)
             y, eta = labels[part], None if etas is None else etas[part]
             # A labelling's fit to all rows is near its fit to all but one patient.
             starts = self._starts(y, eta)
             work = (delayed(self._fold)(name, y, eta, starts) for name in names)
-            probability, decision = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
+            whole = np.full((2, *y.shape), np.nan)
             folds = Parallel(n_jobs=n_jobs, return_as="generator")(work)
             for k, (rows, scores) in enumerate(folds, start=1):
-                probability[:, rows], decision[:, rows] = scores
+                whole[:, :, rows] = scores
                 done = begin + len(y) * k // len(names)
                 # Rows of one fold alone make no AUC: scores are whole with the last fold.
-                yield done, (probability, decision) if k == len(names) else (nothing, nothing)
+                yield done, whole if k == len(names) else whole[:, :0]
 
     def _starts(self, labels: np.ndarray, etas: np.ndarray | None) -> np.ndarray | None:
         """Return coefficients of fits to all rows, which folds start from; None without such."""
@@ -150,40 +150,29 @@ class SharedFolds:
 
     def _fold(
         self, name: str, labels: np.ndarray, etas: np.ndarray | None, starts: np.ndarray | None
-    ) -> tuple[np.ndarray, Scores]:
-        """Return the rows of one group and their scores, shape (k, rows)."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of one group and their scores, shape (2, k, rows)."""
         test, train = np.flatnonzero(self.groups == name), np.flatnonzero(self.groups != name)
         y, eta = labels[:, train], None if etas is None else etas[:, train]
-        nothing = np.full((len(y), len(test)), np.nan)
+        scores = np.full((2, len(y), len(test)), np.nan)
         with crossval.blas_threads().limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 X, new = self._features(train, test)
                 if starts is not None:
-                    learner = clone(self.learner)
-                    fits = learner.predict_labellings(X, y, new, eta, starts[:, train])
-                    return test, fits[:2]
+                    many = clone(self.learner).predict_labellings
+                    scores[:] = many(X, y, new, eta, starts[:, train])[:2]
+                    return test, scores
             except crossval.FIT_ERRORS:
-                return test, (nothing, nothing)
-            rows = [
-                self._single(X, labelling, new, None if eta is None else eta[k], train)
-                for k, labelling in enumerate(y)
-            ]
-        return test, (np.array([p for p, _ in rows]), np.array([f for _, f in rows]))
-
-    def _single(
-        self, X: Any, y: np.ndarray, new: Any, eta: np.ndarray | None, train: np.ndarray
-    ) -> Scores:
-        """Return the scores of one labelling in one fold."""
-        learner = clone(self.learner)
-        try:
-            learner.fit(X, y, **crossval.fit_keywords(learner, eta, self.patients[train]))
-            return crossval.positive_probability(learner, new), crossval.decision_value(
-                learner, new
-            )
-        except crossval.FIT_ERRORS:
-            nothing = np.full(np.shape(new)[0], np.nan)
-            return nothing, nothing
+                return test, scores
+            for k, labelling in enumerate(y):
+                learner, spread = clone(self.learner), None if eta is None else eta[k]
+                keywords = crossval.fit_keywords(learner, spread, self.patients[train])
+                with suppress(*crossval.FIT_ERRORS):
+                    learner.fit(X, labelling, **keywords)
+                    probability = crossval.positive_probability(learner, new)
+                    scores[:, k] = probability, crossval.decision_value(learner, new)
+        return test, scores
 
 
 SCHEMES = ("between", "within")
@@ -358,19 +347,32 @@ def permutation_null(
     spread = None if eta is None else np.broadcast_to(np.asarray(eta, float), labels.shape)
     group = np.asarray(groups)
     owner = group if patients is None else np.asarray(patients)
-    loop = _Loop(estimator, X, labels, classes, group, spread, owner)
-    observed = loop.auc(np.arange(len(labels))) if observed is None else observed
+    loop = partial(_loop, estimator=estimator, X=X, y=labels, groups=group, eta=spread,
+                   patients=owner)  # fmt: skip
+    if observed is None:
+        (observed,) = _aucs(loop(np.arange(len(labels))), classes[None])
     if not np.isfinite(observed):
         raise CadError("the validation gives no AUC with the true labels: nothing to compare")
-    sources = [
-        # A stream of its own for each permutation: k is the same whatever n, order and processes.
-        _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
-        for number, scheme in enumerate(schemes)
-        for k in range(n)
-    ]
+    # A stream of its own for each permutation: k is the same whatever n, order and processes.
+    sources = np.array(
+        [
+            _PERMUTE[scheme](owner, np.random.default_rng([seed, number, k]))
+            for number, scheme in enumerate(schemes)
+            for k in range(n)
+        ]
+    )
+    # None where a step looks at labels, or fits otherwise share nothing.
+    shared = SharedFolds.of(estimator, X, labels, group, owner.astype(str))
+    parts: Iterable[tuple[int, np.ndarray]]
+    if shared is None:
+        alone = Parallel(n_jobs=n_jobs, return_as="generator")(map(delayed(loop), sources))
+        parts = enumerate(alone, start=1)
+    else:
+        parts = shared.scores(labels[sources], None if spread is None else spread[sources], n_jobs)
     aucs: list[float] = []
-    for done, values in loop.aucs(np.array(sources), n_jobs):
-        aucs += values
+    for done, scores in parts:
+        here = sources[len(aucs) : len(aucs) + scores.shape[1]]
+        aucs += _aucs(scores, classes[here])
         if progress is not None:
             progress(done, len(sources))
     rows = np.reshape(aucs, (len(schemes), n))
@@ -378,55 +380,35 @@ def permutation_null(
     return PermutationNull(observed, n, against, results)
 
 
-@dataclass(frozen=True)
-class _Loop:
-    """Run the leave-one-out loop with everything fixed but the order of the labels."""
+def _loop(
+    source: np.ndarray,
+    estimator: Any,
+    X: Any,
+    y: np.ndarray,
+    groups: np.ndarray,
+    eta: np.ndarray | None,
+    patients: np.ndarray,
+) -> np.ndarray:
+    """Return the loop's scores, shape (2, 1, n), when row i has the labels of row ``source[i]``."""
+    spread = None if eta is None else eta[source]
+    try:
+        done = crossval.out_of_fold(
+            estimator, X, y[source], groups=groups, eta=spread, patients=patients
+        )
+    except CadError:
+        return np.full((2, 1, len(y)), np.nan)
+    return np.stack([done.probability, done.decision])[:, None]
 
-    estimator: Any
-    X: Any
-    y: np.ndarray
-    truth: np.ndarray
-    groups: np.ndarray
-    eta: np.ndarray | None
-    patients: np.ndarray
 
-    def auc(self, source: np.ndarray) -> float:
-        """Return the loop's AUC when row i has the labels of row ``source[i]``; NaN on failure."""
-        try:
-            result = crossval.out_of_fold(
-                self.estimator,
-                self.X,
-                self.y[source],
-                groups=self.groups,
-                eta=None if self.eta is None else self.eta[source],
-                patients=self.patients,
-            )
-        except CadError:
-            return float("nan")
-        return self._auc(result.probability, result.decision, source)
-
-    def aucs(self, sources: np.ndarray, n_jobs: int) -> Iterator[tuple[int, list[float]]]:
-        """Yield how many permutations are as good as done, and the AUCs that are new."""
-        patients = np.asarray(self.patients).astype(str)
-        # None where a step looks at labels, or fits otherwise share nothing.
-        shared = SharedFolds.of(self.estimator, self.X, self.y, np.asarray(self.groups), patients)
-        if shared is None:
-            work = [delayed(self.auc)(source) for source in sources]
-            values = Parallel(n_jobs=n_jobs, return_as="generator")(work)
-            yield from ((done, [value]) for done, value in enumerate(values, start=1))
-            return
-        etas, begin = None if self.eta is None else self.eta[sources], 0
-        for done, (probability, decision) in shared.scores(self.y[sources], etas, n_jobs):
-            part = sources[begin : begin + len(probability)]
-            begin += len(part)
-            yield done, [self._auc(*row) for row in zip(probability, decision, part, strict=True)]
-
-    def _auc(self, probability: np.ndarray, decision: np.ndarray, source: np.ndarray) -> float:
-        truth = self.truth[source]
+def _aucs(scores: np.ndarray, truth: np.ndarray) -> list[float]:
+    """Return the AUC of every labelling; NaN where its loop failed."""
+    found = []
+    for probability, decision, classes in zip(*scores, truth, strict=True):
         # An AUC needs an order only, which a learner without probabilities has as well.
         score = decision if np.isnan(probability).all() else probability
-        usable = np.isfinite(score) & np.isfinite(truth)
-        return auc(truth[usable], score[usable])
+        usable = np.isfinite(score) & np.isfinite(classes)
+        found.append(auc(classes[usable], score[usable]))
+    return found
 
 
 def _scheme(observed: float, aucs: np.ndarray) -> NullScheme:
