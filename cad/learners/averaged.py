@@ -67,6 +67,7 @@ class Point:
     C: float
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AveragedProbabilisticSVC(KernelMachine):
     """Average P-SVMs over their settings, by what each predicts on inner folds.
 
@@ -120,30 +121,16 @@ class AveragedProbabilisticSVC(KernelMachine):
 
     kernel = "rbf"
 
-    def __init__(
-        self,
-        *,
-        C: float | Sequence[float] = (0.3, 3.0),
-        gamma: float | Sequence[float] = (0.1, 0.3, 1.0),
-        eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
-        kappa: float | Sequence[float] = (0.0, 0.5, 1.0),
-        scaling: str | Sequence[str] = ("rank", "clipped"),
-        boundary: Any = "drop",
-        folds: int = 5,
-        drop: float = 0.01,
-        solver: str = "auto",
-        tol: float = 1e-5,
-    ) -> None:
-        self.C = C
-        self.gamma = gamma
-        self.eta0 = eta0
-        self.kappa = kappa
-        self.scaling = scaling
-        self.boundary = boundary
-        self.folds = folds
-        self.drop = drop
-        self.solver = solver
-        self.tol = tol
+    C: float | Sequence[float] = (0.3, 3.0)
+    gamma: float | Sequence[float] = (0.1, 0.3, 1.0)
+    eta0: float | Sequence[float] = (0.02, 0.05, 0.125)
+    kappa: float | Sequence[float] = (0.0, 0.5, 1.0)
+    scaling: str | Sequence[str] = ("rank", "clipped")
+    boundary: Any = "drop"
+    folds: int = 5
+    drop: float = 0.01
+    solver: str = "auto"
+    tol: float = 1e-5
 
     def fit(
         self,
@@ -254,10 +241,6 @@ class AveragedProbabilisticSVC(KernelMachine):
             name: rows if name == GIVEN else self.scalers_[name].transform(rows)
             for name in dict.fromkeys(scalings)
         }
-
-    def _probability(self, values: Array) -> Array:
-        probability: Array = expit(values)
-        return probability
 
     def _points(self) -> list[Point]:
         """Return the settings, refusing what lies outside its range."""

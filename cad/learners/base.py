@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logit
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import validation
@@ -463,7 +463,9 @@ class KernelMachine(BinaryLearner):
         return np.column_stack([1.0 - positive, positive])
 
     def _probability(self, values: Array) -> Array:
-        raise NotImplementedError
+        """Return P(y = 1) of decision values, which are log-odds unless a subclass says else."""
+        probability: Array = expit(values)
+        return probability
 
 
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVR
 
@@ -22,10 +21,6 @@ _RANK_TOL = 1e-12
 
 class _Baseline(KernelMachine):
     """Share what kernel machines have in common whose decision value is a logit."""
-
-    def _probability(self, values: Array) -> Array:
-        probability: Array = expit(values)
-        return probability
 
     def _matrix(self, X: Array, weight: Array) -> Gram:
         gram = self._make_gram(X, weight).held(self.cache_size)

@@ -6,6 +6,7 @@ row of the table costs seconds. None is tuned by hand.
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -146,6 +147,7 @@ class SoftLogistic(GroupedLearner):
         return probability
 
 
+@dataclass(eq=False, repr=False)
 class RidgeProbability(GroupedLearner):
     """Learn p by kernel ridge, clipped inside (0, 1) so that cross-entropy is finite.
 
@@ -173,21 +175,12 @@ class RidgeProbability(GroupedLearner):
         The chosen ones.
     """
 
-    def __init__(
-        self,
-        gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6),
-        alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
-        choose: str = "left-out error",
-        scaling: tuple[str, ...] = _SCALINGS,
-        clip: float = 0.02,
-        folds: int = 5,
-    ) -> None:
-        self.gammas = gammas
-        self.alphas = alphas
-        self.choose = choose
-        self.scaling = scaling
-        self.clip = clip
-        self.folds = folds
+    gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6)
+    alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    choose: str = "left-out error"
+    scaling: tuple[str, ...] = _SCALINGS
+    clip: float = 0.02
+    folds: int = 5
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
         if self.choose not in ("left-out error", "likelihood"):
@@ -222,6 +215,7 @@ class RidgeProbability(GroupedLearner):
         return probability
 
 
+@dataclass(eq=False, repr=False)
 class SoftBoosting(GroupedLearner):
     """Boost trees on soft labels by Newton's steps on the cross-entropy (Friedman 2001).
 
@@ -252,23 +246,13 @@ class SoftBoosting(GroupedLearner):
         As :class:`cad.learners.SoftExtraTrees`; values are steps of the log-odds.
     """
 
-    def __init__(
-        self,
-        depths: tuple[int, ...] = (1, 2, 3),
-        trees: int = 70,
-        rate: float = 0.15,
-        sample: float = 0.7,
-        min_leaf: int = 5,
-        folds: int = 2,
-        seed: int = 0,
-    ) -> None:
-        self.depths = depths
-        self.trees = trees
-        self.rate = rate
-        self.sample = sample
-        self.min_leaf = min_leaf
-        self.folds = folds
-        self.seed = seed
+    depths: tuple[int, ...] = (1, 2, 3)
+    trees: int = 70
+    rate: float = 0.15
+    sample: float = 0.7
+    min_leaf: int = 5
+    folds: int = 2
+    seed: int = 0
 
     def _fit(self, given: Array, p: Array, weight: Array, groups: NDArray[Any]) -> None:
         rows, splits = given.astype(np.float32), _splits(p, groups, self.folds)

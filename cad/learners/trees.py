@@ -1,6 +1,7 @@
 """Extremely randomised trees on p, kept as plain arrays, and stacked with the P-SVM."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -186,6 +187,7 @@ def walk(
     return total
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     """Average the log-odds of the averaged P-SVM and of extremely randomised trees on p.
 
@@ -209,30 +211,9 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         The fitted trees; all else is of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
     """
 
-    def __init__(
-        self,
-        *,
-        C: float | Sequence[float] = (0.3, 3.0),
-        gamma: float | Sequence[float] = (0.1, 0.3, 1.0),
-        eta0: float | Sequence[float] = (0.02, 0.05, 0.125),
-        kappa: float | Sequence[float] = (0.0, 0.5, 1.0),
-        scaling: str | Sequence[str] = ("rank", "clipped"),
-        boundary: Any = "drop",
-        folds: int = 5,
-        drop: float = 0.01,
-        solver: str = "auto",
-        tol: float = 1e-5,
-        trees: int = 50,
-        min_leaf: int = 3,
-        max_features: float = 1 / 3,
-    ) -> None:
-        super().__init__(
-            C=C, gamma=gamma, eta0=eta0, kappa=kappa, scaling=scaling, boundary=boundary,
-            folds=folds, drop=drop, solver=solver, tol=tol,
-        )  # fmt: skip
-        self.trees = trees
-        self.min_leaf = min_leaf
-        self.max_features = max_features
+    trees: int = 50
+    min_leaf: int = 3
+    max_features: float = 1 / 3
 
     def fit(
         self,
