@@ -6,6 +6,7 @@ is fitted: the readers' weights, scaling, the learner's strength.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from cad.learners.rivals import rival_learners
 from cad.model.estimator import front_steps
 from cad.settings import PipelineSettings, read_settings
 from cad.share import find
+from cad.terms.beside import table_beside
 
 READERS = ("e1", "e2", "e3", "e4", "b1", "b2", "b3")
 SHIPPED = "P-SVM (shipped)"
@@ -128,28 +130,22 @@ def readers(options: Options) -> Result:
         truth=truth,
     )
     skill, sentence, _ = reader_skill(grades, list(READERS), truth, names)
-    return Result(
-        "Seven readers, one histology: the lesions of Mesejo et al. 2016",
-        f"{len(X)} lesions, {X.shape[1]} features (both lights), leave-one-lesion-out. Learned "
-        "from the readers' labels only; histology enters where the pooled rule weighs readers, and "
-        "never that of the left-out lesion. Differences are paired, with 95 % intervals over "
-        "lesions.",
-        {
-            "Learners by the labels they learned from": _wide(compared),
-            "Learners from the readers' mean, differences to the shipped one": compared[
-                "mean"
-            ].table.drop(columns=["note"]),
-            "The shipped learner by its labels": of_shipped.table.drop(columns=["note"]),
-            "Consensus rules against histology": rules.table.drop(columns=["note"]),
-            "Readers": skill,
-        },
-        remarks=[
-            *(f"Labels {rule}: {part.sentence}" for rule, part in compared.items()),
-            f"The shipped learner by its labels: {of_shipped.sentence}",
-            f"Consensus rules: {rules.sentence}",
-            sentence,
-        ],
-    )
+    said = [
+        *(f"Labels {rule}: {part.sentence}" for rule, part in compared.items()),
+        f"The shipped learner by its labels: {of_shipped.sentence}",
+        f"Consensus rules: {rules.sentence}",
+        sentence,
+    ]
+    apart = compared["mean"].table.drop(columns="note")
+    tables = {
+        "Learners by the labels they learned from": _wide(compared),
+        "Learners from the readers' mean, differences to the shipped one": apart,
+        "The shipped learner by its labels": of_shipped.table.drop(columns="note"),
+        "Consensus rules against histology": rules.table.drop(columns="note"),
+        "Readers": skill,
+    }
+    page = Result.of_words(table_beside(__file__), tables, lesions=len(X), features=X.shape[1])
+    return replace(page, remarks=said)
 
 
 def _scaled_in_folds(X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

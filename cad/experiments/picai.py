@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cad.dicom.into.file_cohort import listed_lesions
 from cad.errors import CadError
-from cad.evaluation.decisions.patient_level import fit_men, ranked
+from cad.evaluation.decisions.patient_level import fit_men
 from cad.evaluation.decisions.recalibrate import recalibration
 from cad.evaluation.folds.crossval import positive_probability
 from cad.evaluation.measures import metrics
@@ -29,6 +29,7 @@ from cad.experiments.results import Result
 from cad.learners import ProbabilisticSVC
 from cad.logistic import fit_logistic
 from cad.reading import read_rows
+from cad.terms.beside import table_beside
 from cad.terms.text import interval_text
 
 SIGNIFICANT, TISSUE_SHARE, FOLDS, REPEATS = 2, 0.1, 5, 20
@@ -39,10 +40,6 @@ COLUMNS = (
     "patient_id", "study_id", "patient_age", "psa", "psad", "prostate_volume",
     "histopath_type", "lesion_PIRADS", "lesion_GS", "case_csPCa", "center",
 )  # fmt: skip
-REQUEST = (
-    "The authors call the set a convenience sample and ask not to benchmark radiologists or "
-    "algorithms on it: nothing here ranks readers."
-)
 Learned = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -229,7 +226,7 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
     Returns
     -------
     ndarray, shape (2, n)
-        Probability; rank from 0 to 1 (:func:`ranked`).
+        Probability; rank from 0 to 1 (:func:`~cad.evaluation.measures.metrics.ranked`).
     """
     out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
     for part in np.unique(parts):
@@ -239,7 +236,7 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
         table = men.assign(category=logit(men["top"].map(share).fillna(share.mean())))
         model = fit_men(table[list(names)], np.where(test, np.nan, truth))
         odds = model.log_odds(table[list(names)])
-        out[:, test] = expit(odds[test]), ranked(odds[test], odds[~test])
+        out[:, test] = expit(odds[test]), metrics.ranked(odds[test], odds[~test])
     return out
 
 
@@ -407,27 +404,23 @@ def readers(options: Options) -> Result:
             rows.append({"known": ", ".join(used), "men": who, "n": int(use.sum()), **measured})
     tenths = pd.DataFrame(metrics.calibration_curve(y, q))
     within = (tenths["lower"] <= tenths["predicted"]) & (tenths["predicted"] <= tenths["upper"])
-    return Result(
-        "PI-CAI: readers' belief against histology on real men",
-        f"{len(men)} studies of {men['man'].nunique()} men of {men['centre'].nunique()} centres; "
-        f"{len(lesions)} lesions with PI-RADS, {int(lesions['truth'].notna().sum())} with tissue "
-        f"too. {repeats} repeats of {FOLDS} folds by man: AUCs are means over them, a man ranked "
-        "among the others by the model that did not see him; his probabilities are averaged; "
-        "intervals by man. A learner sees age, PSA, gland volume, PSA density, the number of "
-        "lesions and the lesion's place in the list (the table names no zone), and is told p of "
-        "the category with η its spread between centres (.02 to .2), both from training men. By "
-        f"man, those without tissue count as negative. {REQUEST}",
-        {"By lesion, judged on tissue": by_lesion(lesions, runs),
-         "By lesion, one centre left out": by_lesion(lesions, [left]).iloc[:, :-1],
-         "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
-         "By man, everything known: tenths": tenths.round(3),
-         "By man, one centre left out, before and after recalibration": sites(men)},
-        remarks=["Asked: belief and one in ten within .005 AUC of full histology, and above one in "
-                 "ten alone in 18 of 20 repeats; the man's AUC .88 of all and .79 with tissue, "
-                 "calibrated in every tenth; slopes from .8 to 1.25 after recalibration.",
-                 "By man the page first gave the AUC of averaged probabilities (pooled): .879 and "
-                 f".793. The category by itself, nothing fitted, has {bare[0]:.3f} and "
-                 f"{bare[1]:.3f}; pooling lowers it, ranks do not.",
-                 f"{int(within.sum())} of {len(tenths)} tenths hold the predicted share in their "
-                 "95 % interval."],
-    )  # fmt: skip
+    return Result.of_words(
+        table_beside(__file__),
+        {
+            "By lesion, judged on tissue": by_lesion(lesions, runs),
+            "By lesion, one centre left out": by_lesion(lesions, [left]).iloc[:, :-1],
+            "By man: any cancer of ISUP 2 or more": pd.DataFrame(rows),
+            "By man, everything known: tenths": tenths.round(3),
+            "By man, one centre left out, before and after recalibration": sites(men),
+        },
+        studies=len(men),
+        men=men["man"].nunique(),
+        centres=men["centre"].nunique(),
+        lesions=len(lesions),
+        tissue=int(lesions["truth"].notna().sum()),
+        repeats=repeats,
+        folds=FOLDS,
+        bare=bare,
+        within=int(within.sum()),
+        tenths=len(tenths),
+    )

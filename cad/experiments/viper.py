@@ -11,16 +11,11 @@ from cad.evaluation.readers.mrmc import obuchowski_rockette, u_statistic
 from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.reading import reading
+from cad.terms.beside import table_beside
 
-PUBLISHED = {
-    "screeningLowP": (-0.029, 0.024),
-    "screeningMedP": (-0.005, 0.024),
-    "screeningHighP": (-0.025, 0.025),
-    "challengeMedP": (-0.024, 0.018),
-    "challengeHighP": (-0.047, 0.023),
-}
 MODALITIES = ("SFM", "FFDM")
 FILE = "viper_observations.csv.gz"
+_TABLES = table_beside(__file__)
 
 
 def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +65,7 @@ def readers(options: Options) -> Result:
     with reading(path, "not VIPER's table of readings"):
         every = pd.read_csv(path)
     rows = []
-    for name, (difference, error) in PUBLISHED.items():
+    for name, (difference, error) in _TABLES["published"].items():
         part = every[every["subStudyLabel"] == name]
         aucs, gap, deviation = u_statistic(*ratings(part))
         ends = (gap + side * 1.96 * deviation for side in (-1, 1))
@@ -88,11 +83,5 @@ def readers(options: Options) -> Result:
                 "Obuchowski and Rockette, blocks": in_blocks(part),
             }
         )
-    return Result(
-        "VIPER: FFDM against SFM, readers split-plot",
-        "Cancer within 455 days; every pair of cases that one reader read counts once. Holds: the "
-        "difference to the printed digits, its standard error within .002. Obuchowski and Rockette "
-        "need every reader's reading: blocks of readers of the same cases, averaged; cases that "
-        "one of a block did not read are left out, so that it is another estimate.",
-        {"Differences beside the paper's Table 3": pd.DataFrame(rows)},
-    )
+    tables = {"Differences beside the paper's Table 3": pd.DataFrame(rows)}
+    return Result.of_words(_TABLES["page"], tables)

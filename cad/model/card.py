@@ -16,7 +16,7 @@ from cad.model.versions import library_versions
 from cad.settings import PipelineSettings
 from cad.terms.beside import page_beside
 from cad.terms.measures import MEASURES
-from cad.terms.text import interval_text, to_markdown
+from cad.terms.text import interval_text
 
 INTENDED_USE = (
     "Research. Scores regions that a radiologist has drawn on prostate mpMRI; not a medical "
@@ -138,41 +138,12 @@ def card(meta: JsonObject) -> str:
         training=meta["training"],
         learner=f"{learner['name']} {json.dumps(learner['params'])}",
         weighed=(meta.get("estimator") or {}).get("sentence"),
-        measured=_measured(validation),
-        rivals=_rivals(validation.get("rivals") or {}),
+        validation=validation,
+        measures=MEASURES,
+        interval_text=interval_text,
         sentences=[sentence for sentence in said if sentence],
         site=meta.get("recalibration"),
     )
-
-
-def _rivals(found: JsonObject) -> str:
-    """Return what else learned from the same labels on the same folds."""
-    rows = [
-        {
-            "learner": row["learner"],
-            "against": row["against"],
-            "measure": MEASURES[row["measure"]].title,
-            "value": interval_text(row["value"], MEASURES[row["measure"]].digits),
-            "difference": interval_text({**row, "value": row["difference"]}),
-        }
-        for row in found.get("table") or []
-        if row["measure"] in ("kl", "brier")
-    ]
-    return to_markdown(pd.DataFrame(rows)) if rows else ""
-
-
-def _measured(validation: JsonObject) -> str:
-    shown = {name: measure for name, measure in MEASURES.items() if measure.headline}
-    rows = [
-        {
-            "against": name,
-            "AUC": interval_text(part["auc"]),
-            **{m.title: interval_text(part["measures"][k], m.digits) for k, m in shown.items()},
-        }
-        for name in ("histology", "consensus")
-        if (part := validation.get(name)) is not None
-    ]
-    return to_markdown(pd.DataFrame(rows)) if rows else ""
 
 
 def _hash(features: pd.DataFrame, labels: pd.DataFrame) -> str:

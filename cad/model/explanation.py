@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -123,7 +122,7 @@ def contributions(
     )
     # Many orders pass through the same states: the learner is asked once for each.
     kept, place = np.unique(states.reshape(-1, len(titles)), axis=0, return_inverse=True)
-    said = _Sayings.of(estimator, rows, _medians(training))
+    said = _Sayings(estimator, rows, _medians(training))
     parts, average = np.zeros((len(rows), len(titles))), 0.0
     for number in range(len(rows)):
         values = said.log_odds(number, kept[:, of])[place].reshape(len(orders), -1)
@@ -159,7 +158,7 @@ def explain(
     list of list of Explanation
         Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
     """
-    said = _Sayings.of(estimator, rows, _medians(training))
+    said = _Sayings(estimator, rows, _medians(training))
     alone = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])
     explained: list[list[Explanation]] = []
     for number, row in enumerate(rows):
@@ -181,7 +180,6 @@ def explain(
     return explained
 
 
-@dataclass(frozen=True, eq=False)
 class _Sayings:
     """Give what an estimator says of a row with some of its features at the median.
 
@@ -190,40 +188,30 @@ class _Sayings:
 
     Parameters
     ----------
-    last : object
-        Fitted estimator, or the pipeline's last step.
-    rows : ndarray, shape (n, k)
-        Regions as ``last`` sees them.
-    median : ndarray, shape (k,)
-        What stands in, as ``last`` sees it.
-    source : ndarray of int, shape (k,)
-        The feature that each column is made from.
-    features : int
-        Their number.
+    estimator : object
+        Fitted.
+    rows : ndarray, shape (n, d)
+        Regions.
+    median : ndarray, shape (d,)
+        What stands in.
     """
 
-    last: Any
-    rows: np.ndarray
-    median: np.ndarray
-    source: np.ndarray
-    features: int
-
-    @classmethod
-    def of(cls, estimator: Any, rows: np.ndarray, median: np.ndarray) -> _Sayings:
-        """Pass the steps that treat every column by itself, where the estimator has only such."""
-        d = len(median)
+    def __init__(self, estimator: Any, rows: np.ndarray, median: np.ndarray) -> None:
+        self.last, self.rows, self.median = estimator, rows, median
+        # The feature that each column of the rows is made from.
+        self.source = np.arange(len(median))
         fitted = getattr(estimator, "best_estimator_", estimator)
-        if isinstance(fitted, Pipeline) and len(fitted) > 1:
-            front = fitted[:-1]
-            steps = [step for _, step in front.steps if step not in (None, "passthrough")]
-            if steps and all(type(step) in LABEL_FREE for step in steps):
-                names = front.get_feature_names_out([str(i) for i in range(d)])
-                # An imputer may add columns that say what was missing: no feature's own.
-                if all(str(name).isdigit() for name in names):
-                    seen = np.asarray(front.transform(np.vstack([rows, median])), float)
-                    source = np.array([int(name) for name in names])
-                    return cls(fitted[-1], seen[:-1], seen[-1], source, d)
-        return cls(estimator, rows, median, np.arange(d), d)
+        if not isinstance(fitted, Pipeline) or len(fitted) < 2:
+            return
+        front = fitted[:-1]
+        steps = [step for _, step in front.steps if step not in (None, "passthrough")]
+        if steps and all(type(step) in LABEL_FREE for step in steps):
+            names = front.get_feature_names_out([str(i) for i in self.source])
+            # An imputer may add columns that say what was missing: no feature's own.
+            if all(str(name).isdigit() for name in names):
+                seen = np.asarray(front.transform(np.vstack([rows, median])), float)
+                self.last, self.rows, self.median = fitted[-1], seen[:-1], seen[-1]
+                self.source = np.array([int(name) for name in names])
 
     def __call__(self, number: int, medians: np.ndarray) -> np.ndarray:
         """Return decision values, shape (m,); ``medians`` (m, features) says what is replaced."""
