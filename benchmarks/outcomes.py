@@ -33,7 +33,7 @@ from cad.evaluation.decisions.reject import decide
 from cad.evaluation.measures import metrics
 from cad.evaluation.readers.assisted import Assisted, assist
 from cad.evaluation.readers.ceiling import readers_ceiling
-from cad.evaluation.readers.results import mean_of_known
+from cad.labels.pooled import mean_of_known
 from cad.logistic import fit_logistic
 from cad.settings import DecisionSettings
 from cad.stages.men import SURE

@@ -30,6 +30,7 @@ from cad.experiments import Options
 from cad.experiments.results import Result
 from cad.experiments.uci import DataSet, draw_rows, encode, fetch_sets, provenance, read_sets
 from cad.files import write_atomic
+from cad.learners.averaged import squared_distances
 from cad.learners.ranking.opauc import opauc_path
 from cad.learners.ranking.rankboost import RankBoost, SSRankBoost, neighbour_ranks
 from cad.learners.ranking.svmlin import SVMLin
@@ -78,10 +79,14 @@ def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds
     average = {mode: table.mean() for mode, table in means.items()}
     ahead = {m: max(a["SSLROC1"], a["SSLROC2"]) - a["SVM"] for m, a in average.items()}
     drop = average["with flaws"] - average["honest"]
+    grids = {
+        f"{name}, {method}": found["with flaws"][name][method]["grid"]
+        for name, method in product(names[:3], ("SSLROC1", "SSLROC2"))
+    }
     return Result.of_words(
         _TABLES["words"]["uci"],
         tables,
-        {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(found["with flaws"], names)},
+        {"Mean AUC against C and M, with flaws (Fig. 1)": _maps(grids, 2.6 * len(names[:3]))},
         n=len(names),
         repeats=repeats,
         minutes=seconds / 60,
@@ -159,12 +164,12 @@ def _differences(
     return table.sort_values("mean difference", key=abs, ascending=False) if rows else table
 
 
-def _maps(sets: dict[str, dict[str, Any]], names: list[str]) -> Figure:
-    shown = names[:3]
-    figure = Figure(figsize=(7, 2.6 * len(shown)))
-    for row, name in zip(figure.subplots(len(shown), 2, squeeze=False), shown, strict=True):
-        for axes, method in zip(row, ("SSLROC1", "SSLROC2"), strict=True):
-            draw_map(axes, sets[name][method]["grid"], f"{name}, {method}")
+def _maps(grids: dict[str, list[float]], height: float) -> Figure:
+    """Draw maps by title, two in a row."""
+    figure = Figure(figsize=(7, height))
+    panels = figure.subplots(len(grids) // 2, 2, squeeze=False).ravel()
+    for axes, (title, values) in zip(panels, grids.items(), strict=True):
+        draw_map(axes, values, title)
     figure.tight_layout()
     return figure
 
@@ -223,8 +228,7 @@ class Split:
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
         """Return the RBF kernel matrix."""
-        square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
-        kernel: np.ndarray = np.exp(-self.gamma * np.maximum(square, 0.0))
+        kernel: np.ndarray = np.exp(-self.gamma * squared_distances(a, b))
         return kernel
 
 
@@ -260,40 +264,27 @@ def _svm(split: Split, points: list[Point]) -> Rows:
 def _svmroc(split: Split, points: list[Point]) -> Rows:
     order = np.argsort(-split.y, kind="stable")
     X = split.X[order]
-    problem = _pairs(split, kernel_factor(split.kernel(X, X)), margin=1.0, norm=1)
-    K_test = split.kernel(split.X_test, X)
-    costs = [point["C"] for point in points]
-    return np.array([K_test @ solve_pairwise(problem.with_costs(C, C)).beta for C in costs])
+    factor, K_test = kernel_factor(split.kernel(X, X)), split.kernel(split.X_test, X)
+    problems = [_pairs(split, factor, point["C"], 1.0, 1) for point in points]
+    return np.array([K_test @ solve_pairwise(problem).beta for problem in problems])
 
 
 def _sslroc(norm: int) -> Scores:
     def scores(split: Split, points: list[Point]) -> Rows:
         X = np.vstack([split.X[np.argsort(-split.y, kind="stable")], split.X_test])
         factor = kernel_factor(split.kernel(X, X))
-        rows = []
-        for point in points:
-            problem = _pairs(split, factor, point["M"], norm)
-            # A pair costs C / 2 in [W14] (3).
-            half = point["C"] / 2.0
-            rows.append(solve_pairwise(problem.with_costs(half, half)).f[len(split.X) :])
-        return np.array(rows)
+        # A pair costs C / 2 in [W14] (3).
+        problems = [_pairs(split, factor, at["C"] / 2.0, at["M"], norm) for at in points]
+        return np.array([solve_pairwise(problem).f[len(split.X) :] for problem in problems])
 
     return scores
 
 
-def _pairs(split: Split, factor: Rows, margin: float, norm: int) -> PairwiseProblem:
+def _pairs(split: Split, factor: Rows, cost: float, margin: float, norm: int) -> PairwiseProblem:
     """Return the pairs of a split whose kernel is factored, positives first, test rows last."""
-    n_positive = int(split.y.sum())
-    return PairwiseProblem(
-        factor=factor,
-        n_positive=n_positive,
-        n_negative=len(split.y) - n_positive,
-        weight=np.ones(len(factor)),
-        labelled_cost=1.0,
-        unlabelled_cost=1.0,
-        margin=margin,
-        norm=norm,
-    )
+    positive, one = int(split.y.sum()), np.ones(len(factor))
+    negative = len(split.y) - positive
+    return PairwiseProblem(factor, positive, negative, one, cost, cost, margin, norm)
 
 
 def _rankboost(split: Split, points: list[Point]) -> Rows:
@@ -618,7 +609,7 @@ def compare_losses(
         {"AUC of the eight methods": summary},
         {
             "AUC (Fig. 3), bars are standard errors": _bars(summary),
-            "C and M (Fig. 4)": _mean_maps(maps),
+            "C and M (Fig. 4)": _maps(maps, 3),
         },
         cohort=cohort,
         patients=len(np.unique(patients)),
@@ -670,12 +661,4 @@ def _bars(summary: pd.DataFrame) -> Figure:
     axes.bar(summary["method"], summary["AUC"], yerr=summary["standard error"], color="#0072B2")
     axes.set(ylabel="AUC", ylim=(0.5, 1.0))
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def _mean_maps(maps: dict[str, list[float]]) -> Figure:
-    figure = Figure(figsize=(7, 3))
-    for axes, (method, values) in zip(figure.subplots(1, 2), maps.items(), strict=True):
-        draw_map(axes, values, method)
-    figure.tight_layout()
     return figure

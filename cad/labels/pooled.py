@@ -76,7 +76,7 @@ class MeanReaders:
         """Return mean and spread of every region, shape (n,)."""
         known = np.isfinite(grades)
         n = known.sum(axis=1)
-        mean = _mean(grades)
+        mean = mean_of_known(grades)
         square = np.where(known, (grades - mean[:, None]) ** 2, 0.0).sum(axis=1)
         spread = np.sqrt(np.divide(square, n - 1, out=np.zeros(len(n)), where=n > 1))
         return Belief(mean, np.where(n == 0, np.nan, np.where(n == 1, self.single, spread)))
@@ -157,7 +157,7 @@ class PooledReaders:
         """
         n_readers = grades.shape[1]
         # As in the model: a missing score says what the others say.
-        rows = np.where(np.isfinite(grades), grades, _mean(grades)[:, None])
+        rows = np.where(np.isfinite(grades), grades, mean_of_known(grades)[:, None])
         rows = rows[np.isfinite(rows).all(axis=1)]
         slopes = []
         for reader in range(n_readers):
@@ -195,11 +195,21 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
     return mode, np.linalg.inv(hessian)
 
 
-def _mean(grades: Array) -> Array:
-    known = np.isfinite(grades)
-    n = known.sum(axis=1)
-    total = np.where(known, grades, 0.0).sum(axis=1)
-    mean: Array = np.divide(total, n, out=np.full(len(n), np.nan), where=n > 0)
+def mean_of_known(table: Array) -> Array:
+    """Return the mean of the known values of each row.
+
+    Parameters
+    ----------
+    table : ndarray, shape (n, readers)
+        NaN where a reader did not read.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        NaN for a row without any.
+    """
+    counted, total = np.isfinite(table).sum(axis=1), np.nansum(table, axis=1)
+    mean: Array = np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
     return mean
 
 

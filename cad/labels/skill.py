@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t as student
 
-from cad.labels.pooled import PooledReaders
+from cad.labels.pooled import PooledReaders, mean_of_known
 
 Array = NDArray[np.float64]
 
@@ -100,9 +100,7 @@ def reader_skill(
 
 def _others(grades: Array, reader: int) -> Array:
     """Return the other readers' majority: 1 above one half, 0 below, NaN for a tie or nobody."""
-    rest = np.delete(grades, reader, axis=1)
-    n = np.isfinite(rest).sum(axis=1)
-    mean = np.divide(np.nansum(rest, axis=1), n, out=np.full(len(n), np.nan), where=n > 0)
+    mean = mean_of_known(np.delete(grades, reader, axis=1))
     return np.where(np.isnan(mean) | (np.abs(mean - 0.5) < 1e-9), np.nan, mean > 0.5)
 
 

@@ -72,29 +72,6 @@ def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
     return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
 
 
-def constraint_kinds(
-    p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
-) -> NDArray[np.int64]:
-    """Return the kind of every label, an index into :data:`KIND_NAMES`.
-
-    Parameters
-    ----------
-    p : array, shape (n,)
-        Probabilities in [0, 1]; 0 and 1 are certain under either rule.
-    half_width : float or array, shape (n,)
-        Of each interval, >= 0.
-    rule : "drop" or "paper"
-    precision : float
-        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
-
-    Raises
-    ------
-    ValueError
-        For p or half-widths out of range or of different lengths, or an unknown rule.
-    """
-    return soft_labels(p, half_width, rule, precision).kinds
-
-
 def _kinds(
     p: Array, below: NDArray[np.bool_], above: NDArray[np.bool_], rule: Rule, precision: float
 ) -> NDArray[np.int64]:
@@ -121,7 +98,20 @@ def soft_labels(
 ) -> SoftLabels:
     """Check labels with intervals, and return kind and bounds of each.
 
-    Parameters and errors as :func:`constraint_kinds`.
+    Parameters
+    ----------
+    p : array, shape (n,)
+        Probabilities in [0, 1]; 0 and 1 are certain under either rule.
+    half_width : float or array, shape (n,)
+        Of each interval, >= 0.
+    rule : "drop" or "paper"
+    precision : float
+        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
+
+    Raises
+    ------
+    ValueError
+        For p or half-widths out of range or of different lengths, or an unknown rule.
     """
     return read_labels(*check_soft(p, half_width), rule, precision)
 

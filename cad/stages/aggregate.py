@@ -17,7 +17,7 @@ from cad.labels.consensus import (
     reader_probabilities,
 )
 from cad.labels.rules import fold_labels
-from cad.learners.soft_labels import KIND_NAMES, Rule, constraint_kinds, half_widths
+from cad.learners.soft_labels import KIND_NAMES, Rule, half_widths, soft_labels
 from cad.model.bundle import Bundle, using
 from cad.model.fold_features import FoldFeatures
 from cad.run_folder.tables import KEYS, write_labels
@@ -349,7 +349,7 @@ def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
     p = labels["p"].to_numpy(float)
     known = np.isfinite(p)
     half_width = half_widths(labels["eta"].to_numpy(float)[known], precision, share)
-    codes = constraint_kinds(p[known], half_width, boundary, precision)
+    codes = soft_labels(p[known], half_width, boundary, precision).kinds
     kinds[known] = [KIND_NAMES[code] for code in codes]
     certain = labels["certain"].to_numpy(float)
     # Last: histology that overrides is certain whatever the readers said.

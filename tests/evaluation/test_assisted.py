@@ -10,8 +10,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from cad.errors import CadError
-from cad.evaluation.measures.metrics import auc, calibration_slope
-from cad.evaluation.readers import assisted
+from cad.evaluation.measures.metrics import auc, calibration_slope, ranked
 from cad.evaluation.readers.assisted import LEAST_TOOL, Combinations, assist, fit_combinations
 from cad.files import json_safe, typed
 from cad.logistic import fit_logistic
@@ -140,5 +139,5 @@ def test_too_little_histology_is_refused_and_one_reader_is_not_tested() -> None:
 
 def test_rank_counts_ties_half() -> None:
     among = np.array([0.1, 0.2, 0.2, 0.4, np.nan])
-    found = assisted._rank(np.array([0.2, 0.05, 0.5, np.nan]), among)
+    found = ranked(np.array([0.2, 0.05, 0.5, np.nan]), among)
     np.testing.assert_allclose(found, [0.5, 0, 1, np.nan])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cad.learners.reject import asymmetric_rule, symmetric_rule
-from cad.learners.soft_labels import CERTAIN_NEGATIVE, KIND_NAMES, NONE, constraint_kinds
+from cad.learners.soft_labels import CERTAIN_NEGATIVE, KIND_NAMES, NONE, soft_labels
 
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -18,7 +18,7 @@ def test_drop_rule_on_all_patterns_of_four_readers() -> None:
     """docs/methods.md 1: 30 certain, 232 one-sided, 357 two-sided, 6 none of 625."""
     scores = np.array(list(product(LEVELS, repeat=4)))
     eta = np.maximum(scores.std(axis=1, ddof=1), 0.0)
-    kinds = constraint_kinds(scores.mean(axis=1), eta, "drop", 0.125)
+    kinds = soft_labels(scores.mean(axis=1), eta, "drop", 0.125).kinds
     counts = Counter(KIND_NAMES[kind] for kind in kinds)
     assert counts["certain_negative"] + counts["certain_positive"] == 30
     assert (counts["one_sided"], counts["two_sided"], counts["none"]) == (232, 357, 6)
@@ -29,16 +29,16 @@ def test_paper_rule_makes_disagreement_certain() -> None:
     scores = np.array(list(combinations_with_replacement(LEVELS, 4)))
     p, eta = scores.mean(axis=1), scores.std(axis=1, ddof=1)
     middle = (p > 0.25) & (p < 0.75)
-    kinds = constraint_kinds(p[middle], eta[middle], "paper")
+    kinds = soft_labels(p[middle], eta[middle], "paper").kinds
     assert (middle.sum(), (kinds <= 1).sum()) == (46, 14)
     odd = np.array([0, 0, 0.75, 1])
-    (kind,) = constraint_kinds([odd.mean()], [odd.std(ddof=1)], "paper")
+    (kind,) = soft_labels([odd.mean()], [odd.std(ddof=1)], "paper").kinds
     assert kind == CERTAIN_NEGATIVE
 
 
 def test_a_pattern_that_leaves_both_ends_says_nothing() -> None:
     split = np.array([0, 0, 1, 1])
-    (kind,) = constraint_kinds([split.mean()], [split.std(ddof=1)], "drop")
+    (kind,) = soft_labels([split.mean()], [split.std(ddof=1)], "drop").kinds
     assert kind == NONE
 
 

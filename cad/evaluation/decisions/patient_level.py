@@ -297,28 +297,8 @@ def out_of_fold_men(
         # One less of each class: the man who is left out may be one of the least number.
         odds = fit_men(table, rest, FEW - 1).log_odds(table)
         probability[left] = expit(odds[left])
-        rank[left] = ranked(odds[left], odds[np.isfinite(rest)])
+        rank[left] = metrics.ranked(odds[left], odds[np.isfinite(rest)])
     return probability, rank
-
-
-def ranked(odds: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the share of other men whom the same model puts below each man; ties count half.
-
-    Ranks and not probabilities are pooled over folds. Leaving out a man with cancer lowers his
-    category's share of cancer, and with it every probability of his fold: pooled probabilities
-    would order men against the truth.
-
-    Parameters
-    ----------
-    odds : ndarray, shape (n,)
-        Log odds of men; NaN stays NaN.
-    others : ndarray, shape (m,)
-        Log odds of the others, by the same model.
-    """
-    line = np.sort(others[np.isfinite(others)])
-    # Ties count half, as in the AUC.
-    below = np.searchsorted(line, odds) + np.searchsorted(line, odds, "right")
-    return np.where(np.isnan(odds), np.nan, below / (2 * len(line)))
 
 
 def measure_men(

@@ -341,6 +341,26 @@ def decision_curve(
     }
 
 
+def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the share of others whom the same model puts below each value; ties count half.
+
+    Ranks and not probabilities are pooled over folds. Leaving out a man with cancer lowers his
+    category's share of cancer, and with it every probability of his fold: pooled probabilities
+    would order men against the truth.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Log-odds or probabilities; NaN stays NaN.
+    others : ndarray, shape (m,)
+        Those of others, by the same model; NaN is not counted.
+    """
+    line = np.sort(others[np.isfinite(others)])
+    # Ties count half, as in the AUC.
+    below = np.searchsorted(line, values) + np.searchsorted(line, values, "right")
+    return np.where(np.isnan(values), np.nan, below / (2 * max(len(line), 1)))
+
+
 def clipped(values: np.ndarray) -> np.ndarray:
     """Return probabilities at least :data:`CLIP` away from 0 and 1: logarithms stay finite."""
     inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)

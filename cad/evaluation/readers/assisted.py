@@ -25,7 +25,7 @@ from scipy.special import expit, logit
 
 from cad.errors import CadError
 from cad.evaluation.measures.intervals import Interval, clustered_auc
-from cad.evaluation.measures.metrics import CLIP
+from cad.evaluation.measures.metrics import CLIP, ranked
 from cad.evaluation.readers.mrmc import MRMC, obuchowski_rockette
 from cad.logistic import fit_logistic
 
@@ -186,7 +186,7 @@ def assist(
             probability[j, out] = values[out]
             # Without truth or without the tool a row ranks all the same; the tests choose their
             # rows.
-            rank[j, out] = _rank(values[out], values[~out])
+            rank[j, out] = ranked(values[out], values[~out])
     return _assisted(truth, table, probability, rank, patients, names, combinations)
 
 
@@ -220,13 +220,6 @@ def _assisted(
         note = str(error)
     made = dict(zip(names, probability, strict=True))
     return Assisted(readers, combinations, test, note), made
-
-
-def _rank(values: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Return the share of ``among`` below each value, ties half; NaN stays NaN."""
-    line = np.sort(among[np.isfinite(among)])
-    below = np.searchsorted(line, values, "left") + np.searchsorted(line, values, "right")
-    return np.where(np.isfinite(values), below / (2 * max(len(line), 1)), np.nan)
 
 
 def fit_combinations(

@@ -11,7 +11,7 @@ import numpy as np
 
 from cad.evaluation.measures import metrics
 from cad.evaluation.measures.intervals import Interval, bootstrap_intervals, clustered_auc
-from cad.evaluation.readers.results import mean_of_known
+from cad.labels.pooled import mean_of_known
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from cad.evaluation.measures.comparison import roc_points
 from cad.evaluation.measures.intervals import Interval, clustered_auc
 from cad.evaluation.readers.agreement import agreement
 from cad.evaluation.readers.mrmc import against_readers
+from cad.labels.pooled import mean_of_known
 
 
 class AgainstOthers(TypedDict):
@@ -122,22 +123,3 @@ def _one_reader(
         roc=roc_points(truth[use], scores[use]),
         consensus_of_others={"n": int(seen.sum()), "ties": ties, "auc": auc},
     )
-
-
-def mean_of_known(table: np.ndarray) -> np.ndarray:
-    """Return the mean of the known values of each row.
-
-    Parameters
-    ----------
-    table : ndarray, shape (n, readers)
-        NaN where a reader did not read.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        NaN for a row without any.
-    """
-    counted = np.isfinite(table).sum(axis=1)
-    total = np.nansum(table, axis=1)
-    mean: np.ndarray = np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
-    return mean

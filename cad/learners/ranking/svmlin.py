@@ -110,15 +110,9 @@ class SVMLin(Ranker):
             share = self.positive_fraction
             if share is None:
                 share = float(weight[sign > 0].sum() / weight[labelled].sum())
-            problem = _HalfLabelled(
-                *of_labelled, rows[unlabelled], cost[unlabelled], float(self.lambda_),
-                float(self.lambda_u), share,
-            )  # fmt: skip
-            if self.method == "multi-switch":
-                fitted = _multi_switch(problem, w, self.max_switches)
-            else:
-                fitted = _anneal(problem, w)
-            w, self.soft_labels_, steps, good = fitted
+            fit = self._multi_switch if self.method == "multi-switch" else self._anneal
+            of_free = rows[unlabelled], cost[unlabelled], share
+            w, self.soft_labels_, steps, good = fit(*of_labelled, *of_free, w)
         if not good:
             warn_not_converged(
                 "SVMLin",
@@ -134,6 +128,123 @@ class SVMLin(Ranker):
         self.coef_ = weights[None, :-1]
         self.bias_ = float(weights[-1])
 
+    def _multi_switch(
+        self,
+        rows: Floats,
+        sign: Floats,
+        cost: Floats,
+        free_rows: Floats,
+        free_cost: Floats,
+        share: float,
+        w: Floats,
+    ) -> tuple[Floats, Floats, Steps, bool]:
+        """Fit by exchanging pairs of labels while the unlabelled weight grows.
+
+        Parameters
+        ----------
+        rows, sign, cost : ndarray, shapes (l, d), (l,), (l,)
+            Labelled rows; costs sum to 1.
+        free_rows, free_cost : ndarray, shapes (u, d), (u,)
+            Unlabelled rows; costs sum to 1.
+        share : float
+            Positives among the unlabelled.
+        w : ndarray (d,)
+            Supervised solution to start from.
+
+        Returns
+        -------
+        w : ndarray (d,)
+        labels : ndarray (u,)
+            0 or 1.
+        steps : list of (float, list of float)
+            Weight or temperature, and the objective after every inner step.
+        converged : bool
+        """
+        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
+        guess = _top_share(free_rows @ w, share)
+        both = np.vstack([rows, free_rows])
+        steps: Steps = []
+        good = True
+        level = min(_FIRST_WEIGHT, lambda_u)
+        while True:
+            # The unlabelled loss enters softly, or the first guess of labels would decide.
+            costs = np.concatenate([cost, level * free_cost])
+            values: list[float] = []
+            # Every exchange lowers the objective strictly, so no labelling comes back and the loop
+            # ends; the bound is for rounding.
+            for _ in range(_MAX_INNER * len(guess)):
+                y = np.concatenate([sign, guess])
+                w, settled = finite_newton(both, y, costs, lambda_, w)
+                good = good and settled
+                values.append(_objective(both, y, costs, lambda_, w))
+                if not _switch(guess, free_rows @ w, free_cost, self.max_switches):
+                    break
+                y = np.concatenate([sign, guess])
+                values.append(_objective(both, y, costs, lambda_, w))
+            steps.append((level, values))
+            if level >= lambda_u:
+                return w, (guess > 0).astype(float), steps, good
+            level = min(2.0 * level, lambda_u)
+
+    def _anneal(
+        self,
+        rows: Floats,
+        sign: Floats,
+        cost: Floats,
+        free_rows: Floats,
+        free_cost: Floats,
+        share: float,
+        start: Floats,
+    ) -> tuple[Floats, Floats, Steps, bool]:
+        """Fit by deterministic annealing; start and answers as :func:`_multi_switch`.
+
+        The objective of one temperature T is that of the expected loss plus
+        T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
+        """
+        lambda_, lambda_u = float(self.lambda_), float(self.lambda_u)
+        w: Any = start
+        # At a high temperature only the entropy counts, and this is its optimum.
+        p: Floats = np.full(len(free_rows), share)
+        # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
+        # loss is then an ordinary L2-SVM's.
+        stacked = np.vstack([rows, free_rows, free_rows])
+        ones = np.ones(len(free_rows))
+        y = np.concatenate([sign, ones, -ones])
+        steps: Steps = []
+        good = True
+        temperature = _FIRST_TEMPERATURE * lambda_u
+
+        def costs() -> Floats:
+            positive, negative = lambda_u * p * free_cost, lambda_u * (1.0 - p) * free_cost
+            return np.concatenate([cost, positive, negative])
+
+        def total() -> float:
+            entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+            expected = _objective(stacked, y, costs(), lambda_, w)
+            return expected + 0.5 * temperature * entropy
+
+        while True:
+            values: list[float] = []
+            for _ in range(_MAX_INNER):
+                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
+                good = good and settled
+                values.append(total())
+                f = free_rows @ w
+                # With w held, the optimal p is a sigmoid of the difference of the two losses.
+                advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
+                old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, share)
+                values.append(total())
+                if float(np.abs(p - old).max()) <= 1e-4:
+                    break
+            steps.append((temperature, values))
+            entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
+            if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
+                w, settled = finite_newton(stacked, y, costs(), lambda_, w)
+                return w, p, steps, good and settled
+            # Each temperature starts from the last optimum, which moves little when T is halved.
+            temperature *= 0.5
+
     @property
     def intercept_(self) -> Floats:
         """Return the bias minus the threshold at probability one half, shape (1,)."""
@@ -142,132 +253,6 @@ class SVMLin(Ranker):
     def _scores(self, X: Floats) -> Floats:
         values: Floats = X @ self.coef_[0] + self.bias_
         return values
-
-
-@dataclass(frozen=True)
-class _HalfLabelled:
-    """Hold the labelled and unlabelled rows of one problem.
-
-    Parameters
-    ----------
-    rows, sign, cost : ndarray, shapes (l, d), (l,), (l,)
-        Labelled rows; costs sum to 1.
-    free_rows, free_cost : ndarray, shapes (u, d), (u,)
-        Unlabelled rows; costs sum to 1.
-    lambda_, lambda_u : float
-        Weights of |w|^2 / 2 and of the unlabelled loss.
-    share : float
-        Positives among the unlabelled.
-    """
-
-    rows: Floats
-    sign: Floats
-    cost: Floats
-    free_rows: Floats
-    free_cost: Floats
-    lambda_: float
-    lambda_u: float
-    share: float
-
-
-def _multi_switch(
-    problem: _HalfLabelled, w: Floats, max_switches: int
-) -> tuple[Floats, Floats, Steps, bool]:
-    """Fit by exchanging pairs of labels while the unlabelled weight grows.
-
-    Parameters
-    ----------
-    problem : _HalfLabelled
-    w : ndarray (d,)
-        Supervised solution to start from.
-    max_switches : int
-        Pairs exchanged before the next refit.
-
-    Returns
-    -------
-    w : ndarray (d,)
-    labels : ndarray (u,)
-        0 or 1.
-    steps : list of (float, list of float)
-        Weight or temperature, and the objective after every inner step.
-    converged : bool
-    """
-    free_rows, lambda_ = problem.free_rows, problem.lambda_
-    # The fixed share excludes the trivial optimum of one label for all unlabelled rows.
-    guess = _top_share(free_rows @ w, problem.share)
-    both = np.vstack([problem.rows, free_rows])
-    steps: Steps = []
-    good = True
-    level = min(_FIRST_WEIGHT, problem.lambda_u)
-    while True:
-        # The unlabelled loss enters softly, or the first guess of labels would decide.
-        costs = np.concatenate([problem.cost, level * problem.free_cost])
-        values: list[float] = []
-        # Every exchange lowers the objective strictly, so no labelling comes back and the loop
-        # ends; the bound is for rounding.
-        for _ in range(_MAX_INNER * len(guess)):
-            y = np.concatenate([problem.sign, guess])
-            w, settled = finite_newton(both, y, costs, lambda_, w)
-            good = good and settled
-            values.append(_objective(both, y, costs, lambda_, w))
-            if not _switch(guess, free_rows @ w, problem.free_cost, max_switches):
-                break
-            y = np.concatenate([problem.sign, guess])
-            values.append(_objective(both, y, costs, lambda_, w))
-        steps.append((level, values))
-        if level >= problem.lambda_u:
-            return w, (guess > 0).astype(float), steps, good
-        level = min(2.0 * level, problem.lambda_u)
-
-
-def _anneal(problem: _HalfLabelled, start: Floats) -> tuple[Floats, Floats, Steps, bool]:
-    """Fit by deterministic annealing; start and answers as :func:`_multi_switch`.
-
-    The objective of one temperature T is that of the expected loss plus
-    T/2 sum cost (p ln p + (1 - p) ln (1 - p)), over w and p in turn, with the mean of p fixed.
-    """
-    free_rows, free_cost, lambda_u = problem.free_rows, problem.free_cost, problem.lambda_u
-    w: Any = start
-    # At a high temperature only the entropy counts, and this is its optimum.
-    p: Floats = np.full(len(free_rows), problem.share)
-    # An unlabelled row stands twice, as +1 with cost p and as -1 with cost 1 - p: the expected
-    # loss is then an ordinary L2-SVM's.
-    stacked = np.vstack([problem.rows, free_rows, free_rows])
-    ones = np.ones(len(free_rows))
-    y = np.concatenate([problem.sign, ones, -ones])
-    steps: Steps = []
-    good = True
-    temperature = _FIRST_TEMPERATURE * lambda_u
-
-    def costs() -> Floats:
-        positive, negative = lambda_u * p * free_cost, lambda_u * (1.0 - p) * free_cost
-        return np.concatenate([problem.cost, positive, negative])
-
-    def total() -> float:
-        entropy = float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
-        expected = _objective(stacked, y, costs(), problem.lambda_, w)
-        return expected + 0.5 * temperature * entropy
-
-    while True:
-        values: list[float] = []
-        for _ in range(_MAX_INNER):
-            w, settled = finite_newton(stacked, y, costs(), problem.lambda_, w)
-            good = good and settled
-            values.append(total())
-            f = free_rows @ w
-            # With w held, the optimal p is a sigmoid of the difference of the two losses.
-            advantage = lambda_u * (np.maximum(0, 1 + f) ** 2 - np.maximum(0, 1 - f) ** 2)
-            old, p = p, _balanced_sigmoid(advantage, temperature, free_cost, problem.share)
-            values.append(total())
-            if float(np.abs(p - old).max()) <= 1e-4:
-                break
-        steps.append((temperature, values))
-        entropy = -float(free_cost @ (xlogy(p, p) + xlogy(1.0 - p, 1.0 - p)))
-        if entropy <= 1e-6 or temperature <= _LAST_TEMPERATURE * lambda_u:
-            w, settled = finite_newton(stacked, y, costs(), problem.lambda_, w)
-            return w, p, steps, good and settled
-        # Each temperature starts from the last optimum, which moves little when T is halved.
-        temperature *= 0.5
 
 
 def _top_share(f: Floats, share: float) -> Floats:

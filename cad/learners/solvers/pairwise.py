@@ -16,7 +16,7 @@ everything else is numpy and LAPACK, and one Cholesky factor serves predictor an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numba
@@ -83,10 +83,6 @@ class PairwiseProblem:
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         return p * q, m * q, p * m
 
-    def with_costs(self, labelled: float, unlabelled: float) -> PairwiseProblem:
-        """Return the same problem with other costs: the next point of a path."""
-        return replace(self, labelled_cost=labelled, unlabelled_cost=unlabelled)
-
     @cached_property
     def cost(self) -> Floats:
         """Return the cost of every row, (rows,)."""
@@ -147,12 +143,7 @@ def kernel_factor(kernel: Floats) -> Floats:
     return factor
 
 
-def solve_pairwise(
-    problem: PairwiseProblem,
-    tol: float = 1e-6,
-    max_iter: int = 100,
-    start: Solution | None = None,
-) -> Solution:
+def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 100) -> Solution:
     """Solve a pairwise problem by a primal-dual interior point in point space.
 
     Parameters
@@ -161,15 +152,13 @@ def solve_pairwise(
     tol : float
         Relative gap to reach; the KKT violation has to reach ten times this.
     max_iter : int
-    start : Solution, optional
-        Solution of a problem of the same shape (another C, another M) to start near.
 
     Returns
     -------
     Solution
-        Deterministic: the same bits for the same problem and start.
+        Deterministic: the same bits for the same problem.
     """
-    state = _start(problem, start)
+    state = _start(problem)
     best: Solution | None = None
     for iteration in range(max_iter + 1):
         solution = _certified(problem, state, iteration, tol)
@@ -193,21 +182,15 @@ def _merit(solution: Solution) -> float:
     return max(abs(solution.gap), solution.kkt / 10.0)
 
 
-def _start(problem: PairwiseProblem, start: Solution | None) -> _State:
-    """Return a start in the middle of every box, or near an earlier solution."""
+def _start(problem: PairwiseProblem) -> _State:
+    """Return a start in the middle of every box."""
     factor = problem.factor
-    if start is None:
-        w, d, near = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5), 1.0
-    else:
-        w, d, near = factor.T @ start.beta, np.clip(start.u, 0.1, 0.9), 0.1
+    w, d = np.zeros(factor.shape[1]), np.full(problem.n_unlabelled, 0.5)
     asked = _sides(factor @ w, d, problem.n_positive, problem.n_negative, problem.margin)
     short, cost = problem.target - asked, problem.cost
-    s, xi = np.maximum(-short, 0.0) + near, np.maximum(short, 0.0) + near
-    if problem.hinge:
-        share = 0.5 if start is None else np.clip(start.gamma / cost, 0.1, 0.9)
-        gamma = cost * share
-    else:
-        gamma = 2.0 * cost * xi  # what stationarity asks of the squared hinge
+    s, xi = np.maximum(-short, 0.0) + 1.0, np.maximum(short, 0.0) + 1.0
+    # Of the squared hinge what stationarity asks for.
+    gamma = 0.5 * cost if problem.hinge else 2.0 * cost * xi
     price = float((s * gamma).mean())
     return _State(w, d, 1.0 - d, s, xi, gamma, cost - gamma, price / d, price / (1.0 - d))
 
