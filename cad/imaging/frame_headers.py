@@ -208,7 +208,7 @@ def _grid(whole: Frame, slices: list[Dataset]) -> list[Frame]:
 def _frame(header: Dataset, path: Path, index: int) -> Frame:
     fields: dict[str, Any] = {
         **{field: str(header.get(word, "") or "") for field, word in _TEXTS.items()},
-        **{field: _number(header, word) for field, word in _NUMBERS.items()},
+        **{field: _number(header, word, _float) for field, word in _NUMBERS.items()},
         **{field: _number(header, word, _int) for field, word in _COUNTS.items()},
         **{field: _floats(header.get(word), n) for field, (word, n) in _LISTS.items()},
         **{field: _clock(header.get(word)) for field, word in _CLOCKS.items()},
@@ -272,12 +272,10 @@ def _real_world(header: Dataset) -> Scale | None:
     return None
 
 
-def _number(
-    header: Dataset, keyword: str, read: Callable[[Any], float | None] | None = None
-) -> float | None:
+def _number(header: Dataset, keyword: str, read: Callable[[Any], float | None]) -> float | None:
     """Return a number of a header; None where it has none, and its name where it is none."""
     with reading("", f"{keyword} is no number"):
-        return (read or _float)(header.get(keyword))
+        return read(header.get(keyword))
 
 
 def _float(value: Any) -> float | None:

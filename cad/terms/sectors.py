@@ -63,12 +63,7 @@ def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
 def _zone_at(u: float, v: float, level: str) -> str:
     if u < _AFS[0] and v < _AFS[1]:
         return "AFS"
+    central = level == "base" and u < _CZ[0] and _CZ[1] < v < _CZ[2]
     if (u / _TZ_HALF[0]) ** 2 + ((v - _TZ_CENTRE) / _TZ_HALF[1]) ** 2 < 1:
-        return (
-            "CZ" if level == "base" and _cz(u, v) and v > _TZ_CENTRE + 0.5 * _TZ_HALF[1] else "TZ"
-        )
-    return "CZ" if level == "base" and _cz(u, v) else "PZ"
-
-
-def _cz(u: float, v: float) -> bool:
-    return u < _CZ[0] and _CZ[1] < v < _CZ[2]
+        return "CZ" if central and v > _TZ_CENTRE + 0.5 * _TZ_HALF[1] else "TZ"
+    return "CZ" if central else "PZ"
