@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from cad.errors import CadError
+from cad.reading import read_text
 
 RECEIVING, QUEUED, COMPUTING, AWAITING = "receiving", "queued", "computing", "awaiting ROI"
 SENDING, DONE, FAILED = "sending", "done", "failed"
 STATES = (RECEIVING, AWAITING, QUEUED, COMPUTING, SENDING, DONE, FAILED)
 _VERSION = 3
-_SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+_SCHEMA = read_text(Path(__file__).with_suffix(".sql"))
 # What a queue of each earlier version lacks of the next.
 _LACKS = {
     1: """
