@@ -61,12 +61,13 @@ def read_cohort(folder: str | Path) -> Cohort:
     Returns
     -------
     Cohort
-        Participants, readers, regions and scores as DataFrames; ``problems`` of single patients.
+        Participants, readers, regions and scores as DataFrames; in ``problems`` the patients that
+        were left out because their rows break a rule.
 
     Raises
     ------
     CadError
-        For a table that is missing or unreadable, or a rule that no single patient broke.
+        For a table that is missing or unreadable, or a broken rule that concerns the whole cohort.
     """
     return cohorts.read_cohort(Path(folder))
 
@@ -79,17 +80,19 @@ def measure(folder: str | Path, out: str | Path, *, pipeline: str = "psvm", jobs
     folder : str or Path
         Cohort folder.
     out : str or Path
-        Run folder, where measurements are kept and taken from the next time.
+        Run folder. Measurements are kept there and reused by the next call.
     pipeline : str
-        A pipeline's name or file: what is measured, and how scores become labels.
+        Name or file of a pipeline; it says which features are measured and how scores become
+        labels.
     jobs : int
-        Processes.
+        Number of processes.
 
     Returns
     -------
     Table
-        ``X`` (DataFrame of features, a row per region), ``y`` and ``eta`` (labels and their
-        uncertainty), ``groups`` (patients), ``labels`` (all that is known), ``keys``.
+        ``X`` (DataFrame of features, a row per region), ``y`` and ``spread`` (labels and the
+        readers' disagreement), ``groups`` (patients), ``labels`` (all columns of the labels) and
+        ``keys`` (ids of patient, study and region).
 
     Raises
     ------
@@ -108,31 +111,31 @@ def consensus(
     histology: ArrayLike | None = None,
     isup_min: int | None = None,
 ) -> Belief:
-    """Return what several readers' scores make probable, how much they disagree, and labels.
+    """Turn several readers' scores into probabilities, their spread, and labels to learn from.
 
     Parameters
     ----------
     scores : array, shape (n, readers)
-        NaN where a reader did not score.
+        One row per region, one column per reader; NaN where a reader did not score.
     scale : {"likert5", "likert01", "percent", "pirads"}
-        What the numbers mean (docs/methods.md 1).
+        The scale of all scores (docs/methods.md 1).
     histology : array, shape (n,), optional
         1 malignant, 0 benign, or with ``isup_min`` the ISUP grade (0 benign); NaN where unknown.
     isup_min : int, optional
-        Lowest grade that counts as malignant.
+        Lowest ISUP grade that counts as malignant.
 
     Returns
     -------
     Belief
-        ``p``, the mean probability, and ``eta``, the readers' standard deviation (ddof 1; .125 for
-        one reader alone), NaN where nobody scored; ``y``, the labels to learn from: certain where
-        histology is known, else ``p``.
+        Arrays of shape (n,): ``p``, the readers' mean probability; ``eta``, their standard
+        deviation (ddof 1; .125 for one reader alone); ``y``, the labels: 0 or 1 where histology is
+        known, else ``p``. ``p`` and ``eta`` are NaN where nobody scored.
 
     Raises
     ------
     CadError
-        For a score off its scale or that is no number, and for histology of another length or
-        values.
+        For a score that is no number or not on the scale, and for histology of another length or
+        with other values.
 
     Examples
     --------
@@ -183,23 +186,24 @@ def _truth(name: str, values: ArrayLike, n: int, isup_min: int | None = None) ->
 
 @dataclass(frozen=True)
 class Validation:
-    """Hold what leaving patients out says of a learner.
+    """Hold the result of a cross-validation that leaves whole patients out.
 
     Parameters
     ----------
     probability : ndarray, shape (n,)
-        Out of fold; NaN where the fold failed.
+        Out-of-fold probability of every region; NaN where its fold could not be fitted.
     comparison : DataFrame
-        The learner beside its rivals, against readers and histology: see
+        Measures of the learner and its rivals, against readers and histology: see
         :class:`cad.evaluation.folds.paired.Rivals`.
     sentence : str
-        Who is best, and whether by more than chance.
+        Which learner is best, and whether by more than chance.
     metrics : dict
-        The content of a run's ``metrics.json``, which :mod:`cad.plot` draws.
+        The content of a run's ``metrics.json``; :mod:`cad.plot` draws it.
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
-        The effective number of patients, and where the data break what intervals promise.
+        Warnings where the data do not meet the assumptions of the intervals and tests, such as
+        too few patients.
     """
 
     probability: np.ndarray
@@ -224,38 +228,46 @@ def validate(
     seed: int = 0,
     jobs: int = 1,
 ) -> Validation:
-    """Leave whole patients out, and measure the learner beside rivals on the same folds.
+    """Cross-validate a learner, leaving whole patients out, and compare it with other learners.
 
     Parameters
     ----------
     learner : estimator or pipeline
-        Unfitted; whatever it fits is fitted anew without the left-out patient.
+        Unfitted; all its steps are fitted anew in each fold, without the left-out patients.
     X : array or DataFrame, shape (n, d)
-        Features.
-    y, eta : array, shape (n,)
-        Labels, soft or hard, and their uncertainty; rows of NaN are predicted, not learned from.
+        Features, one row per region.
+    y : array, shape (n,)
+        Labels from 0 to 1, soft or hard. Rows of NaN get a probability, but train no model.
     patients : array, shape (n,)
         Patient of every region.
+    eta : array, shape (n,), optional
+        Spread of the readers, for learners that use it.
     truth : array, shape (n,), optional
         Histology: 1, 0 or NaN. Without it everything is measured against ``y``.
     readers : DataFrame, shape (n, readers), optional
-        Every reader's probability, NaN where one did not read; they are measured too, and "against
-        readers" means their mean. Without them it means ``y``, certain labels left out where
-        ``truth`` is what made them certain.
+        Every reader's probability, NaN where a reader did not read. The readers are measured, too,
+        and the learner is compared with their mean. Without this table it is compared with ``y``;
+        if all labels with a ``truth`` equal it, those rows are left out of that comparison.
     rivals : mapping of str to estimator, optional
-        Other unfitted learners for the same folds.
+        Other unfitted learners by name; they are validated on the same folds.
     folds : int, optional
-        Number of folds that whole patients are dealt to; one patient at a time when not given.
+        Number of folds into which patients are dealt at random. By default every patient is a fold.
     seed : int
-        Of that deal.
+        Random seed of that deal.
     jobs : int
-        Folds at a time.
+        Number of folds that are fitted at the same time.
+
+    Returns
+    -------
+    Validation
+        Out-of-fold probabilities, and measures of the learner and its rivals.
 
     Raises
     ------
     CadError
-        For one patient only, a region without a patient, truth or readers off their range, shapes
-        that disagree, a column that says how a region was measured, or when every fold failed.
+        For fewer than two patients, a region without a patient, truth or readers out of range,
+        shapes that disagree, a column of ``X`` that says how a region was measured and is no
+        feature, or when every fold failed.
 
     Examples
     --------
@@ -340,27 +352,30 @@ def save_model(
     eta: ArrayLike | None = None,
     description: str = "",
 ) -> Bundle:
-    """Write a fitted learner as a bundle: plain arrays and JSON, hashed, without pickle.
+    """Write a fitted learner as a bundle: a folder of plain arrays and JSON with hashes, no pickle.
 
     Parameters
     ----------
     folder : str or Path
-        The bundle; its name is the model's.
+        Folder to write; the name of the folder is the name of the model.
     learner : estimator or pipeline
-        Fitted; learners and selectors of ``cad``, imputation and scaling of scikit-learn.
+        Fitted. Learners and selectors of ``cad``, and imputation and scaling of scikit-learn can be
+        stored.
     X : DataFrame, shape (n, d)
-        What it was fitted on. The rows travel with the bundle, for retraining.
-    y, eta : array, shape (n,)
-        Labels and their uncertainty.
+        Features that the learner was fitted on. They are stored in the bundle, for retraining.
+    y : array, shape (n,)
+        Labels from 0 to 1.
     patients : array, shape (n,)
-        Patient of every row; they are counted, not stored.
+        Patient of every row; only their number is stored.
+    eta : array, shape (n,), optional
+        Spread of the readers.
     description : str
-        A sentence for the card.
+        A sentence for the model's card.
 
     Returns
     -------
     Bundle
-        Read back from disk, its reference predictions reproduced.
+        The model, read back from disk after a check that it predicts the same as the learner.
 
     Raises
     ------
@@ -371,7 +386,7 @@ def save_model(
 
 
 def load_model(model: str | Path) -> Bundle:
-    """Read a trained model after checking every hash.
+    """Read a trained model from its bundle, and check the hash of every file.
 
     Parameters
     ----------
@@ -381,13 +396,14 @@ def load_model(model: str | Path) -> Bundle:
     Returns
     -------
     Bundle
-        ``probability(X)`` of rows with its columns, ``features`` (those columns), ``estimator``
-        (fitted), ``metadata``, ``training``.
+        ``features`` (names of the columns it needs), ``probability(X)`` (probabilities for rows
+        with these columns), ``estimator`` (fitted), ``metadata`` and ``training`` (rows).
 
     Raises
     ------
     CadError
-        For a missing, additional or changed file.
+        When a file of the bundle is missing or changed, or a file is there that does not belong to
+        it.
 
     Examples
     --------
@@ -413,22 +429,24 @@ def predict(
     Parameters
     ----------
     models : str, Path or sequence of them
-        Bundle folders or names; each study is scored by the first whose modalities it has.
+        Bundle folders or names of released models, in order of preference. Each study is scored by
+        the first model whose modalities the study has.
     folder : str or Path
         Cohort folder.
     out : str or Path
         Run folder; pages are in ``out/report``.
     jobs : int
-        Processes.
+        Number of processes.
     probability_map : bool
-        Also map, over the gland, the probability of the model that scored the study.
+        Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
-        Also say how far each probability moves with the outline, redrawn this often.
+        If not 0, also report how far each region's probability moves with its outline: over the
+        outlines of several readers where they exist, else over this many redrawn copies.
 
     Returns
     -------
     DataFrame
-        ``probabilities.csv``: one row per region.
+        Content of ``probabilities.csv``: one row per region.
 
     Raises
     ------

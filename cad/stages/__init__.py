@@ -1,5 +1,5 @@
-"""The job in the words in which it is described, one file a stage.
+"""The stages of a run, one module each: load, extract, aggregate, validate, train, predict, emit.
 
-A stage is a function from values to values and the only writer of its artefact
-(:data:`cad.run_folder.folder.WRITERS`). Data flows down: none opens another's file to change it.
+A stage is a function from values to values, and the only one that writes its files in the run
+folder (:data:`cad.run_folder.folder.WRITERS`). No stage changes a file of another.
 """

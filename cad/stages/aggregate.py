@@ -28,7 +28,7 @@ from cad.stages.load import Loaded
 
 @dataclass(frozen=True)
 class Table:
-    """Hold the rows that learners see.
+    """Hold the features and labels that learners see, one row per region (ROI).
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ class Table:
     y : ndarray, shape (n,)
         Probability stated by the readers, 0 or 1 where certain, NaN where nothing is known.
     spread : ndarray, shape (n,)
-        How much the readers disagree: ``eta`` of ``labels.parquet``.
+        How much the readers disagree: their standard deviation, ``eta`` of ``labels.parquet``.
     labels : DataFrame
-        Keys and everything known of the labels, row by row.
+        The keys, and all columns of ``labels.parquet``, for the same rows.
     """
 
     keys: pd.DataFrame
@@ -51,7 +51,16 @@ class Table:
     labels: pd.DataFrame
 
     def with_rows(self, rows: pd.DataFrame, features: list[str]) -> Table:
-        """Return this table followed by other rows; features that one of them lacks are NaN."""
+        """Return a new table: these rows, followed by others.
+
+        Parameters
+        ----------
+        rows : DataFrame
+            Rows to add: keys, labels and features side by side.
+        features : list of str
+            Which columns of ``rows`` are features. A feature that only this table or only the
+            added rows have is NaN in the other rows.
+        """
         # The cohort's own columns first and in their order: adding rows must not reorder
         # features.
         names = [*self.X.columns, *(f for f in features if f not in self.X.columns)]
@@ -68,13 +77,13 @@ class Table:
 
     @property
     def groups(self) -> np.ndarray:
-        """Return the patient of every row."""
+        """Return the patient id of every row, shape (n,)."""
         patients: np.ndarray = self.keys["participant_id"].to_numpy(dtype=str)
         return patients
 
     @property
     def sites(self) -> np.ndarray:
-        """Return the site of every row's patient; empty where unknown."""
+        """Return the site of every row's patient, shape (n,); empty text where unknown."""
         if "site" not in self.labels:
             return np.full(len(self.labels), "")
         sites: np.ndarray = self.labels["site"].fillna("").to_numpy(str)
@@ -82,23 +91,28 @@ class Table:
 
     @property
     def labelled(self) -> np.ndarray:
-        """Tell which rows a learner can be trained on."""
+        """Return a mask, shape (n,), of the rows that have a label and can train a learner."""
         known: np.ndarray = np.isfinite(self.y)
         return known
 
 
 @dataclass(frozen=True)
 class FoldLabels:
-    """Make labels of all rows from the training rows' readers and histology.
+    """Make the labels of all rows by a consensus rule that is fitted on training rows only.
 
     Parameters
     ----------
     rule : str
-        As in ``labels.consensus``.
+        Name of the consensus rule, as in the setting ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
-        Probabilities that scores state; NaN where missing, and on rows of an extended model.
-    truth, certain, y, spread : ndarray, shape (n,)
-        Histology; labels that histology overrides; what stands where no reader is known.
+        The probability that each reader's score states; NaN where a score is missing, and on rows
+        that come from an earlier model.
+    truth : ndarray, shape (n,)
+        Histology: 1, 0 or NaN.
+    certain : ndarray, shape (n,)
+        1 or 0 where histology overrides the readers, else NaN.
+    y, spread : ndarray, shape (n,)
+        Label and spread of the rows for which the rule gives none.
     """
 
     rule: str
@@ -109,7 +123,13 @@ class FoldLabels:
     spread: np.ndarray
 
     def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return y and spread of all rows, the consensus learned on the given ones."""
+        """Return labels and spreads of all rows, two arrays of shape (n,).
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Training rows: the rule is fitted on these alone.
+        """
         # All rows are labelled, the left-out ones too, by what the training rows taught of
         # readers.
         y, spread, _ = fold_labels(self.rule, self.grades, self.truth, self.certain, rows)
@@ -119,39 +139,42 @@ class FoldLabels:
         )
 
     def note(self) -> str:
-        """Return why the mean was taken instead on all rows, empty where it was not."""
+        """Fit the rule on all rows; return why it fell back to the readers' mean, else empty."""
         rows = np.arange(len(self.y))
         return fold_labels(self.rule, self.grades, self.truth, self.certain, rows)[2]
 
 
 @dataclass(frozen=True)
 class Aggregated:
-    """Hold what is known of every measured region.
+    """Hold features and labels of every measured region: the result of this stage.
 
     Parameters
     ----------
     rois, scores : DataFrame
-        The cohort's rows of the measured patients.
+        Rows of ``rois.tsv`` and ``scores.tsv`` of the patients with a measured region.
     grades : DataFrame
         Every score as a probability (:func:`cad.labels.consensus.reader_probabilities`).
     provenance : DataFrame
         How the cohort's own rows were measured.
     labels : DataFrame
-        Consensus, histology and what each region tells the learner, as stored.
+        Content of ``labels.parquet``: consensus, histology and kind of label of each region.
     table : Table
-        Features and labels row by row, followed by those of a model that is extended.
+        Features and labels of the cohort's regions, followed by the training rows of an earlier
+        model where the run extends one.
     source : FoldFeatures
-        The same rows as any set of training patients makes them.
+        Makes the features of the same rows anew for each fold, as its training rows determine
+        them.
     own_rows : int
-        Rows of the cohort; those of a model that is extended follow them.
+        How many rows of ``table`` are the cohort's; they come first.
     simulated : bool
         Whether any row is of a simulated patient.
     parents : tuple of str
-        The models whose training rows follow the cohort's.
+        Names of the earlier models whose training rows follow the cohort's.
     relabel : FoldLabels or None
-        Makes the labels anew from training rows, where the consensus learns from histology.
+        Makes the labels anew in each fold, for a consensus rule that learns from other regions;
+        None for the mean.
     notes : tuple of str
-        What the reader of the run has to know.
+        Remarks for the reader of the run.
     """
 
     rois: pd.DataFrame
@@ -176,12 +199,12 @@ def aggregate(loaded: Loaded, extracted: Extracted) -> Aggregated:
     Parameters
     ----------
     loaded, extracted : Loaded, Extracted
-        The run so far.
+        Results of the stages before.
 
     Returns
     -------
     Aggregated
-        A row for each measured region; without a label where nobody judged it.
+        One row per measured region; its label is NaN without a score and without histology.
     """
     cohort, settings = loaded.cohort, loaded.settings.labels
     # Patients without a measured region have nothing to learn from; their scores would weigh in
@@ -234,11 +257,16 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
     Parameters
     ----------
     loaded : Loaded
-        The run.
+        The run; patients who withdrew from it are left out of the added rows, too.
     aggregated : Aggregated
-        The cohort's regions.
+        The cohort's regions; not changed.
     bundle : Bundle
-        The model, which :func:`check_extension` has let pass.
+        The earlier model; :func:`check_extension` must have accepted it.
+
+    Returns
+    -------
+    Aggregated
+        The cohort's regions, followed by the model's training regions.
     """
     with using(bundle):
         table = aggregated.table.with_rows(_kept_rows(loaded, bundle), bundle.features)
@@ -256,19 +284,20 @@ def extend(loaded: Loaded, aggregated: Aggregated, bundle: Bundle) -> Aggregated
 
 
 def check_extension(loaded: Loaded, bundle: Bundle, regions: pd.DataFrame) -> None:
-    """Refuse to add a model's training regions to a cohort.
+    """Check that a model's training regions can be added to a cohort (:func:`extend`).
 
     Parameters
     ----------
     loaded, bundle : Loaded, Bundle
-        The run, and the model; its measurements must be the same kind.
+        The run, and the earlier model.
     regions : DataFrame
         ``participant_id, roi_id`` of the cohort: all of ``rois.tsv``.
 
     Raises
     ------
     CadError
-        When the model carries no training rows, measured otherwise, or shares a region.
+        When the model carries no training rows, has other settings of ``images`` or ``features``,
+        or was trained on a region of the cohort.
     """
     with using(bundle):
         _refuse_other_measurements(loaded, bundle)
@@ -310,14 +339,19 @@ def _refuse_other_measurements(loaded: Loaded, bundle: Bundle) -> None:
 
 
 def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
-    """Return feature rows with their labels, in the order of the features.
+    """Join labels to the rows of features by patient and region.
 
     Parameters
     ----------
     features : DataFrame
-        ``participant_id, study_id, roi_id`` and features.
+        ``participant_id, study_id, roi_id`` and one column per feature.
     labels : DataFrame
-        ``participant_id, roi_id`` and what is known of them.
+        ``participant_id, roi_id``, the label ``y``, the spread ``eta`` and any other columns.
+
+    Returns
+    -------
+    Table
+        One row per row of ``features``, in that order; ``y`` is NaN without a row of ``labels``.
     """
     # A left join: a region that was measured and never scored stays, without a label.
     merged = features[KEYS].merge(labels, on=["participant_id", "roi_id"], how="left")
@@ -332,11 +366,25 @@ def join(features: pd.DataFrame, labels: pd.DataFrame) -> Table:
 
 
 def label_kinds(labels: pd.DataFrame, settings: PipelineSettings) -> pd.Series:
-    """Name what every ROI tells the learner (docs/methods.md 1).
+    """Name the kind of label that every region gives the learner (docs/methods.md 1).
 
-    ``certain_positive`` or ``_negative``, ``two_sided``, ``lower`` or ``upper``, ``none``;
-    ``unlabelled`` without a reader. A learner that tries several precisions decides anew in every
-    fold: here stands what the settings' own precision says.
+    The kind depends on the reading precision (η₀). A learner that tries several precisions decides
+    anew in every fold; here the largest of them counts.
+
+    Parameters
+    ----------
+    labels : DataFrame
+        ``p``, the probability by consensus; ``eta``, the spread; ``certain``, 1 or 0 where
+        histology overrides the readers.
+    settings : PipelineSettings
+        ``labels`` and ``learner`` say the precision and how labels at 0 and 1 are treated.
+
+    Returns
+    -------
+    Series of str
+        ``certain_positive`` or ``certain_negative``: a hard label. ``two_sided``, ``one_sided``
+        or ``none``: a soft label whose tube p ± η has two bounds, one, or none. ``unlabelled``:
+        no reader's score, and no histology that overrides the readers.
     """
     eta0, kappa = settings.labels.precision
     told: dict[str, Any] = {"eta0": eta0, "kappa": kappa, "boundary": settings.labels.boundary}

@@ -46,9 +46,10 @@ class Emitted:
     metrics : Summary
         Content of ``metrics.json``.
     model : Path or None
-        The bundle that was written.
+        Folder of the trained model; None where the command trains none.
     patients : list of str
-        Lines on the men: how many, and who comes first.
+        Lines to print: how many patients and regions, and the patients with the highest
+        probability.
     """
 
     out: Path
@@ -60,7 +61,7 @@ class Emitted:
     patients: list[str] = field(default_factory=list)
 
     def as_dict(self) -> JsonObject:
-        """Return JSON-serialisable content."""
+        """Return the content as values that JSON can hold, for ``--json``."""
         return {
             "out": str(self.out),
             "studies": self.studies,
@@ -70,7 +71,7 @@ class Emitted:
         }
 
     def as_text(self, verbose: bool = False) -> str:
-        """Return the five lines that matter; ``verbose`` puts measures and failures above them."""
+        """Return the closing lines for a terminal; ``verbose`` adds measures and all failures."""
         folder, lines = RunFolder(self.out), []
         failed = self._failed()
         if verbose:
@@ -98,17 +99,18 @@ class Emitted:
 
 
 def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
-    """Return an earlier run's result where nothing that decides it has changed since.
+    """Return the result that the run folder already holds, if it is finished and still current.
 
     Parameters
     ----------
     loaded, measured : Loaded, Measured
-        The run so far.
+        The run so far. Settings, input and models are compared with those of the finished run.
 
     Returns
     -------
     Emitted or None
-        None where the run has to be made.
+        None where the run must be computed: its input changed, a file of it is missing or damaged,
+        or ``--no-resume`` asks for it.
     """
     folder = loaded.folder
     # All of them: a run that was finished before an output was added lacks it.
@@ -128,7 +130,7 @@ def unchanged(loaded: Loaded, measured: Measured) -> Emitted | None:
 
 
 def begin(loaded: Loaded, measured: Measured) -> None:
-    """Take the mark of a finished run away before the folder changes.
+    """Mark the run folder as unfinished, before anything in it changes.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def begin(loaded: Loaded, measured: Measured) -> None:
     Raises
     ------
     CadError
-        When no study could be measured; ``failures.csv`` says why.
+        When no study could be measured; ``failures.csv`` is written then and says why.
     """
     # Before anything is written: a run that is killed from here on is no finished one.
     loaded.folder.complete.unlink(missing_ok=True)
@@ -153,19 +155,22 @@ def begin(loaded: Loaded, measured: Measured) -> None:
 
 
 def emit(loaded: Loaded, measured: Measured, judged: Judged) -> Emitted:
-    """Write a run: tables and records in one step, then pages, then the mark that it is whole.
+    """Decide on the patients, and write the run folder.
+
+    Tables and records are replaced together in one step. Then the pages are written, and last the
+    file that marks the run as finished.
 
     Parameters
     ----------
     loaded, measured : Loaded, Measured
         The run so far.
     judged : Judged
-        Probabilities, decisions and measures; men are decided here.
+        Probabilities, decisions on regions, and measures.
 
     Returns
     -------
     Emitted
-        What a command prints.
+        The summary that a command prints.
     """
     folder = loaded.folder
     failures = [*loaded.failures, *measured.failures, *judged.failures]

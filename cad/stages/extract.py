@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """Tell what became of every study of the cohort.
+    """Hold the outcome of measuring every study of the cohort.
 
     Parameters
     ----------
     outcomes : list of StudyOutcome
         One per study, in the order of the cohort.
     results : list of Path
-        Files of the studies that were measured.
+        Result files of the studies that were measured, now or in an earlier run.
     failures : list of Failure
-        Of studies and of single regions.
+        Studies and single regions that could not be measured, with the reason.
     seconds : float
-        Wall time.
+        Wall time of measuring.
     """
 
     outcomes: list[StudyOutcome]
@@ -51,12 +51,13 @@ class Extracted:
     Parameters
     ----------
     features : DataFrame
-        ``participant_id, study_id, roi_id`` and features, as stored: where T2's scale is fitted
-        across patients, the fit on all of them.
+        ``participant_id, study_id, roi_id`` and features, as stored. Where the intensity scale of
+        T2 is fitted across patients, it is fitted on all of them here.
     provenance : DataFrame
         How each row was measured; stored beside the features, seen by no learner.
     source : FoldFeatures
-        The same rows as any set of training patients makes them.
+        Makes the features of the same rows anew for each fold, as its training rows determine
+        them.
     """
 
     features: pd.DataFrame
@@ -65,7 +66,7 @@ class Extracted:
 
 
 def measure(loaded: Loaded) -> Measured:
-    """Measure every study whose input or settings changed, one result file each.
+    """Measure every study whose input or settings changed, and write one result file for each.
 
     Parameters
     ----------
@@ -75,7 +76,8 @@ def measure(loaded: Loaded) -> Measured:
     Returns
     -------
     Measured
-        A failed study is listed and costs no other.
+        All studies, those kept from an earlier run, too. A study that fails is listed among the
+        failures and does not stop the others.
     """
     start = time.perf_counter()
     refs = loaded.cohort.studies()
@@ -96,7 +98,8 @@ def extract(loaded: Loaded, measured: Measured, scale: NyulScale | None = None) 
     loaded, measured : Loaded, Measured
         The run so far.
     scale : NyulScale, optional
-        T2's scale, where a trained model brings it; else it is fitted on all patients.
+        The intensity scale of T2 that a trained model brings. A run that is no prediction ignores
+        it and fits the scale on all patients, where the settings ask for one.
     """
     rows = region_rows(measured.results)
     keys, X = rows[KEYS], rows.drop(columns=KEYS)

@@ -38,34 +38,35 @@ SET_ERROR = 0.1
 
 @dataclass(frozen=True)
 class Judged:
-    """Hold what a run says of every region, and how good that is.
+    """Hold the probability of and decision on every region, and measures of how good they are.
 
     Parameters
     ----------
     results : DataFrame
-        Rows of ``probabilities.csv``, with what comparisons need beside.
+        Rows of ``probabilities.csv``, with further columns that comparisons of runs need.
     summary : Summary
-        What becomes ``metrics.json``.
+        Content of ``metrics.json``.
     explanations : list of dict
         Rows of ``explanations.csv``.
     failures : list of Failure
-        Folds or studies without a probability.
+        Regions without a probability, with the reason.
     notes : list of str
-        What the reader of the run has to know.
+        Remarks for the reader of the run.
     timings : dict of str to float
         Seconds by stage.
     thresholds : (float, float)
-        P- and P+; those of the first model, where models differ.
+        Benign below the first (P-), malignant above the second (P+); those of the first model,
+        where models differ.
     folds : OutOfFold or None
         The validation's folds; None for a prediction.
     model : dict or None
-        The models of a prediction.
+        Description of the models of a prediction; None for a validation.
     estimator : dict or None
-        What the fitted estimators are (:func:`cad.model.described.describe`).
+        Description of the fitted estimators (:func:`cad.model.described.describe`).
     simulated : bool
-        Whether a number rests on simulated patients.
+        Whether any number rests on simulated patients.
     men : DataFrame
-        One row a man, without a decision on him (:mod:`cad.stages.men`).
+        One row per patient, before the decision on him (:mod:`cad.stages.men`).
     """
 
     results: pd.DataFrame
@@ -101,24 +102,24 @@ def judge(
         The run so far.
     scored : DataFrame, shape (n, ...)
         ``probability, decision_value`` for the rows of ``aggregated.table``, NaN where there is
-        none, and what else the models say (:func:`decided`).
+        none. Further columns of the models (see ``results`` of :func:`decided`) are passed on.
     thresholds : (float or ndarray, float or ndarray)
-        Benign below the first, malignant above the second; of every row, where they differ.
+        Benign below the first, malignant above the second; arrays of shape (n,) where rows differ.
     operating_point : OperatingChoice, optional
-        Where the thresholds come from an aim.
+        How the thresholds were chosen, where they come from a stated aim and not from costs.
     given : Given, optional
-        What trained models say beside; of a prediction.
+        For a prediction: what else the trained models say of each region and of themselves.
     folds : OutOfFold, optional
-        The folds that gave the probabilities.
+        For a validation: the folds that gave the probabilities.
     null : PermutationNull, optional
-        Measures of the whole loop under permuted labels.
+        Measures of the same validation with permuted labels.
 
     Returns
     -------
     results : DataFrame
-        One row a region of the cohort.
+        One row per region of the cohort, with its decision.
     summary : Summary
-        Its decisions are counted on the rows of ``results``.
+        Measures of the probabilities and decisions.
     """
     settings, table, rows = loaded.settings, aggregated.table, aggregated.own_rows
     summary = summarise(
@@ -170,30 +171,32 @@ DECISION_COLUMNS = {
 
 
 def decided(results: pd.DataFrame, lower: np.ndarray, upper: np.ndarray) -> pd.DataFrame:
-    """Decide by the thresholds, and withdraw a decision that something speaks against.
+    """Decide on each region by the thresholds, and change a doubtful decision to ``refer``.
 
-    A decision for or against cancer becomes ``refer`` where the readers say the opposite or are far
-    from it, where one reader is suspicious of a region that the tool calls benign, where the region
-    is unlike the training cohort, where the conformal set leaves it no room, or where histology
-    says otherwise. ``refer`` is no decision: nothing speaks against it.
+    ``benign`` or ``malignant`` becomes ``refer`` where the readers say the opposite, where their
+    mean is far from the tool's probability, or where one reader is suspicious of a region that the
+    tool calls benign. The same holds where the region is unlike the training cohort, where the
+    conformal prediction set excludes the decision, or where histology says otherwise.
 
     Parameters
     ----------
     results : DataFrame, shape (n, ...)
-        ``probability``; ``truth``, 1 or 0 by histology, NaN where that does not tell. Where they
-        are known: ``reader_values``, ``unlike``, ``p_benign, p_malignant``.
+        ``probability``, and ``truth``: 1 or 0 by histology, NaN where histology does not tell.
+        Optional: ``reader_values``, the readers' probabilities as text; ``unlike``, how the region
+        differs from the training cohort; ``p_benign, p_malignant``, conformal p-values.
     lower, upper : ndarray, shape (n,)
-        P- and P+.
+        Thresholds of each row: benign below the first, malignant above the second.
 
     Returns
     -------
     DataFrame
-        With ``decision_model``, by the thresholds alone; ``decision_before_histology``, withdrawn
-        by everything else; ``decision``, by histology too; ``decision_reason``; ``plausible``, the
-        classes that the conformal set leaves, ``neither``, or empty; ``readers_mean``;
-        ``gap`` and ``apart``, how far tool and readers are from each other; ``suspicion``, how far
-        anyone suspects cancer: the tool's probability or the readers' mean, whichever is higher;
-        where the readers contradict the tool, the most suspicious of them.
+        A copy with these columns. ``decision_model``: by the thresholds alone.
+        ``decision_before_histology``: after all checks but histology. ``decision``: after all
+        checks. ``decision_reason``: why it was changed. ``plausible``: the classes in the conformal
+        set, ``neither``, or empty. ``readers_mean``. ``gap`` and ``apart``: how far tool and
+        readers are from each other. ``suspicion``: the tool's probability or the readers' mean,
+        whichever is higher; where the readers contradict the tool, the most suspicious reader's
+        probability counts.
     """
     # A missing probability compares false with both thresholds; the mask below empties its word.
     codes = decide(results["probability"], lower, upper)
@@ -235,14 +238,19 @@ def _stated(model: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str, str]:
-    """Return the decision on a region or a man, once what speaks against it has withdrawn it.
+    """Change a decision on a region or a patient to ``refer`` where there are reasons against it.
 
     Parameters
     ----------
     model : str
         The decision by the thresholds.
     against, histology : list of str
-        What speaks against it, without and by histology.
+        Reasons against it that do not come from histology, and those that do; may be empty.
+
+    Returns
+    -------
+    dict of str to str
+        ``decision_before_histology``, ``decision`` and ``decision_reason``.
     """
     return {
         "decision_before_histology": "refer" if against else model,
@@ -252,12 +260,12 @@ def withdrawn(model: str, against: list[str], histology: list[str]) -> dict[str,
 
 
 def unseen(confidence: object) -> bool:
-    """Tell whether a region was outlined by a detector, so that perhaps nobody has looked at it.
+    """Tell whether software detected a region, so that perhaps no reader has looked at it.
 
     Parameters
     ----------
     confidence : float or None
-        The detector's, from ``rois.tsv``; missing where a person drew.
+        The detector's confidence from ``rois.tsv``; None or NaN where a person drew the region.
     """
     return confidence is not None and not pd.isna(confidence)
 
@@ -311,20 +319,21 @@ def _plausible(row: dict[str, Any]) -> str:
 
 
 def patient_decisions(results: pd.DataFrame, failed: Collection[str]) -> pd.Series:
-    """Return the decision of every row's patient.
+    """Return the decision on each row's patient that follows from the decisions on his regions.
 
     Parameters
     ----------
     results : DataFrame
-        With ``participant_id, probability, decision``.
+        One row per region: ``participant_id, probability, decision``.
     failed : collection of str
         Patients of whom a study or a region gave no result: they are not called benign.
 
     Returns
     -------
     Series of str
-        ``malignant`` where a region is; ``benign`` where every region is and nothing failed; empty
-        without any probability; else ``refer``.
+        For every row of ``results``: empty where no region of the patient has a probability;
+        ``malignant`` where one of his regions is; ``benign`` where all are and nothing failed;
+        else ``refer``.
     """
     said = {}
     for patient, rows in results.groupby("participant_id"):

@@ -26,14 +26,14 @@ Kind = Literal["run", "train", "predict"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """Hold what a run starts from.
+    """Hold the settings and checked tables that a run starts from.
 
     Parameters
     ----------
     settings : PipelineSettings
         Everything that changes results.
     cohort : Cohort
-        Tables that were checked.
+        The cohort's tables, checked.
     folder : RunFolder
         Where the run is written.
     options : ExecutionOptions
@@ -41,9 +41,10 @@ class Loaded:
     kind : str
         ``run``, ``train`` or ``predict``.
     basis : str
-        What results rest on beside cohort and settings: the models, for ``predict``.
+        Text that identifies what results depend on besides cohort and settings: for ``predict``
+        the models and options. A finished run with another text is computed again.
     withdrawn : tuple of str
-        Patients who are left out, whether the tables hold them or not.
+        Patients who withdrew and are left out, whether or not the tables hold them.
     """
 
     settings: PipelineSettings
@@ -56,18 +57,18 @@ class Loaded:
 
     @property
     def failures(self) -> list[Failure]:
-        """Return the patients that the cohort's tables exclude."""
+        """Return a failure for each patient whose rows in the cohort's tables break a rule."""
         return [failure_of(p, p.patient, p.patient, "cohort") for p in self.cohort.problems]
 
     @property
     def site_of(self) -> dict[str, str]:
-        """Return every patient's site; empty where the tables do not say."""
+        """Return the site by patient id; empty text where the tables name none."""
         people = self.cohort.participants
         sites = people["site"].fillna("") if "site" in people else [""] * len(people)
         return dict(zip(people["participant_id"].astype(str), map(str, sites), strict=True))
 
     def sites(self, patients: pd.Series) -> np.ndarray:
-        """Return the site of every row's patient."""
+        """Return the site of each given patient id, in the same order; empty where unknown."""
         sites: np.ndarray = patients.map(self.site_of).fillna("").to_numpy(str)
         return sites
 
@@ -81,14 +82,29 @@ def load(
     basis: str = "",
     without: Collection[str] = (),
 ) -> Loaded:
-    """Read a cohort's tables and refuse at once what can be known to fail later.
+    """Read a cohort's tables, and check early what would otherwise fail after hours of measuring.
+
+    Parameters
+    ----------
+    settings : PipelineSettings
+        Settings as read; a value of ``auto`` is replaced by one choice for the whole cohort.
+    root, out : Path
+        Cohort folder, and run folder.
+    options : ExecutionOptions
+        How the job is run.
+    kind : {"run", "train", "predict"}
+        What the run folder is for.
+    basis : str
+        As in :class:`Loaded`.
+    without : collection of str
+        Patients who withdrew and are left out.
 
     Raises
     ------
     CadError
-        For costs that make referring useless, a misspelt learner or filter, a learner that a
-        bundle cannot hold, a cohort that cannot be read, or one to learn from that has one man
-        under two ids.
+        For costs under which referring never pays, an unknown learner or filter, or a cohort that
+        cannot be read. Except for ``predict``: when one man has two ids in the cohort. For
+        ``train``: for a learner that a bundle cannot hold.
     """
     # Asked for before hours are spent: unusable costs have no thresholds.
     _ = settings.decision.thresholds

@@ -32,7 +32,7 @@ SURE = 0.03
 
 
 def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
-    """Return what the run and the cohort know of every man with a region.
+    """Collect what is known of every man with a region: the input of the model of men.
 
     Parameters
     ----------
@@ -40,13 +40,14 @@ def known_of_men(loaded: Loaded, results: pd.DataFrame) -> pd.DataFrame:
         The cohort; ``age``, ``psa``, ``psa_density`` and ``prostate_volume`` of its
         ``participants.tsv`` are optional.
     results : DataFrame
-        Decided regions.
+        Regions with their decisions.
 
     Returns
     -------
     DataFrame
-        By ``participant_id``; without ``probability``, what of it is ``unknown``, and ``model``,
-        between ``lower`` and ``upper`` by the costs.
+        One row per man, indexed by ``participant_id``: predictors of the model, ``truth``, and the
+        thresholds ``lower`` and ``upper`` by costs. ``probability``, ``unknown`` and ``model`` are
+        still empty.
     """
     patients = results["participant_id"].to_numpy(str)
     table = patient_level.region_columns(results["probability"].to_numpy(float), patients)
@@ -82,13 +83,21 @@ def validated_men(
 ) -> tuple[pd.DataFrame, patient_level.PatientLevel]:
     """Give every man the probability of a model fitted on the other men.
 
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    results : DataFrame
+        Regions with out-of-fold probabilities and decisions.
+
     Returns
     -------
     men : DataFrame
-        :func:`known_of_men` with ``probability``, ``unknown`` (what the model uses and does not
-        know of him) and ``lower, upper`` (the thresholds on men).
+        The table of :func:`known_of_men` with ``probability``, ``unknown`` (predictors of the
+        model that are missing for this man) and ``lower, upper`` (the thresholds for men). Without
+        ``probability`` where too little is known to fit the model.
     measured : PatientLevel
-        ``patient_level`` of ``metrics.json``.
+        The part ``patient_level`` of ``metrics.json``.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men = known_of_men(loaded, results)
@@ -115,12 +124,23 @@ def validated_men(
 def predicted_men(
     loaded: Loaded, results: pd.DataFrame, bundles: Sequence[Bundle]
 ) -> tuple[pd.DataFrame, patient_level.PatientLevel]:
-    """Give every man the probability and thresholds of the model that scored his regions.
+    """Give every man the probability and thresholds of the bundle that scored his regions.
+
+    Nothing is fitted.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The run.
+    results : DataFrame
+        Regions with probabilities and decisions; ``model`` names the bundle that scored each.
+    bundles : sequence of Bundle
+        The trained models of the prediction.
 
     Returns
     -------
     men, measured
-        As :func:`validated_men`; nothing is fitted.
+        As :func:`validated_men`.
     """
     settings, decision = loaded.settings.validate_, loaded.settings.decision
     men, promised = known_of_men(loaded, results), None
@@ -147,17 +167,18 @@ def predicted_men(
 
 
 def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
-    """Return decision settings whose aims are those for men instead of those for regions.
+    """Return the decision settings for men: their aims take the place of the aims for regions.
 
     Parameters
     ----------
     decision : DecisionSettings
-        ``man_npv`` and ``man_ppv``.
+        ``man_npv`` and ``man_ppv`` are the aims for men.
 
     Returns
     -------
     DecisionSettings or None
-        None where neither is set, so that costs decide on men.
+        A copy with ``aim_npv`` and ``aim_ppv`` replaced. None where no aim for men is set: costs
+        decide on men then.
     """
     if decision.man_npv is None and decision.man_ppv is None:
         return None
@@ -167,28 +188,30 @@ def man_settings(decision: DecisionSettings) -> DecisionSettings | None:
 def decided_men(
     table: pd.DataFrame, results: pd.DataFrame, failed: Collection[str]
 ) -> pd.DataFrame:
-    """Decide on every man by his own probability, and withdraw what something speaks against.
+    """Decide on every man by his own probability, and change a doubtful decision to ``refer``.
 
-    One region that is referred does not refer a man. Benign becomes refer where a study or region
-    failed, a region is stated malignant, is unlike the training or lacks images, or a reader is
-    suspicious; malignant where every region is stated benign; either where histology says
-    otherwise. A man without a probability is decided by his regions: malignant where one is, benign
-    where all are.
+    ``benign`` becomes ``refer`` where a study or region of the man gave no result, one of his
+    regions is decided malignant, the decision on a region was changed to ``refer``, or the readers'
+    mean suspects a region. ``malignant`` becomes ``refer`` where all his regions are decided
+    benign. Either becomes ``refer`` where histology says otherwise. A region between its two
+    thresholds does not refer the man. A man without a probability is decided by
+    :func:`cad.stages.judge.patient_decisions`.
 
     Parameters
     ----------
     table : DataFrame
         From :func:`validated_men` or :func:`predicted_men`.
     results : DataFrame
-        Decided regions.
+        Regions with their decisions.
     failed : collection of str
         Men of whom a study or a region gave no result.
 
     Returns
     -------
     DataFrame
-        With ``regions``, ``decision_model``, ``decision_before_histology``, ``decision``,
-        ``decision_reason`` and ``basis``.
+        A copy of ``table`` with ``regions`` (their number), ``decision_model`` (before any change
+        to ``refer``), ``decision_before_histology``, ``decision``, ``decision_reason`` and
+        ``basis``: ``probability``, or ``regions`` where the man has none.
     """
     rows = []
     groups = dict(tuple(results.groupby("participant_id")))
@@ -230,12 +253,19 @@ def _against(model: str, row: dict[str, float], regions: pd.DataFrame, failed: b
 
 
 def measure_decisions_on_men(men: pd.DataFrame) -> JsonObject:
-    """Return how many men are decided, and how often rightly, before histology is looked at.
+    """Count the decisions on men before histology is looked at, and how many of them are right.
 
     Parameters
     ----------
     men : DataFrame
-        Of :func:`decided_men`.
+        From :func:`decided_men`.
+
+    Returns
+    -------
+    dict
+        ``n``, men with a decision. For ``benign`` and ``malignant``: how many men were so decided
+        (``n``), how many of them have histology (``known``) and how many it confirms (``right``).
+        ``lately``: share decided and calibration of the last men alone, where drift shows first.
     """
     word, known = men["decision_before_histology"], men["truth"].notna()
     content: JsonObject = {"n": int((word != "").sum()), "lately": _lately(men, word)}
@@ -263,12 +293,12 @@ def _lately(men: pd.DataFrame, word: pd.Series) -> JsonObject:
 
 
 def with_men(results: pd.DataFrame, men: pd.DataFrame) -> pd.DataFrame:
-    """Add to each region its man's probability and decision.
+    """Return the regions with their man's ``patient_probability`` and ``patient_decision`` added.
 
     Parameters
     ----------
     results : DataFrame
-        Regions.
+        One row per region.
     men : DataFrame
         From :func:`decided_men`, indexed by ``participant_id``.
     """

@@ -55,14 +55,14 @@ _OTHER_MODEL = (
 def shared_settings(
     bundles: Sequence[Bundle], decision: DecisionSettings | None = None
 ) -> PipelineSettings:
-    """Return the first model's settings, measuring every modality that one of them needs.
+    """Return settings for a prediction with several models: the first model's, with all modalities.
 
     Parameters
     ----------
     bundles : sequence of Bundle
-        In order of preference.
+        Models in order of preference. Every modality that one of them needs will be measured.
     decision : DecisionSettings, optional
-        Costs other than those the first model was trained with.
+        Costs and aims that replace those the first model was trained with.
 
     Raises
     ------
@@ -92,28 +92,30 @@ def _settings_of(bundle: Bundle) -> PipelineSettings:
 
 
 def basis(bundles: Sequence[Bundle]) -> str:
-    """Return a text that is another one for other models, also where their names are equal.
+    """Return a text that identifies models by their names and hashes, in the given order.
 
     Parameters
     ----------
     bundles : sequence of Bundle
-        In order of preference.
+        Models in order of preference.
     """
     return str([f"{bundle.name} {bundle.hash}" for bundle in bundles])
 
 
 def first_scale(bundles: Sequence[Bundle]) -> NyulScale | None:
-    """Return the T2 scale of the first model, on which a prediction stores its features.
+    """Return the intensity scale of T2 that the first model was trained with.
+
+    A prediction stores its features on this scale.
 
     Parameters
     ----------
     bundles : sequence of Bundle
-        In order of preference.
+        Models in order of preference.
 
     Returns
     -------
     NyulScale or None
-        None where the model standardises T2 otherwise.
+        None where the model standardises T2 by another method.
     """
     with using(bundles[0]):
         return Preparation.of(bundles[0].metadata).scale
@@ -127,12 +129,18 @@ def predict(
     failures: Sequence[Failure] = (),
     transductive: bool = False,
 ) -> Judged:
-    """Score every region; one that no model can take is refused by name.
+    """Give every region the probability of a trained model, and decide on it.
+
+    A region that no model can score is listed among the failures, with the reason.
 
     Parameters
     ----------
+    loaded, extracted, aggregated : Loaded, Extracted, Aggregated
+        The run so far.
+    bundles : sequence of Bundle
+        Models in order of preference.
     failures : sequence of Failure
-        Of measuring: why a study has no features of a modality.
+        Failures of measuring; they explain why a study lacks features of a modality.
     transductive : bool
         As in :func:`score_rows`.
 
@@ -178,20 +186,21 @@ def predict(
 
 
 def operating_point(bundle: Bundle, decision: DecisionSettings) -> OperatingChoice | None:
-    """Return the thresholds that a model reaches an aim with.
+    """Return the two thresholds with which a model reaches the aims of the settings.
 
     Parameters
     ----------
     bundle : Bundle
-        Its stored thresholds hold for the aims it was trained with; for others they are chosen
-        on its out-of-fold probabilities.
+        The model. Its stored thresholds are returned for the aims and costs of its training. For
+        others, thresholds are chosen on the out-of-fold probabilities of its training regions.
     decision : DecisionSettings
         Aims and costs.
 
     Returns
     -------
     OperatingChoice or None
-        None where costs decide, or the model knows no histology.
+        None where no aim is set, so that costs decide, or where the training lacks histology or
+        validation.
     """
     if decision.aim_npv is None and decision.aim_ppv is None:
         return None
@@ -248,19 +257,20 @@ def _models(
 
 @dataclass
 class Scores:
-    """Hold what models say about every row of a feature table.
+    """Hold the probabilities and explanations that models give for the rows of a feature table.
 
     Parameters
     ----------
     table : DataFrame
         A row per region: ``probability, probability_low, probability_high, decision_value,
-        p_benign, p_malignant, model, warnings, unlike``; NaN where no model could take it.
+        p_benign, p_malignant, model, warnings, unlike``; NaN or empty where no model could
+        score it.
     explanations : list of dict
         Rows of ``explanations.csv``.
     refused : dict of int to str
-        Rows that no model could take, with the reason.
+        The reason, by the number of each row that no model could score.
     notes : list of str
-        What the run has to say of its models.
+        Remarks for the reader of the run.
     """
 
     table: pd.DataFrame
@@ -276,27 +286,27 @@ def score_rows(
     failures: Sequence[Failure] = (),
     transductive: bool = False,
 ) -> Scores:
-    """Score every region with the first model all of whose images measure it.
+    """Score every region with the first model whose modalities have all been measured on it.
 
     Parameters
     ----------
     bundles : sequence of Bundle
-        In order of preference.
+        Models in order of preference.
     extracted : Extracted
-        The regions' features, to be measured on each model's own scale.
+        The regions' features; T2 is put on each model's own intensity scale.
     folder : RunFolder
-        Says why an image does not measure a region.
+        The run: its study files explain why a modality is missing.
     failures : sequence of Failure
-        Of measuring: why a study has no features of a modality.
+        Failures of measuring, for the same explanation.
     transductive : bool
-        Whether each patient's regions join the fit of a semi-supervised model without labels
-        before they are scored: one fit a patient, and a probability rests on the patient's other
-        regions, too.
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows. A probability then depends on the patient's other regions, too.
 
     Raises
     ------
     CadError
-        When no model can take any region, or one cannot learn of new regions.
+        When no model can score any region, or ``transductive`` is asked of a model that cannot
+        do it.
     """
     features = extracted.features
     n = len(features)
@@ -415,7 +425,18 @@ def _score(
 
 
 def training_rows(bundle: Bundle) -> np.ndarray:
-    """Return the training regions as the model's learner saw them, shape (n, n_features)."""
+    """Return the features of a model's training regions, prepared as for its learner.
+
+    Parameters
+    ----------
+    bundle : Bundle
+        A model that carries its training rows.
+
+    Returns
+    -------
+    ndarray, shape (n, n_features)
+        Features after the adjustments that were fitted at training, such as those between sites.
+    """
     training = bundle.training
     sites = training["site"].fillna("") if "site" in training else pd.Series("", training.index)
     preparation = Preparation.of(bundle.metadata)

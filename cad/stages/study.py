@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 
 def process_study(task: StudyTask) -> StudyOutcome:
-    """Measure one study and write its file; a problem becomes a failure, never an exception.
+    """Measure one study and write its result file.
 
-    Running out of memory is left to the caller, who knows the limit.
+    A problem with the study is returned as a failure and raises nothing. Only MemoryError is raised
+    for the caller, who knows the memory limit.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def process_study(task: StudyTask) -> StudyOutcome:
     Returns
     -------
     StudyOutcome
-        Whether it was measured, kept or failed, and why.
+        Whether the study was measured now, kept from an earlier run or failed, and why.
     """
     start = time.perf_counter()
     ref = task.ref
@@ -176,25 +177,25 @@ def _copies(
 
 
 class AwaitingRoi(CadError):
-    """Say that a study has no region yet; nothing is wrong with it."""
+    """Report that a study has no region (ROI) yet, which is a state and no fault of the study."""
 
 
 def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
-    """Read one study's volumes and regions, and refuse what no patient can have.
+    """Read one study's volumes and regions, and check that their values are plausible.
 
     Parameters
     ----------
     ref : StudyRef
-        Where its images lie, and its regions.
+        The study's folder and regions.
     images : ImageSettings, optional
-        Where these register images, they need not lie on each other yet.
+        If these settings ask for registration, images of the study need not be aligned yet.
 
     Raises
     ------
     AwaitingRoi
         For a study without regions.
     CadError
-        For images that cannot be read, or values that no patient has.
+        For images that cannot be read, or values that no patient can have.
     """
     from cad.imaging.plausibility import require_plausible, site_ranges
     from cad.imaging.study import Roi
@@ -215,17 +216,17 @@ def read_study_of(ref: StudyRef, images: ImageSettings | None = None) -> Study:
 
 
 def require_t1_of_the_field(study: Study, settings: PipelineSettings) -> None:
-    """Refuse a study of a field strength for which settings assume no fitting T1.
+    """Check that the assumed T1 times fit the field strength of a study with a dynamic series.
 
-    T1 grows with the field: a concentration from the T1 of another field would be wrong. Only where
-    the dynamic series is measured.
+    T1 grows with the field strength, so that concentrations from the T1 of another field would be
+    wrong. Nothing is checked where the settings do not measure the dynamic series (DCE).
 
     Parameters
     ----------
     study : Study
-        Its protocols state the field, T.
+        Its protocols state the field strength in tesla.
     settings : PipelineSettings
-        Modalities and assumed T1.
+        Modalities, and the assumed T1 of tissue and blood.
 
     Raises
     ------
@@ -247,9 +248,9 @@ def failure_of(error: CadError, patient: str, study: str, stage: str) -> Failure
     Parameters
     ----------
     error : CadError
-        Its own patient and region go before the given ones.
+        Reason, hint and region. A patient that it names is used instead of ``patient``.
     patient, study, stage : str
-        Where it happened.
+        Patient, study and stage of the run in which the error was raised.
     """
     where = f"{Path(error.file).name}: " if error.file else ""
     return Failure(

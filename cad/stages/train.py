@@ -24,19 +24,21 @@ REFERENCE_ROWS = 16
 
 
 def train(loaded: Loaded, aggregated: Aggregated, judged: Judged, out: Path) -> None:
-    """Fit on all labelled regions and write the model bundle with its validation.
+    """Fit the learner on all labelled regions, and write the model bundle with its validation.
 
     Parameters
     ----------
-    loaded, aggregated, judged : Loaded, Aggregated, Judged
-        The validated run.
+    loaded, aggregated : Loaded, Aggregated
+        The run so far.
+    judged : Judged
+        Result of the validation; its measures and thresholds go into the bundle.
     out : Path
         Folder of the bundle.
 
     Raises
     ------
     CadError
-        When the settings forbid to carry training rows and the learner keeps them.
+        When the settings forbid training rows in the bundle, and the fitted learner contains them.
     """
     table, source = aggregated.table, aggregated.source
     use = table.labelled

@@ -38,21 +38,28 @@ _DRAW = (
 
 
 def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure] = ()) -> Judged:
-    """Give every region the probability that the other patients' model gives it.
+    """Give every region an out-of-fold probability: that of a model fitted on other patients.
 
-    A region that an image does not measure gets none, as no prediction would give it one.
+    A region without features of one of the modalities gets no probability, because a trained model
+    would refuse it, too.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
         The run so far.
     measuring : sequence of Failure
-        Of measuring: why a study has no features of an image.
+        Failures of measuring; they explain why a study lacks features of a modality.
+
+    Returns
+    -------
+    Judged
+        Probabilities, decisions and measures. All probabilities are NaN where the setting
+        ``validate.scheme`` is ``none``.
 
     Raises
     ------
     CadError
-        When no region can be learned from, or a site is needed and unknown.
+        When no region has a label, or sites are left out and a patient has none.
     """
     start = time.perf_counter()
     table, source = aggregated.table, aggregated.source
@@ -132,16 +139,17 @@ def validate(loaded: Loaded, aggregated: Aggregated, measuring: Sequence[Failure
 
 
 def left_out_together(loaded: Loaded, aggregated: Aggregated) -> np.ndarray:
-    """Return the name of what each row is left out with: its patient, its site or a fold.
+    """Return the group of each row; the rows of one group are left out of training together.
 
     Parameters
     ----------
     loaded, aggregated : Loaded, Aggregated
-        The run so far; ``validate.scheme`` decides.
+        The run so far; the setting ``validate.scheme`` says how rows are grouped.
 
     Returns
     -------
     ndarray of str or int, shape (n,)
+        Each row's patient, its patient's site, or the fold that its patient is dealt to.
 
     Raises
     ------
