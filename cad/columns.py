@@ -1,7 +1,7 @@
 """The columns of the feature table: one object a column, from which everything about it is read.
 
 :func:`columns_of` says which columns the code makes under given settings, in the order in which
-they are stored. Whoever holds a column's name looks it up there; nothing takes a name apart.
+they are stored. Look a column's name up there; no code splits a name to learn what the column is.
 """
 
 import hashlib
@@ -32,15 +32,16 @@ class Column:
     Parameters
     ----------
     image : str
-        Name of the modality; empty for the region as it was drawn.
+        Name of the modality; empty for size and position of the region as drawn.
     family : str
-        As in ``features.families``; ``filters`` and ``radiomics`` have settings of their own.
+        One of ``features.families`` in the settings, or ``filters`` or ``radiomics``.
     part : str
-        What of the image: ``intensity``, ``sobel``, ``tofts_ktrans``, ``log3mm``.
+        The map or response that is measured: ``intensity``, ``sobel``, ``tofts_ktrans``,
+        ``log3mm``.
     statistic : str
-        Its number: ``median``, ``contrast``.
+        The number taken of that part: ``median``, ``contrast``.
     definition : str
-        One sentence.
+        The feature's definition in one sentence.
     unit : str
         "1" for a pure number.
     source : str
@@ -48,13 +49,14 @@ class Column:
     ibsi : str
         Four-character tag of the IBSI reference manual, or empty.
     title, words : str
-        Heading that a page shows it under, and what that is in words.
+        Heading under which a page shows the feature, and an explanation of that heading.
     label : str
-        What a page calls it under that heading.
+        The feature's name under that heading.
     groups : tuple of str
-        What the limits of training regions judge it in: its image, the image's family, its level.
+        Groups of features in which :mod:`cad.features.typicality` judges it: its image, the
+        family of features of that image and, for means and percentiles, the image's level.
     counts_voxels : bool
-        Whether it tells a region's size under another name.
+        Whether the feature mainly tells how large the region is, whatever its name says.
     """
 
     image: str
@@ -73,12 +75,15 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Return the name under which it is stored."""
+        """Return the name of the column in the feature table, see :func:`column_name`."""
         return column_name(self.image, self.part, self.statistic)
 
 
 def column_name(image: str, part: str, statistic: str) -> str:
-    """Return the name of a column, such as ``t2w_intensity_median`` or ``size_volume``."""
+    """Join the parts that are not empty: ``t2w_intensity_median``, ``size_volume``.
+
+    The arguments are those of :class:`Column`.
+    """
     return "_".join(word for word in (image, part, statistic) if word)
 
 
@@ -93,7 +98,8 @@ def columns_of(features: FeatureSettings) -> dict[str, Column]:
     Returns
     -------
     dict of str to Column
-        In the order of storage. A study that lacks an image lacks its columns.
+        In the order in which the table stores them. A study without an image has none of the
+        image's columns.
     """
     columns = [*_REGION]
     for image in features.modalities:
@@ -113,12 +119,12 @@ def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
     Parameters
     ----------
     settings : mapping
-        The content of a pipeline; its ``features`` count.
+        The content of a pipeline file; only its section ``features`` is read.
 
     Returns
     -------
     dict of str to Column
-        By name; empty where an earlier version wrote settings that this one does not know.
+        By name; empty when ``features`` is not valid, as settings of an earlier version may be.
     """
     with suppress(ValidationError):
         return columns_of(FeatureSettings.model_validate(settings.get("features") or {}))
@@ -126,7 +132,10 @@ def columns_stated(settings: Mapping[str, Any]) -> dict[str, Column]:
 
 
 def columns_digest(features: FeatureSettings) -> str:
-    """Return a hash of the columns that the code makes: another one calls for measuring again."""
+    """Return a hash of all columns' names and units under these settings.
+
+    Features that were stored under another hash have to be measured again.
+    """
     made = [(column.name, column.unit) for column in columns_of(features).values()]
     return hashlib.sha256(json.dumps(made).encode()).hexdigest()
 
@@ -137,20 +146,20 @@ def units_of(names: Iterable[str], columns: Mapping[str, Column]) -> dict[str, s
     Parameters
     ----------
     names : iterable of str
-        Names of columns.
+        Names of features.
     columns : mapping of str to Column
-        What is known of columns.
+        The columns by name, as from :func:`columns_of`.
 
     Returns
     -------
     dict of str to str
-        "1" for a pure number, empty for a name that no column has.
+        Unit by name: "1" for a pure number, empty for a name that is not in ``columns``.
     """
     return {name: columns[name].unit if name in columns else "" for name in names}
 
 
 def filter_name(chosen: FilterSettings) -> str:
-    """Return a filter's part of its columns' names, such as ``log3mm`` or ``wavelet_db3_llh_1``."""
+    """Return the text that names a filter in its columns: ``log3mm``, ``wavelet_db3_llh_1``."""
     if chosen.kind == "wavelet":
         turned = "_turned" if chosen.rotations else ""
         return f"wavelet_{chosen.wavelet}_{(chosen.bands or '').lower()}_{chosen.level}{turned}"
@@ -159,17 +168,20 @@ def filter_name(chosen: FilterSettings) -> str:
 
 
 def snake(name: str) -> str:
-    """Write pyradiomics' ``GrayLevelNonUniformity`` as ``gray_level_non_uniformity``."""
+    """Return a CamelCase name of pyradiomics in snake_case.
+
+    ``GrayLevelNonUniformity`` becomes ``gray_level_non_uniformity``.
+    """
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def radiomics_part(name: str) -> str:
-    """Return the part of a column's name that stands for a class of pyradiomics.
+    """Return the text that names a feature class of pyradiomics in its columns.
 
     Parameters
     ----------
     name : str
-        As in ``features.radiomics``.
+        Class as the setting ``features.radiomics`` names it.
     """
     return {"total_energy": "firstorder", "mcc": "glcm"}.get(name, name)
 
@@ -252,19 +264,20 @@ def _map_columns(name: str) -> tuple[Column, ...]:
 
 
 def map_family(made: terms.PerfusionMap) -> str:
-    """Return the family of a perfusion map's columns."""
+    """Return the family of a perfusion map's columns: ``semiquantitative`` or ``kinetic``."""
     return "semiquantitative" if made.group == "enhancement" else "kinetic"
 
 
 def map_part(name: str) -> str:
-    """Return the part of a column's name that stands for a perfusion map.
+    """Return the text that names a perfusion map in its columns.
 
-    ``semi_`` marks maps of enhancement, which need no concentration.
+    It is the map's name; ``semi_`` comes before it for a map of the signal's enhancement, for
+    which no concentration of contrast agent is computed.
 
     Parameters
     ----------
     name : str
-        Of the map, as in :data:`cad.terms.features.MAPS`.
+        Name of the map, as in :data:`cad.terms.features.MAPS`.
     """
     return name if map_family(terms.MAPS[name]) == "kinetic" else f"semi_{name}"
 

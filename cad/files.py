@@ -1,7 +1,7 @@
-"""Write files that are whole or absent, as text, JSON or tables with the same bytes every time.
+"""Write files that are whole or absent; the same content always gives the same bytes.
 
-Text that came from elsewhere is made harmless here for what opens it next: :func:`plain` for a
-terminal, :func:`harmless` for a spreadsheet, with :func:`as_given` to read it back unchanged.
+Text from users or files can carry control characters or formulas. :func:`plain` makes it safe for
+a terminal, :func:`harmless` for a spreadsheet; :func:`as_given` undoes :func:`harmless`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 
 
 def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part.
+    """Write a file so that other processes see its old content or the new, never a part.
 
-    The content goes to a temporary file in the same folder, is flushed to the disk and renamed, and
-    the names are flushed too: on return the file outlasts a power cut. A failure (full disk,
-    refused permission) leaves the previous file as it was.
+    The content goes to a temporary file in the same folder, which is flushed to the disk and
+    renamed; then the folder is flushed too. When the function returns, a power cut no longer loses
+    the file. A failure (full disk, refused permission) leaves the previous file as it was.
 
     Parameters
     ----------
     path : Path
         The file; its folder is made when absent.
     content : bytes
-        Everything that the file shall hold.
+        The whole new content.
     mode : int
-        Who may do what with it, before the user's mask.
+        Permission bits of the file, before the user's umask.
     """
     make_folder(path.parent)
     name = path.with_name(f".{os.urandom(4).hex()}{PART_SUFFIX}")
@@ -66,14 +66,14 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it; their names outlast a power cut.
+    """Make a folder and its missing parents, and flush them so that a power cut loses none.
 
     Parameters
     ----------
     folder : Path
-        May exist.
+        An existing folder is left as it is.
     mode : int
-        Permissions, before the user's mask.
+        Permission bits of each new folder, before the user's umask.
     """
     new = []
     while not folder.is_dir():
@@ -89,7 +89,7 @@ _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
 def flush(path: Path) -> None:
-    """Bring what a file or folder holds to the disk."""
+    """Wait until the system has written a file, or the entries of a folder, to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -98,17 +98,19 @@ def flush(path: Path) -> None:
 
 
 def flush_names(folder: Path) -> None:
-    """Bring the names of a folder's entries to the disk, where the file system can.
+    """Write a folder's entries to the disk, so that a power cut loses no new or renamed file.
+
+    Nothing happens on a file system that cannot flush a folder.
 
     Parameters
     ----------
     folder : Path
-        Its new or renamed files would else be lost in a power cut.
+        The folder; files inside it are not flushed.
 
     Raises
     ------
     OSError
-        Where the disk did not take them.
+        When the entries could not be written: input/output error, full disk or quota.
     """
     try:
         flush(folder)
@@ -118,7 +120,11 @@ def flush_names(folder: Path) -> None:
 
 
 def json_safe(value: Any) -> Any:
-    """Return the value as JSON can hold it: arrays as lists, what is not finite as None."""
+    """Return a copy of a value that JSON can hold.
+
+    Dataclasses become dictionaries, tuples and arrays become lists, keys become text, and NaN and
+    infinity become None.
+    """
     import numpy as np
 
     if is_dataclass(value) and not isinstance(value, type):
@@ -135,7 +141,14 @@ def json_safe(value: Any) -> Any:
 
 
 def typed(kind: type[Made], content: JsonObject) -> Made:
-    """Return the dataclass that :func:`json_safe` wrote: None is NaN where a number is due.
+    """Make a dataclass again from the dictionary that :func:`json_safe` made of it.
+
+    Parameters
+    ----------
+    kind : type
+        The dataclass.
+    content : dict
+        Its fields by name. None becomes NaN where the field is a number.
 
     Raises
     ------
@@ -183,28 +196,29 @@ def write_json(path: Path, content: Any) -> None:
     path : Path
         The file.
     content : object
-        As :func:`json_safe` takes it.
+        Converted by :func:`json_safe` first.
     """
     text = json.dumps(json_safe(content), indent=1, sort_keys=True, allow_nan=False)
     write_atomic(path, text.encode() + b"\n")
 
 
 def parquet_bytes(table: pd.DataFrame) -> bytes:
-    """Return a table as parquet; byte-identical for the same content."""
+    """Return the bytes of a table's parquet file; equal tables give equal bytes."""
     stream = BytesIO()
     table.to_parquet(stream, index=False)
     return stream.getvalue()
 
 
 def harmless(cell: Any) -> Any:
-    """Return a table's cell as no spreadsheet carries it out: with an apostrophe before a formula.
+    """Put an apostrophe before text that a spreadsheet would run as a formula.
 
-    ``=``, ``+``, ``-`` and ``@`` begin one, also behind blanks or a tab; a number is left as it is.
+    Such text begins with ``=``, ``+``, ``-`` or ``@``, also after blanks, or with a tab or a line
+    break. Text that is a number, such as ``-3.5``, stays as it is. :func:`as_given` undoes it.
 
     Parameters
     ----------
     cell : object
-        Only text is changed; :func:`as_given` undoes it.
+        A table's cell; anything but text is returned unchanged.
     """
     if isinstance(cell, str) and _FORMULA.match(cell) and not _NUMBER.fullmatch(cell):
         return f"'{cell}"
@@ -212,19 +226,19 @@ def harmless(cell: Any) -> Any:
 
 
 def as_given(cell: Any) -> Any:
-    """Return a cell as it was before :func:`harmless` put an apostrophe before it."""
+    """Undo :func:`harmless`: return the cell without the apostrophe that it put first."""
     return cell[1:] if isinstance(cell, str) and cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame:
-    """Return a table with a function applied to every cell that is no number.
+    """Return a table with a function applied to every cell of its columns that hold no numbers.
 
     Parameters
     ----------
     table : DataFrame
-        Stays as it is.
+        Not changed.
     change : callable
-        Takes a cell; columns in which it changes nothing stay the same objects.
+        Takes a cell and returns the new one. A column in which no cell changes is not copied.
     """
     import pandas as pd
 
@@ -239,12 +253,14 @@ def each_cell(table: pd.DataFrame, change: Callable[[Any], Any]) -> pd.DataFrame
 
 
 def plain(text: str) -> str:
-    """Return text that is safe on a terminal: control characters but tab and line are spelt out.
+    """Return text that is safe on a terminal: control characters are written as escapes.
+
+    Tabs and line breaks stay.
 
     Parameters
     ----------
     text : str
-        Of a user, a file or an archive.
+        Text from a user, a file or an archive.
     """
     return CONTROL.sub(
         lambda found: found[0] if found[0] in "\n\t" else ascii(found[0])[1:-1], text
@@ -258,17 +274,17 @@ def _plain_cell(cell: Any) -> Any:
 def write_csv(path: Path, table: pd.DataFrame, columns: Sequence[str]) -> None:
     """Write a table as CSV, whole or not at all, with exactly these columns.
 
-    Floats read back to the same bits. Cells of text are made :func:`plain` and :func:`harmless`;
-    the readers of :mod:`cad.reading` undo the latter.
+    Floats are written with all digits, so that reading gives the same value. Text passes through
+    :func:`plain` and :func:`harmless`; the functions of :mod:`cad.reading` undo :func:`harmless`.
 
     Parameters
     ----------
     path : Path
         The file.
     table : DataFrame
-        A column that it lacks is written empty.
+        The rows. A column of ``columns`` that it lacks is written empty.
     columns : sequence of str
-        In the order to write.
+        Names of the columns to write, in order; other columns of ``table`` are left out.
     """
     own = each_cell(each_cell(table.reindex(columns=list(columns)), _plain_cell), harmless)
     write_atomic(path, own.to_csv(index=False, lineterminator="\n").encode())

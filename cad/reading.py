@@ -1,7 +1,7 @@
-"""Read what others wrote: sizes are checked first, and whatever a parser raises is a CadError.
+"""Read files from outside: sizes are checked first, and a parser's error becomes a CadError.
 
-Every boundary goes through :func:`reading`; the limits below are the only ones. A real file comes
-nowhere near them: they keep a file of a few megabytes from filling the memory.
+All code that reads foreign files does so inside :func:`reading`; the limits below are the only
+ones. Real files stay far below them: they keep a small crafted file from filling the memory.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ _KINDS = {
 
 @contextmanager
 def reading(source: object, problem: str, hint: str = "", roi: str = "") -> Iterator[None]:
-    """Turn whatever reading can raise into the project's error.
+    """Turn exceptions of the code inside this context manager into :class:`CadError`.
 
     Parameters
     ----------
     source : object
-        The file, or the address of what answers.
+        The file that is read, or the address of the server that answers; named in the error.
     problem : str
-        What is said before the parser's own words, e.g. ``"not valid JSON"``.
+        Start of the message, before the parser's own text, e.g. ``"not valid JSON"``.
     hint, roi : str
-        The way out; the region that is read.
+        Advice on how to solve the problem, and the region that is read.
 
     Raises
     ------
     CadError
-        For everything but the machine's own troubles (a full disk, a refused permission, a file
-        that is not there), which stay what they are.
+        For any exception that the content of a file can cause. An ``OSError`` that is the
+        machine's (full disk, refused permission, missing file) passes unchanged.
     """
     try:
         yield
@@ -105,14 +105,19 @@ def _words(error: Exception) -> str:
 
 
 def kind_of(path: Path) -> str:
-    """Return what a path is where it is no file that can be read; empty for a file.
+    """Return in words why a path is not a regular file, such as ``a named pipe``.
 
-    A named pipe would be waited on for ever, and a device may have no end. Nothing is opened.
+    Nothing is opened: reading a named pipe could wait for ever, and a device may have no end.
 
     Parameters
     ----------
     path : Path
-        May be missing.
+        Path of a file that may be missing.
+
+    Returns
+    -------
+    str
+        Kind of the entry or the system's error message; empty for a regular file.
     """
     try:
         mode = path.stat().st_mode
@@ -122,21 +127,21 @@ def kind_of(path: Path) -> str:
 
 
 def check_file(path: Path, limit: int) -> None:
-    """Refuse what is no plain file, or is larger than a file of its kind can be.
+    """Refuse a path that is not a regular file, or a file that is too large.
 
     Parameters
     ----------
     path : Path
         The file.
     limit : int
-        Bytes at most.
+        Largest allowed size in bytes.
 
     Raises
     ------
     CadError
-        Naming the size and the limit.
+        Naming the kind of entry, or the size and the limit.
     FileNotFoundError
-        When there is nothing of this name.
+        When the path does not exist.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -146,16 +151,19 @@ def check_file(path: Path, limit: int) -> None:
 
 
 def check_inflation(packed: int, unpacked: int, limit: int, what: str = "content") -> None:
-    """Refuse what would become larger in memory than is allowed, or than real data could.
+    """Refuse compressed content that would be too large in memory.
+
+    Too large is more than ``limit``, or more than :data:`SMALL` and at the same time more than
+    :data:`MAX_RATIO` times the compressed size, which real data does not reach.
 
     Parameters
     ----------
     packed, unpacked : int
-        Bytes on the disk, and in memory as the file says.
+        Compressed size in bytes, and the size in memory that the file states.
     limit : int
         Bytes allowed in memory.
     what : str
-        What is unpacked.
+        Word for the content in the error message.
 
     Raises
     ------
@@ -175,19 +183,19 @@ def _size(count: int) -> str:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return a plain file's bytes.
+    """Return the bytes of a regular file.
 
     Parameters
     ----------
     path : Path
         The file.
     limit : int
-        Bytes at most.
+        Largest allowed size in bytes.
 
     Raises
     ------
     CadError, FileNotFoundError
-        As :func:`check_file`.
+        As :func:`check_file` does.
     """
     check_file(path, limit)
     with path.open("rb") as stream:
@@ -198,24 +206,24 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_JSON) -> str:
-    """Return a plain file's text.
+    """Return the text of a UTF-8 file, without a byte order mark.
 
     Raises
     ------
     CadError
-        For what is no text in UTF-8, or larger than ``limit`` bytes.
+        When the file is not UTF-8, or larger than ``limit`` bytes.
     """
     with reading(path, "not a readable text"):
         return read_bytes(path, limit).decode("utf-8-sig")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
+    """Read a JSON file whose content is an object.
 
     Raises
     ------
     CadError
-        For what is no JSON, no object, nested too deep or too large.
+        When the content is not JSON, not an object, nested too deep or too large.
     FileNotFoundError
         When there is no such file.
     """
@@ -227,14 +235,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text; call it within :func:`reading`.
+    """Return the value of a JSON text; call it inside :func:`reading`.
 
     Raises
     ------
     CadError
-        When it is nested deeper than :data:`MAX_DEPTH`.
+        When the value is nested deeper than :data:`MAX_DEPTH`.
     ValueError
-        For what is no JSON, and for half a character (a lone surrogate), which none can write.
+        When the text is not JSON, or holds a lone surrogate, which UTF-8 cannot encode.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
@@ -246,7 +254,9 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_depth(content: Any) -> None:
-    """Refuse lists and mappings that are nested deeper than what walks them could follow.
+    """Refuse lists and dictionaries that are nested deeper than :data:`MAX_DEPTH`.
+
+    Recursive code could not process them.
 
     Raises
     ------
@@ -267,12 +277,19 @@ def check_depth(content: Any) -> None:
 
 
 def table_text(path: Path, separator: str) -> str:
-    """Return a table's text once its size is known to be sane; call it within :func:`reading`.
+    """Return the text of a table after checking its size; call it inside :func:`reading`.
+
+    Parameters
+    ----------
+    path : Path
+        The file, in UTF-8.
+    separator : str
+        Character between two cells.
 
     Raises
     ------
     CadError
-        For too many bytes, rows, columns or cells, and for two columns of one name.
+        For too many bytes, rows, columns or cells, and for two columns of the same name.
     """
     text = read_bytes(path, MAX_TABLE).decode("utf-8-sig")
     rows, cells = text.count("\n"), text.count(separator)
@@ -289,19 +306,22 @@ def table_text(path: Path, separator: str) -> str:
 
 
 def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Read a CSV table as one dictionary for each row; missing cells are empty.
+    """Read a CSV table as one dictionary for each row: column name to cell.
+
+    All cells are text, as they were before :func:`cad.files.harmless`. A missing cell is empty, and
+    cells beyond the last column are left out.
 
     Parameters
     ----------
     path : Path
-        Comma-separated, cells may be quoted.
+        Comma-separated file; cells may be quoted.
     columns : sequence of str
-        Columns that it must have.
+        Names of columns that the table must have.
 
     Raises
     ------
     CadError
-        For what is no such table, or too large, and for one without these columns.
+        When the file is not such a table, is too large, or lacks one of ``columns``.
     """
     with reading(path, "not a readable table"):
         stream = io.StringIO(table_text(path, ","), newline="")
@@ -314,13 +334,22 @@ def read_rows(path: Path, columns: Sequence[str] = ()) -> list[dict[str, str]]:
 
 
 def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame:
-    """Read a table with pandas, whose ``read_csv`` takes the options.
+    """Read a table with ``pandas.read_csv``; text is as it was before :func:`cad.files.harmless`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    separator : str
+        A comma or a tab.
+    **options
+        Passed to ``pandas.read_csv``.
 
     Raises
     ------
     CadError
-        For what is no such table, or too large, and for rows with more cells than columns: pandas
-        would take the first cells for names of rows, and shift the others.
+        When the file is not such a table or is too large, or a row has more cells than there are
+        columns: pandas would take the first cell for the row's name and shift the others.
     """
     import pandas as pd
 
@@ -334,12 +363,17 @@ def read_frame(path: Path, separator: str = ",", **options: Any) -> pd.DataFrame
 
 @contextmanager
 def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
-    """Open an npz file, or its bytes, to read arrays by name; call it within :func:`reading`.
+    """Open an npz file, or the bytes of one, in a ``with`` block; call it inside :func:`reading`.
+
+    Yields
+    ------
+    mapping of str to ndarray
+        An array is read when its name is looked up, while the block is open.
 
     Raises
     ------
     CadError
-        When its arrays would fill the memory.
+        When the arrays together would be too large in memory.
     """
     import numpy as np
 
@@ -356,12 +390,12 @@ def open_arrays(source: Path | bytes) -> Iterator[Mapping[str, Any]]:
 
 
 def read_array(source: Path | bytes) -> Any:
-    """Return the array of an npy file, or of its bytes; call it within :func:`reading`.
+    """Return the array of an npy file, or of the bytes of one; call it inside :func:`reading`.
 
     Raises
     ------
     CadError
-        When it would fill the memory.
+        When the file is too large.
     """
     import numpy as np
 
@@ -370,12 +404,12 @@ def read_array(source: Path | bytes) -> Any:
 
 
 def read_parquet(source: Path | bytes) -> pd.DataFrame:
-    """Read a parquet table; call it within :func:`reading`.
+    """Read a parquet file, or the bytes of one; call it inside :func:`reading`.
 
     Raises
     ------
     CadError
-        When the table would fill the memory.
+        When the table would be too large in memory.
     """
     import pyarrow.parquet as pq
 
@@ -426,12 +460,12 @@ def _text_bytes(chunk: Any) -> int:
 
 
 def parquet_columns(path: Path) -> list[str]:
-    """Return the names of a parquet table's columns.
+    """Return the names of a parquet file's columns.
 
     Raises
     ------
     CadError
-        For what is no such table.
+        When the file is not a parquet table.
     """
     import pyarrow.parquet as pq
 

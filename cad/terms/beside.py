@@ -1,4 +1,4 @@
-"""Read the tables and pages that lie as data beside the module that explains them."""
+"""Read the YAML tables and page templates that lie beside a module of the same name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def table_beside(module: str) -> Any:
-    """Read the YAML file of a module's own name.
+    """Return the content of the YAML file beside a module: ``sectors.yaml`` of ``sectors.py``.
 
     Parameters
     ----------
     module : str
-        Its ``__file__``.
+        The module's ``__file__``.
     """
     # libyaml reads ten times as fast; every worker that starts reads these tables.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -26,12 +26,12 @@ def table_beside(module: str) -> Any:
 
 
 def page_beside(module: str) -> jinja2.Template:
-    """Read the Markdown template (``.md.j2``) of a module's own name.
+    """Return the Markdown template beside a module: ``card.md.j2`` of ``card.py``.
 
     Parameters
     ----------
     module : str
-        Its ``__file__``.
+        The module's ``__file__``.
     """
     import jinja2
 

@@ -12,18 +12,18 @@ from cad.terms.beside import table_beside
 
 
 class Statistic(NamedTuple):
-    """Describe one number of a region's values, grey levels or pairs of levels.
+    """Describe a statistic of a region's values, of its grey levels or of pairs of levels.
 
     Parameters
     ----------
     definition : str
-        What it is.
+        The statistic's definition in words.
     ibsi : str
         Four-character tag of the IBSI reference manual, or empty.
     power : int
-        Power of the image's unit that it is measured in.
+        Power of the image's unit in which the statistic is measured: 2 for a variance.
     label : str
-        What a page calls it; empty where its name says it.
+        Name on a page; empty where the key of the table serves.
     """
 
     definition: str
@@ -39,15 +39,15 @@ class Part:
     Parameters
     ----------
     definition : str
-        What its values are.
+        Meaning of the values.
     unit : str
-        "1" for a pure number. Of a gradient or a filter: what follows the image's unit.
+        "1" for a pure number. For a gradient or a filter: the text after the image's unit.
     source : str
         Where the definition comes from.
     title, words : str
-        What a page calls it, and what that is in words.
+        Heading on a page, and an explanation of that heading.
     group : str
-        What the limits of training regions call its family.
+        Group of features in which :mod:`cad.features.typicality` judges its columns.
     """
 
     definition: str
@@ -65,9 +65,9 @@ class PerfusionMap(Part):
     Parameters
     ----------
     model : str
-        The kinetic model that it is a result of; empty without one.
+        The kinetic model that gives the map; empty for a map that needs no model.
     role : str
-        ``parameter``; of a fit's quality ``r2``, ``residual`` or ``did_not_fit``.
+        ``parameter``, or for a map of the fit's quality ``r2``, ``residual`` or ``did_not_fit``.
     """
 
     model: str = ""

@@ -11,20 +11,20 @@ from cad.terms.beside import table_beside
 
 @dataclass(frozen=True)
 class MeasureWords:
-    """Say how a measure of predictions is shown.
+    """Describe how a measure of predictions, such as the AUC, is shown.
 
     Parameters
     ----------
     name : str
         Key in ``metrics.json`` and in settings.
     title : str
-        What a reader of a table sees.
+        Name in a table.
     better : {"higher", "lower", "near 0", "near 1"}
-        Which way is better.
+        Which values are better.
     digits : int
         Decimals in a table.
     headline : bool
-        Whether it stands where there is room for few: on the terminal and the model card.
+        Whether the measure is one of the few on the terminal and the model card.
     """
 
     name: str

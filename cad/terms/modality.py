@@ -16,21 +16,21 @@ class Modality:
     Parameters
     ----------
     name : str
-        Stem of feature names, key of settings and rules, field of a study.
+        First part of feature names, key in settings, field of :class:`cad.imaging.study.Study`.
     title : str
-        What a reader is told it is.
+        Name on a page.
     short : str
-        The same where there is little room.
+        Short name where a page has little room.
     folder, suffix : str
         Folder and last part of the file name in a cohort (BIDS where BIDS has the datatype).
     unit : str
         Unit of the voxels; empty where the scale is arbitrary.
     decimals : int
-        Digits behind the point with which values are shown.
+        Decimals with which values are shown.
     dynamic : bool
-        Whether it is a series in time.
+        Whether the image is a series in time.
     optional : bool
-        Whether a study without it lacks nothing worth a note.
+        Whether a study may lack the image without a note that says so.
     """
 
     name: str
@@ -54,7 +54,7 @@ MODALITIES: tuple[Modality, ...] = (T2W, ADC, DCE, HBV)
 
 
 def modality(name: str) -> Modality:
-    """Return what is known of a modality.
+    """Return the row of :data:`MODALITIES` that has a name.
 
     Parameters
     ----------
@@ -74,5 +74,5 @@ def modality(name: str) -> Modality:
 
 
 def short_name(name: str) -> str:
-    """Return what a page calls a modality; the name itself for one that is not in the table."""
+    """Return a modality's short name for a page; a name that is not in the table is unchanged."""
     return next((entry.short for entry in MODALITIES if entry.name == name), name)

@@ -1,7 +1,7 @@
 """Name the sectors of the prostate, and say in which of them a place lies.
 
-Levels and sectors are those of the PI-RADS v2.1 sector map, 38 of the prostate; it draws them and
-gives no measures: the borders below are ours.
+Levels and sectors are those of the PI-RADS v2.1 sector map, which has 38 for the prostate. The map
+is a drawing without measures: the borders in this module are this project's.
 """
 
 from cad.terms.beside import table_beside
@@ -30,18 +30,19 @@ _FRONT = 0.50  # v between the anterior and the posterior sectors
 
 
 def sector_at(u: float, v: float, level: str, zone: str = "") -> str:
-    """Return the sector of a place in the gland's box on a slice.
+    """Return the PI-RADS sector of a place in the bounding box of the gland on an axial slice.
 
     Parameters
     ----------
     u : float
-        -1 at the patient's right edge, 0 in the middle, 1 at the left edge.
+        Place from the patient's right (-1) over the middle (0) to the left (1) edge of the box.
     v : float
-        0 in front, 1 behind.
+        Place from the front (0) to the back (1) of the box.
     level : str
         ``base``, ``mid`` or ``apex``.
     zone : str
-        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` where a person said it; the sector is then one of it.
+        ``PZ``, ``TZ``, ``CZ`` or ``AFS`` as a person stated it; the sector is then in that zone.
+        Any other text, and ``CZ`` off the base, is replaced by the zone at the place.
 
     Returns
     -------

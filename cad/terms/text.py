@@ -8,12 +8,12 @@ import pandas as pd
 
 
 def to_markdown(table: pd.DataFrame) -> str:
-    """Return a table as a Markdown pipe table, numbers right-aligned.
+    """Return a table as a Markdown pipe table, columns of numbers right-aligned.
 
     Parameters
     ----------
     table : DataFrame
-        Without its index.
+        The rows; the index is left out. NaN, infinity and None become a dash.
     """
     rows = table.itertuples(index=False, name=None)
     texts = [[_cell(value).replace("|", r"\|") for value in row] for row in rows]
@@ -23,12 +23,14 @@ def to_markdown(table: pd.DataFrame) -> str:
 
 
 def interval_text(part: object, digits: int = 3) -> str:
-    """Return ``0.843 [0.791, 0.885]``, the value alone without ends, or a dash without a value.
+    """Return a value with its confidence interval as text, such as ``0.843 [0.791, 0.885]``.
+
+    The value stands alone where the interval has no ends; a dash stands for a missing value.
 
     Parameters
     ----------
     part : object
-        An interval, its form in ``metrics.json``, or a value without one.
+        A number, or ``value``, ``lower`` and ``upper`` as attributes or in a mapping; or None.
     digits : int
         Decimals.
     """
@@ -40,16 +42,17 @@ def interval_text(part: object, digits: int = 3) -> str:
 
 
 def side_of_half(mean: float) -> str:
-    """Return on which side of one half the readers' mean lies, as both page and decision take it.
+    """Return whether the mean of the readers' probabilities is above, below or at one half.
 
     Parameters
     ----------
     mean : float
-        Of the readers' probabilities of one region.
+        Mean of the readers' probabilities of malignancy of one region.
 
     Returns
     -------
     {"suspicious", "not suspicious", "equivocal"}
+        Above, below and at one half.
     """
     return "suspicious" if mean > 0.5 else "not suspicious" if mean < 0.5 else "equivocal"
 
