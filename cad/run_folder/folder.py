@@ -65,31 +65,34 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """Return the folder of the pages."""
+        """Return the path of the folder with the HTML pages."""
         return self.root / "report"
 
     def study(self, study_id: str) -> Path:
-        """Return one study's features, slices, curves and fits."""
+        """Return the path of one study's npz file: features, slices, curves and fits."""
         return self.root / "studies" / f"{study_id}.npz"
 
     def fold_features(self, key: str) -> Path:
-        """Return T2 features measured on one fold's scale."""
+        """Return the path of the T2 features that were measured on one fold's intensity scale.
+
+        ``key`` is :attr:`cad.imaging.standardise.NyulScale.key` of that scale.
+        """
         return self.root / "folds" / f"{key}.npy"
 
     def map_image(self, study_id: str) -> Path:
-        """Return the probability over the gland as an image on the T2 grid."""
+        """Return the path of a study's probability map, a NIfTI image on the T2 grid."""
         return self.root / "maps" / f"{study_id}_probability.nii.gz"
 
     def map_display(self, study_id: str) -> Path:
-        """Return the same on the slices that the page shows, with the model's name."""
+        """Return the path of the probability map as the study's page shows it, an npz file."""
         return self.root / "maps" / f"{study_id}_display.npz"
 
     def page(self, name: str) -> Path:
-        """Return one page."""
+        """Return the path of a page by its file name."""
         return self.report / name
 
     def figure(self, name: str) -> Path:
-        """Return one figure of the index page."""
+        """Return the path of a figure of the index page, by its name without ``.svg``."""
         return self.root / "figures" / f"{name}.svg"
 
 
@@ -106,7 +109,7 @@ WRITERS = {
 
 
 def of_every_run(folder: RunFolder) -> list[Path]:
-    """Return the files that every run has, whatever command made it.
+    """Return the paths of the files that every run has, whatever command made it.
 
     Parameters
     ----------

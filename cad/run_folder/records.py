@@ -7,7 +7,7 @@ from cad.run_folder.folder import RunFolder
 
 
 def write_metrics(folder: RunFolder, metrics: JsonObject) -> None:
-    """Write ``metrics.json``."""
+    """Write ``metrics.json``, the measures of the whole run."""
     write_json(folder.metrics, metrics)
 
 
@@ -17,7 +17,7 @@ def read_metrics(folder: RunFolder) -> JsonObject:
 
 
 def write_record(folder: RunFolder, record: JsonObject) -> None:
-    """Write ``run.json``."""
+    """Write ``run.json``: the run's settings, versions, inputs and timings."""
     write_json(folder.record, record)
 
 
@@ -39,15 +39,18 @@ def read_record(folder: RunFolder) -> JsonObject:
 
 
 def write_validation(folder: RunFolder, text: str) -> None:
-    """Write ``validation.md``."""
+    """Write ``validation.md``, the validation as text for a reviewer."""
     write_atomic(folder.validation, plain(text).encode())
 
 
 def write_comparison(folder: RunFolder, comparison: JsonObject) -> None:
-    """Write ``comparison.json``."""
+    """Write ``comparison.json``, the comparison of models or pipelines."""
     write_json(folder.comparison, comparison)
 
 
 def write_complete(folder: RunFolder, identity: str) -> None:
-    """Mark the folder as whole, and made from what ``identity`` hashes."""
+    """Write the file ``.complete``, which says that all files of the run are whole.
+
+    ``identity`` is the hash of everything the run was made from; it becomes the file's content.
+    """
     write_atomic(folder.complete, identity.encode())

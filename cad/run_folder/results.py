@@ -28,9 +28,10 @@ class RegionResult:
     zone, label_kind, histology, isup : str
         Empty where unknown.
     decision : str
-        The one that is stated: ``malignant``, ``refer``, ``benign``; empty without a probability.
+        The decision that the page states: ``malignant``, ``refer`` or ``benign``; empty without a
+        probability.
     decision_model : str
-        By the thresholds alone.
+        The decision by the two thresholds alone.
     decision_reason : list of str
         What speaks against the thresholds' decision, so that ``refer`` is stated; empty where
         nothing does.
@@ -43,41 +44,44 @@ class RegionResult:
     with_tool : list of (str, float)
         Reader, and the probability of malignancy given the reader's score and the classifier.
     patient_probability : float or None
-        Of any cancer of ISUP 2 or more in the patient.
+        Probability that the patient has any cancer of ISUP 2 or more.
     warnings : list of str
         What the run said about this region.
     plausible : list of str or None
         Conformal set at 90 % confidence; None where the run made none.
     readers_mean, gap : float or None
-        The mean of ``reader_values``; how far the tool is from it.
+        The mean of ``reader_values``, and its distance from ``probability``.
     apart : str
-        ``agree``, ``apart``, ``far apart``, or empty without one of the two.
+        The gap in words: ``agree``, ``apart`` or ``far apart``; empty without a gap.
     suspicion : float or None
-        How far anyone suspects cancer: tool or readers.
+        The larger of ``probability`` and ``readers_mean``; where the readers contradict the
+        decision, the highest of their values takes the place of their mean.
     patient_decision : str
-        The patient's; the same on every region.
+        The decision on the patient, the same on all of the patient's regions.
     model : str
-        The trained model that scored it; empty where a run validates itself.
+        Name of the trained model that scored the region; empty for a run that cross-validates.
     reader_values : list of (str, float)
         Reader, and the score as probability of malignancy.
     scales : dict of str to str
-        Reader to the scale of the score.
+        Reader, and the name of the scale on which the reader scored.
     unlike : str
-        The groups of features in which it is unlike the training; empty where it is like it.
+        Groups of features in which the region is unlike the training regions; empty if none.
     compared : bool
-        Whether it was compared with the training at all.
+        Whether the region was compared with the training regions at all.
     sector : str
-        As drawn by hand in ``rois.tsv``; empty where nobody said.
+        Sector as a person stated it in ``rois.tsv``; empty where nobody did.
     psa, age : float or None
-        The patient's, ng/mL and years.
+        The patient's PSA (ng/mL) and age (years).
     readers_agree : str
         ``agree``, ``differ`` or ``are split``; empty for fewer than two readers.
     among : (float, float) or None
-        Between what shares of the training's regions so judged were malignant.
+        Lower and upper limit of the share of malignant ones among training regions of such a
+        probability.
     outline : (float, float) or None
-        Between what the probability moves with the outline; None where nobody asked.
+        Lower and upper limit of the probability when the region is outlined otherwise; None where
+        this was not asked for.
     outlines : str
-        Over which outlines: ``20 redrawn``, or readers.
+        The outlines behind ``outline``: ``20 redrawn``, or names of readers.
     """
 
     patient: str
@@ -131,24 +135,26 @@ class RegionResult:
 
 @dataclass(frozen=True)
 class Man:
-    """Hold one row of ``patients.csv``.
+    """Hold one row of ``patients.csv``: the result for one patient.
 
     Parameters
     ----------
     patient : str
         ``participant_id``.
     probability : float or None
-        Of any cancer of ISUP 2 or more; None where no model gives one.
+        Probability of any cancer of ISUP 2 or more; None where no model gives one.
     decision, decision_model : str
-        The one that is stated; by the thresholds alone. Empty without any probability.
+        The decision that the page states, and the decision by the thresholds alone. Both are empty
+        without any probability.
     decision_reason : list of str
         What speaks against the thresholds' decision.
     basis : str
-        ``probability`` (his own) or ``regions``, where no model of men gave one.
+        Source of the decision: ``probability`` of the patient, or ``regions`` where no model gave
+        a probability of the patient.
     limits : (float, float) or None
-        Benign below the first, malignant above the second.
+        The two thresholds: benign below the first, malignant above the second.
     unknown : str
-        What the model uses and does not know of him: ``age, PSA``; empty where it knows all.
+        Values that the model uses and that are missing for this patient, such as ``age, PSA``.
     truth : bool or None
         Whether histology found ISUP 2 or more; None where it does not tell.
     age, psa, psa_density : float or None
@@ -173,8 +179,10 @@ class Man:
 class Reason:
     """Hold one row of ``explanations.csv``: a feature that moved the decision value.
 
-    On one row of a family ``contribution`` is what the family adds to the log odds, starting from
-    ``average``, those of the training's average region.
+    ``delta`` is the change of the decision value when the feature goes from the training median to
+    the region's value. ``contribution`` stands on one row of each family of features: the part of
+    the whole family in the log odds, counted from ``average``, the log odds of the training's
+    average region.
     """
 
     feature: str
@@ -205,9 +213,9 @@ class Results:
     failures : list of dict
         Rows of ``failures.csv``.
     reasons : dict
-        ``(study, roi)`` to its explanations, most important first.
+        Explanations of each region by ``(study, roi)``, most important first.
     men : dict of str to Man
-        By participant; empty for a run without ``patients.csv``.
+        Rows by ``participant_id``; empty for a run without ``patients.csv``.
     """
 
     folder: RunFolder
@@ -224,7 +232,11 @@ class Results:
         return columns_stated(self.run.get("settings") or {})
 
     def thresholds_of(self, region: RegionResult) -> tuple[float, float] | None:
-        """Return P- and P+ of the model that scored a region."""
+        """Return the thresholds of the model that scored a region, else those of the run.
+
+        Below the first a probability means benign, above the second malignant. The result is None
+        where the run states neither.
+        """
         with reading(self.folder.record, "thresholds are two numbers"):
             # Several models may have scored one run, each with thresholds of its own.
             models = (self.run.get("model") or {}).get("models") or {}
@@ -233,7 +245,7 @@ class Results:
 
     @property
     def thresholds(self) -> tuple[float, float] | None:
-        """Return P- and P+ of the site's costs, where the run states them."""
+        """Return the run's two thresholds, benign below and malignant above; None if not stated."""
         with reading(self.folder.root, "thresholds are two numbers"):
             stated = self.run.get("decision_thresholds")
             return (float(stated[0]), float(stated[1])) if stated else None
@@ -270,7 +282,7 @@ def read_results(root: Path) -> Results:
 
 
 def number(text: Any) -> float | None:
-    """Return a finite number from a cell, or None."""
+    """Return a table's cell as a number; None where it is empty, no number or not finite."""
     try:
         value = float(text)
     except (TypeError, ValueError, OverflowError):

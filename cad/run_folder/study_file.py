@@ -43,19 +43,20 @@ def write_measured(
     key : str
         Hash of everything that the content was made from.
     participant_id, study_id : str
-        Whose it is.
+        The patient's and the study's identifiers.
     rows : DataFrame
         ``participant_id, roi_id`` and the features, one row a region.
     provenance : DataFrame
-        How each was measured, text or numbers, one row a region.
+        How each region was measured: text or numbers, in the order of ``rows``.
     notes : list of str
-        What the reader of a page has to know.
+        Sentences for the study's page.
     failures : list of Failure
         Regions that could not be measured.
     gaps : mapping of str to mapping
-        By region and image why the image does not measure it, where it has others.
+        By region and image the reason why this image does not measure the region, while another
+        image does.
     arrays : mapping of str to ndarray
-        What the page shows and what folds need beside the features.
+        Further arrays: those of the page, and those from which folds measure T2 features again.
     """
     names = [c for c in rows.columns if c not in ("participant_id", "roi_id")]
     record = {
@@ -79,12 +80,12 @@ def write_measured(
 
 @contextmanager
 def open_study(path: Path) -> Iterator[Any]:
-    """Open a study's file to read arrays by name.
+    """Open a study's npz file in a ``with`` block, to read arrays by name.
 
     Raises
     ------
     CadError
-        When it is damaged, or what is done with it while it is open shows that it is.
+        When the file is damaged. An error that the code in the block raises is taken for the same.
     """
     with reading(path, "the study's file is damaged"), open_arrays(path) as archive:
         yield archive
@@ -101,7 +102,7 @@ def study_key(path: Path) -> str | None:
     Returns
     -------
     str or None
-        None where there is no whole file.
+        None where the file is missing or damaged.
     """
     try:
         with open_study(path) as archive:
@@ -118,7 +119,7 @@ def study_failures(path: Path) -> list[Failure]:
 
 
 def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
-    """Return why an image does not measure a region that others do.
+    """Return why some images do not measure a region that other images of the study do.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ def study_gaps(folder: RunFolder, study_id: str) -> dict[str, dict[str, str]]:
     Returns
     -------
     dict of str to dict of str to str
-        The reason by ROI id and image; empty without a file.
+        The reason by ROI id and image; empty where the study has no file.
     """
     path = folder.study(study_id)
     if not path.is_file():  # of an earlier model's training table
@@ -153,7 +154,7 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
     Returns
     -------
     dict of str to dict
-        By ROI id; empty without a file.
+        One dictionary of values by ROI id; empty where the study has no file.
 
     Raises
     ------
@@ -169,10 +170,7 @@ def page_measurements(folder: RunFolder, study_id: str) -> dict[str, JsonObject]
 
 
 def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
-    """Read the feature rows of studies in the order given; columns by first appearance.
-
-    Studies with the same columns are put together as plain arrays: ten thousand small tables would
-    cost more than the studies.
+    """Read the features of all regions from study files into one table.
 
     Parameters
     ----------
@@ -182,7 +180,9 @@ def region_rows(paths: Iterable[Path]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``participant_id, study_id, roi_id`` and features; NaN where a study lacks a column.
+        ``participant_id, study_id, roi_id`` and features, one row a region, in the order of
+        ``paths``. Columns come in the order in which they first appear; NaN where a study lacks
+        one.
     """
     keys: dict[str, list[str]] = {"participant_id": [], "study_id": [], "roi_id": []}
     blocks: list[np.ndarray] = []
@@ -225,7 +225,7 @@ def read_provenance(paths: Iterable[Path]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns by first appearance.
+        Rows in the order of :func:`region_rows`; columns in the order of first appearance.
     """
     tables = []
     for path in paths:
@@ -248,14 +248,14 @@ def write_map_display(folder: RunFolder, study_id: str, shown: np.ndarray, model
     shown : ndarray, shape (n_slices, H, W)
         Probability on the page's slices, NaN where there is none.
     model : str
-        Whose probability it is.
+        Name of the model that gave the probability.
     """
     content = {"probability": shown, "model": np.array(model)}
     write_atomic(folder.map_display(study_id), _npz(content))
 
 
 def read_map_display(folder: RunFolder, study_id: str) -> np.ndarray | None:
-    """Read the probability map for a page; None where there is none."""
+    """Return the array ``shown`` of :func:`write_map_display`; None where there is no file."""
     path = folder.map_display(study_id)
     if not path.is_file():
         return None

@@ -34,7 +34,12 @@ FAILURE_COLUMNS, PROBABILITY_COLUMNS, PATIENT_COLUMNS, EXPLANATION_COLUMNS, OUTL
 
 
 class Explanation(TypedDict):
-    """Hold what one feature did to a region's decision value."""
+    """Hold the effect of one feature on a region's decision value.
+
+    ``rank`` counts from 1 for the largest effect, ``value`` is the region's, ``delta`` the change
+    of the decision value against the training median, and ``percentile`` the rank of the value
+    among the training rows (0 to 100).
+    """
 
     rank: int
     feature: str
@@ -44,7 +49,12 @@ class Explanation(TypedDict):
 
 
 class ExplanationRow(Explanation):
-    """Hold a row of ``explanations.csv``; ``contribution`` is the family's, on one row of it."""
+    """Hold a row of ``explanations.csv``.
+
+    ``contribution`` is the effect of a whole family of features (``group``) on the log odds; it
+    stands on one row of the family and is None on the others. ``average`` is the log odds of the
+    training's average region.
+    """
 
     participant_id: str
     study_id: str
@@ -69,12 +79,12 @@ class Failure:
 
 
 def write_features(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``features.parquet``."""
+    """Write ``features.parquet``, the features with one row a region."""
     write_atomic(folder.features, parquet_bytes(table))
 
 
 def read_features(folder: RunFolder) -> pd.DataFrame:
-    """Read ``features.parquet``."""
+    """Read ``features.parquet``, as :func:`write_features` wrote it."""
     with reading(folder.features, "not a readable table"):
         return read_parquet(folder.features)
 
@@ -87,18 +97,18 @@ def count_features(folder: RunFolder, columns: Collection[str]) -> int:
     folder : RunFolder
         The run.
     columns : collection of str
-        Names of all features there are.
+        Names of all columns that are features, see :func:`cad.columns.columns_of`.
     """
     return len({*parquet_columns(folder.features)} & {*columns})
 
 
 def write_labels(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``labels.parquet``."""
+    """Write ``labels.parquet``: what readers and histology say of every region."""
     write_atomic(folder.labels, parquet_bytes(table))
 
 
 def write_probabilities(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``probabilities.csv``."""
+    """Write ``probabilities.csv``, the results with one row a region."""
     asked = [name for name in (*OUTLINE_COLUMNS, "confidence") if name in table]
     write_csv(folder.probabilities, table, [*PROBABILITY_COLUMNS, *asked])
 
@@ -109,7 +119,7 @@ def read_probabilities(folder: RunFolder) -> pd.DataFrame:
     Raises
     ------
     CadError
-        Where there is none, or an earlier version wrote it.
+        When the file is missing, or an earlier version wrote it.
     """
     if not folder.probabilities.is_file():
         raise CadError("the run has no probabilities.csv", file=folder.probabilities)
@@ -125,14 +135,14 @@ def refuse_earlier(columns: Collection[str], path: Path) -> None:
     Parameters
     ----------
     columns : collection of str
-        Of the table.
+        Names of the table's columns.
     path : Path
-        For the message.
+        The file, for the error message.
 
     Raises
     ------
     CadError
-        Without a column ``decision_model``.
+        When there is no column ``decision_model``.
     """
     if "decision_model" not in columns:
         raise CadError(
@@ -143,19 +153,19 @@ def refuse_earlier(columns: Collection[str], path: Path) -> None:
 
 
 def write_patients(folder: RunFolder, men: pd.DataFrame) -> None:
-    """Write ``patients.csv``: one row a man, the most probable first."""
+    """Write ``patients.csv``: one row a patient, the highest probability of cancer first."""
     order = men.reset_index().sort_values("probability", ascending=False, kind="stable")
     given = {name: order[f"given_{name}"] for name in ("age", "psa", "psa_density")}
     write_csv(folder.patients, order.assign(**given), PATIENT_COLUMNS)
 
 
 def write_explanations(folder: RunFolder, rows: Sequence[ExplanationRow]) -> None:
-    """Write ``explanations.csv``."""
+    """Write ``explanations.csv``: the features that moved each region's decision value."""
     write_csv(folder.explanations, pd.DataFrame(rows), EXPLANATION_COLUMNS)
 
 
 def write_failures(folder: RunFolder, failures: Sequence[Failure]) -> None:
-    """Write one row per study or region that failed; an empty table says that none did."""
+    """Write ``failures.csv``: one row per study or region that failed; no row if none did."""
     write_csv(folder.failures, pd.DataFrame([asdict(f) for f in failures]), FAILURE_COLUMNS)
 
 
@@ -169,26 +179,26 @@ def read_failures(folder: RunFolder) -> list[Failure]:
 
 
 def write_suggestions(folder: RunFolder, table: pd.DataFrame) -> None:
-    """Write ``suggestions.csv``."""
+    """Write ``suggestions.csv``: the regions that should be read next."""
     write_csv(folder.suggestions, table, list(table.columns))
 
 
 def by_region(scores: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
-    """Return what the readers of every region say as one text, ``r1=3; r2=4``.
+    """Join all readers' values of each region into one text, such as ``r1=3; r2=4``.
 
     Parameters
     ----------
     scores : DataFrame
-        ``participant_id, roi_id, reader_id`` and the column.
+        One row per reader and region: ``participant_id, roi_id, reader_id`` and ``column``.
     column : str
-        What is said.
+        Name of the column with the readers' values.
     name : str
-        Of the new column.
+        Name of the new column with the joined text.
 
     Returns
     -------
     DataFrame
-        ``participant_id, roi_id`` and ``name``.
+        ``participant_id, roi_id`` and ``name``, one row a region.
     """
     texts = [
         f"{reader}={value:g}" if isinstance(value, float) else f"{reader}={value}"
