@@ -27,17 +27,17 @@ RULES, COHORT, RUN, OBJECTS = "configs/import", "cohort", "run", "dicom"
 
 
 def ready(settings: NodeSettings) -> None:
-    """Refuse, before a node starts, rules, costs or models that cannot be used.
+    """Check before a node starts that its rules, costs and models can be used.
 
     Parameters
     ----------
     settings : NodeSettings
-        Everything that the node is told.
+        All settings of the node.
 
     Raises
     ------
     CadError
-        Naming what is wrong.
+        Naming what cannot be used.
     """
     from cad.dicom.into.rules import ImportRules
     from cad.model.bundle import load_bundle
@@ -57,15 +57,23 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
     settings : NodeSettings
         Rules, models and costs.
     incoming : Path
-        Its files as they came.
+        The study's folder of received files.
     work : Path
-        Its own folder: ``cohort``, ``run`` and ``run/dicom``; kept from one arrival to the next.
+        The study's folder of ``cohort``, ``run`` and ``run/dicom``; it is kept when more of the
+        study arrives.
+
+    Returns
+    -------
+    int
+        Number of DICOM objects made; 0 where the study awaits its regions.
+    float
+        Seconds that it took.
 
     Raises
     ------
     CadError
-        For the first thing that keeps the study from its result; a region without probability
-        does not while another has one.
+        For the first problem that prevents a result. A region without a probability is no such
+        problem while another region has one.
     """
     from cad.pipeline import check, predict_cohort
     from cad.recipes.delivery import deliver
@@ -93,12 +101,12 @@ def compute(settings: NodeSettings, incoming: Path, work: Path) -> tuple[int, fl
 
 
 def without_probability(work: Path) -> CadError | None:
-    """Return an error that names the regions without a probability; None where all have one.
+    """Return an error that names a study's regions without a probability; None where all have one.
 
     Parameters
     ----------
     work : Path
-        The study's folder of work.
+        The study's folder of cohort and run.
     """
     try:
         failures = read_failures(RunFolder(work / RUN))
@@ -109,12 +117,12 @@ def without_probability(work: Path) -> CadError | None:
 
 
 def objects(work: Path) -> list[Path]:
-    """Return the DICOM objects that a study's result consists of.
+    """Return the files of the DICOM objects that a study's result consists of.
 
     Parameters
     ----------
     work : Path
-        The study's folder of work.
+        The study's folder of cohort and run.
     """
     return sorted((work / RUN / OBJECTS).glob("*.dcm"))
 

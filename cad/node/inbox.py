@@ -1,4 +1,4 @@
-"""Take what arrives: on the disk first, then in the queue, then it may be acknowledged."""
+"""Keep instances that arrive: each is acknowledged once its file and queue row are safe."""
 
 import os
 import shutil
@@ -31,16 +31,24 @@ Returned = TypeVar("Returned")
 
 
 class DuplicateInstance(CadError):
-    """Say that an instance has the name of one that is here already, and another content."""
+    """Report an instance whose UID another instance with a different content has already."""
 
 
 class Inbox:
-    """Keep instances, each under its study's folder; safe for several threads.
+    """Keep received instances, each in the folder of its study; safe for several threads.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        The node's folder and limits.
+    queue : Queue
+        Gets a row for each instance.
 
     Raises
     ------
     CadError
-        Where instances lie without the node's secret, under which they have their names.
+        When the folder holds instances but not the node's secret, from which their file names were
+        made.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue) -> None:
@@ -66,12 +74,17 @@ class Inbox:
 
     @contextmanager
     def copied(self, source: Path) -> Iterator[Path]:
-        """Copy a file to where :meth:`keep` can take it; what it does not take goes.
+        """Copy a file into the node's folder, for :meth:`keep`; delete the copy if it is not kept.
+
+        Yields
+        ------
+        Path
+            The copy.
 
         Raises
         ------
         CadError
-            For what is no file, or larger than any image.
+            When the source is not a regular file, or is larger than any image.
         OSError
             When the disk is full, or nearly.
         """
@@ -89,25 +102,25 @@ class Inbox:
     def keep(
         self, path: Path, sender: str, peer: str = "", announced: tuple[str, str] | None = None
     ) -> int:
-        """Make an instance safe; return the bytes that are new.
+        """Keep an instance safely; return its size in bytes, or 0 where it was here before.
 
-        Returns only when the file is on the disk under its name, and its row in the queue. The
-        same instance again changes nothing.
+        Returns only when the file is on the disk under its name, and its row in the queue.
 
         Parameters
         ----------
         path : Path
-            A file below ``incoming``; it is moved from there when it is new.
+            A file below ``incoming``; it is moved from there when the instance is new.
         sender, peer : str
-            The AE title or door by which it came, and from where.
+            AE title or folder that sent it, and the sender's address.
         announced : tuple of str, optional
-            SOP class and instance that it must be.
+            SOPClassUID and SOPInstanceUID that the file must have.
 
         Raises
         ------
         CadError
-            For names that are no UID (:class:`DuplicateInstance`: and for two different instances
-            of one name).
+            When the file is not the instance announced, or a UID is not valid.
+        DuplicateInstance
+            When an instance of the same UID and another content is here.
         OSError
             When the disk is full, or nearly.
         """
@@ -159,12 +172,17 @@ class Inbox:
         return head_of(path) or self.apart(deflated_head, path)
 
     def head(self, study: str) -> Head:
-        """Return what one of a study's instances says.
+        """Read the header of one of a study's instances.
+
+        Parameters
+        ----------
+        study : str
+            The study's key.
 
         Raises
         ------
         CadError
-            When there is none, or it cannot be read.
+            When no instance is there, or it cannot be read.
         """
         path = min(self.incoming(study).glob("*.dcm"), default=None)
         if path is None:
@@ -179,43 +197,45 @@ class Inbox:
         return digest_of(here) == digest_of(path) or self.apart(same_content, here, path)
 
     def apart(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
-        """Call a function in a process with limits: what it unpacks may fill the memory.
+        """Call a function in another process, whose time and memory are limited; return its result.
+
+        Meant for functions that unpack a file, which may fill the memory.
 
         Raises
         ------
         CadError
-            Also when it did.
+            The function's own error, or that a limit was exceeded.
         """
         with self._one_apart:
             return self._apart(function, *arguments)
 
     def check_room(self) -> None:
-        """Refuse to fill the disk.
+        """Check that the disk has room for more instances.
 
         Raises
         ------
         OSError
-            Below `reserve_gigabytes`.
+            When less than the setting `reserve_gigabytes` is free.
         """
         least = max(self.settings.receiver.reserve_gigabytes * 1e9, LEAST_BYTES)
         if shutil.disk_usage(self.home).free < least:
             raise OSError(28, "less than `reserve_gigabytes` is left on the disk")
 
     def incoming(self, study: str) -> Path:
-        """Return the folder of a study's files as they came."""
+        """Return the folder of a study's received files; ``study`` is its key."""
         return self.home / INCOMING / study
 
     def work(self, study: str) -> Path:
-        """Return the folder of a study's cohort and run."""
+        """Return the folder of a study's cohort and run; ``study`` is its key."""
         return self.home / STUDIES / study
 
     def take_stock(self) -> tuple[int, int]:
-        """Hold queue and disk against each other: what lies here is in the queue, and only that.
+        """Make queue and disk agree: enter instances without a row, remove rows without a file.
 
         Returns
         -------
         tuple of int
-            Instances that came into the queue, and that went from it.
+            Number of instances entered into the queue, and number removed from it.
         """
         rows, came, gone = self.queue.instances(), 0, 0
         folders = {folder.name: folder for folder in self.home.glob(f"{INCOMING}/[!.]*")}
@@ -250,7 +270,15 @@ class Inbox:
             self.queue.was_sent(study)
 
     def sweep(self, study: str, before: float | None = None) -> bool:
-        """Remove everything of a study; not if something arrives after ``before``."""
+        """Remove everything of a study; return whether it was removed.
+
+        Parameters
+        ----------
+        study : str
+            The study's key.
+        before : float, optional
+            Seconds since 1970; remove only a study that was done or failed before it.
+        """
         with self._lock:
             if before is not None and not self.queue.outdated(before, study):
                 return False
@@ -258,14 +286,15 @@ class Inbox:
             return True
 
     def close(self) -> None:
-        """End the process that unpacks."""
+        """End the process of :meth:`apart`."""
         self._apart.__exit__()
 
 
 def sweep_study(home: Path, queue: Queue, study: str) -> None:
     """Remove everything that the node keeps of a study: result, images, rows of the queue.
 
-    What came goes last, for it says whose it was: a sweep that is cut short can be repeated.
+    The received files are removed last, because they tell whose study it was: a removal that is
+    cut short can be repeated.
 
     Parameters
     ----------

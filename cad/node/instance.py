@@ -34,16 +34,16 @@ _PREAMBLE = 132
 
 @dataclass(frozen=True)
 class Head:
-    """Hold what a node has to know of an instance.
+    """Hold the parts of an instance's header that a node needs.
 
     Parameters
     ----------
     study, uid, sop_class : str
-        UIDs of the study, the instance and its kind.
+        StudyInstanceUID, SOPInstanceUID and SOPClassUID.
     modality : str
-        One that is fetched, or ``other``.
+        Modality if it is one that the node uses, else ``other``.
     ours : bool
-        Whether it is a result of ours.
+        Whether the instance is a result that this program wrote.
     patient : str
         PatientID.
     """
@@ -57,7 +57,7 @@ class Head:
 
 
 def head_of(path: Path) -> Head | None:
-    """Return whose an instance is and what it is, from the first bytes of its file.
+    """Read an instance's header from the first bytes of its file.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def head_of(path: Path) -> Head | None:
     Raises
     ------
     CadError
-        For what is no DICOM file, or says too late or not at all whose it is.
+        When the file is not DICOM, or its first bytes do not hold the UIDs and the patient.
     """
     with reading(path, "not a readable DICOM file"):
         begin, syntax = _begin(path)
@@ -98,7 +98,7 @@ def _begin(path: Path) -> tuple[io.BytesIO, TransferSyntax]:
 
 
 def deflated_head(path: Path) -> Head:
-    """Return what :func:`head_of` does, of a file whose data set has to be inflated first.
+    """Read the header of an instance whose data set is deflated (compressed as a whole).
 
     Inflating may fill the memory: call it in a process of its own.
 
@@ -110,7 +110,7 @@ def deflated_head(path: Path) -> Head:
     Raises
     ------
     CadError
-        For what is no DICOM file, or does not say whose it is.
+        When the file is not DICOM, or its UIDs or patient are missing.
     """
     with reading(path, "not a readable DICOM file"):
         found = pydicom.dcmread(path, stop_before_pixels=True)
@@ -145,7 +145,7 @@ def digest_of(path: Path) -> bytes:
 
 
 def same_content(one: Path, other: Path) -> bool:
-    """Tell whether two files hold one instance, also in different transfer syntaxes.
+    """Tell whether two files hold the same instance, even in different transfer syntaxes.
 
     Decoding may fill the memory: call it in a process of its own.
 

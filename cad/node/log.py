@@ -10,14 +10,14 @@ _lock = threading.Lock()
 
 
 def tell(event: str, **facts: object) -> None:
-    """Write one line of the node's log on standard output.
+    """Write one line of the node's log, a JSON object, on standard output.
 
     Parameters
     ----------
     event : str
         What happened.
     **facts : object
-        Keys, numbers and messages that name nobody.
+        Further values of the line; none may name a patient.
     """
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = json.dumps({"time": now, "event": event, **facts})

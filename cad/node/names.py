@@ -29,7 +29,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def node_key(home: Path) -> bytes:
-    """Return the node's secret, made when there is none: without it nobody can undo a pseudonym.
+    """Return the node's secret, from which pseudonyms are made; make it where there is none.
 
     Parameters
     ----------
@@ -43,31 +43,31 @@ def node_key(home: Path) -> bytes:
 
 
 def key_of(secret: bytes, name: str) -> str:
-    """Return the pseudonym of a UID or file name, for file names, queue, log and pages.
+    """Return the pseudonym of a UID or file name, to use in file names, queue, log and pages.
 
     Parameters
     ----------
     secret : bytes
-        The node's (:func:`node_key`).
+        The node's secret (:func:`node_key`).
     name : str
-        What must not be seen.
+        The UID or file name to hide.
     """
     return hmac.new(secret, os.fsencode(name), hashlib.sha256).hexdigest()[:_HEX]
 
 
 def wording(error: BaseException) -> dict[str, str]:
-    """Return what may be said of an error where identities must not be seen.
+    """Return the parts of an error that name no patient, for the log and the queue.
 
     Parameters
     ----------
     error : BaseException
-        It may quote a header.
+        Its message may quote a DICOM header.
 
     Returns
     -------
     dict of str to str
-        ``code``: where the program raised it (``module:line``), or the system's name of what it
-        refused; ``reason`` and ``hint``: the program's words there, without a value.
+        ``code``: the line of the program that raised it (``module:line``), or the system's name of
+        the error; ``reason`` and ``hint``: the program's own words there, without any value.
     """
     if isinstance(error, CadError):
         problem, hint = _words(error.place)

@@ -1,4 +1,4 @@
-"""Ask an archive, now and then, for studies that nobody sends, and fetch what is new of them."""
+"""Ask an archive at intervals for new studies, and fetch their new series."""
 
 import shutil
 import time
@@ -21,9 +21,19 @@ SENDER = "poll"
 
 
 class Poller:
-    """Ask an archive for new studies, and fetch each series once, again when it has grown.
+    """Ask an archive for new studies and fetch their series into the inbox.
 
-    The archive is asked and never changed.
+    A series is fetched once, and again when it has more instances. Nothing in the archive is
+    changed.
+
+    Parameters
+    ----------
+    settings : PollSettings
+        Archive to ask, interval, and which studies.
+    archive : ArchiveSettings
+        Archive of the results: its address and limits count where ``settings`` names none.
+    inbox : Inbox
+        Takes the instances.
     """
 
     def __init__(self, settings: PollSettings, archive: ArchiveSettings, inbox: Inbox) -> None:
@@ -35,7 +45,15 @@ class Poller:
         self._scratch = inbox.home / INCOMING / FETCHING
 
     def look(self) -> bool:
-        """Ask once in a while; tell whether anything was taken."""
+        """Ask the archive and fetch new series, if the interval since the last query is over.
+
+        An error is logged and tried again at the next query.
+
+        Returns
+        -------
+        bool
+            Whether a new instance was kept; False at once where the interval is not over.
+        """
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + self.settings.every_seconds

@@ -54,17 +54,19 @@ class Entry:
     Parameters
     ----------
     key, state, sender : str
-        What stands for its UID, how far it is, and the AE title or folder that it came from.
+        The pseudonym of its StudyInstanceUID, its state in the queue, and the AE title or folder
+        that it came from.
     generation : int
-        Instances that have asked for a result.
+        How many instances have asked for a result so far.
     opened, changed, due : float
-        First and last arrival; when it is to be looked at again.
+        Time of the first arrival, of the last arrival, and of the next step.
     attempts, sendings, returned : int
-        Tries of the present step; of sending, ever; objects that were sent back.
+        Tries of the present step; tries of sending since the study came; objects that were sent to
+        the archive.
     computed, settled : float or None
-        Seconds of computing; when it was done or failed.
+        Seconds that computing took; time at which the study was done or failed.
     reason, hint : str
-        What went wrong last, and the way out.
+        What went wrong last, and what the user can do; empty where nothing did.
     """
 
     key: str
@@ -84,24 +86,33 @@ class Entry:
 
 
 class QueueError(CadError):
-    """Say that the queue cannot be read or written: no study is at fault."""
+    """Report that the queue cannot be read or written; no study is the cause."""
 
 
 class DamagedQueue(QueueError):
-    """Say that the queue is no sound database: it is made anew of what lies in ``incoming``."""
+    """Report that the queue's file is not a sound database.
+
+    A start of the node then makes a new queue from the files in ``incoming``.
+    """
 
 
 class Queue:
-    """Keep the queue; safe for several threads of the one process that owns it.
+    """Keep the node's queue in a SQLite file; safe for several threads of one process.
+
+    Parameters
+    ----------
+    path : Path
+        The database file, made when absent.
 
     Raises
     ------
     DamagedQueue
-        Here and in every method, for what is no sound database.
+        From here and from every method, when the file is not a sound database.
     QueueError
-        When it cannot be read or written: a full disk, a refused permission.
+        From here and from every method, when the file cannot be read or written: a full disk, a
+        refused permission.
     CadError
-        For a queue of a later version.
+        When a later version of the program wrote the queue.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,7 +159,7 @@ class Queue:
                 raise sqlite3.DatabaseError("a study is in no state, or at no time")
 
     def close(self) -> None:
-        """End the use of the database; what was said to be kept is."""
+        """Close the database; every change is on the disk already."""
         with self._lock:
             self._db.close()
 
@@ -192,7 +203,13 @@ class Queue:
             return db.execute(query, values).rowcount
 
     def digest(self, instance: str) -> bytes | None:
-        """Return the hash of a safe instance's data set; None for one that is not safe."""
+        """Return the hash of an instance's data set; None for an instance that is not in the queue.
+
+        Parameters
+        ----------
+        instance : str
+            The instance's key: the pseudonym of its SOPInstanceUID.
+        """
         rows = self._rows("SELECT digest FROM instance WHERE key = ?", instance)
         return rows[0][0] if rows else None
 
@@ -207,10 +224,20 @@ class Queue:
         asks: bool = True,
         peer: str = "",
     ) -> None:
-        """Write down an instance (key, modality, bytes, hash) that is on the disk.
+        """Enter an instance that is on the disk, and its study where that is new.
 
-        ``asks`` says whether its study is to be computed (again) because of it; ``peer`` is where
-        the sender was.
+        Parameters
+        ----------
+        instance : tuple
+            Key, modality, size in bytes, and hash of the data set.
+        study : str
+            The study's key.
+        sender, peer : str
+            AE title or folder that sent the instance, and the sender's address.
+        now, due : float
+            Time of arrival, and when the study is to be looked at, in seconds since 1970.
+        asks : bool
+            Whether the study is to be computed (again) because of this instance.
         """
         key, kind, size, digest = instance
         with self._change() as db:
@@ -233,10 +260,23 @@ class Queue:
 
     @contextmanager
     def claimed(self, state: str, into: str, now: float) -> Iterator[Entry | None]:
-        """Hold the study that has waited longest in a state, and count the attempt.
+        """Take the study that has waited longest in a state, and hold it until the block ends.
 
-        Nobody else is given a study that is held, in whatever state it is meanwhile. One that is
-        in the state ``into`` and held by nobody was dropped by a fault: it is taken up again.
+        The study moves into the state ``into``, and the attempt is counted. No other thread is
+        given a study that is held. A study that is in ``into`` and held by no thread was left there
+        by a fault: it is given out again.
+
+        Parameters
+        ----------
+        state, into : str
+            State in which the study waits, and state in which it is worked on.
+        now : float
+            Seconds since 1970; a study that is due later is not taken.
+
+        Yields
+        ------
+        Entry or None
+            None where no study waits.
         """
         # What a fault left in the middle of a step is nobody's: without this it would stay there.
         orphan = into if into != state else ""
@@ -263,7 +303,24 @@ class Queue:
                     self._held.discard(entry.key)
 
     def settle(self, entry: Entry, state: str, now: float, **values: Any) -> bool:
-        """Move a study on, unless more of it has arrived since it was claimed; tell whether."""
+        """Move a claimed study on to another state, unless an instance of it arrived meanwhile.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study as it was claimed.
+        state : str
+            The new state.
+        now : float
+            Seconds since 1970.
+        **values : object
+            Further columns of the study to set, such as ``due`` or ``reason``.
+
+        Returns
+        -------
+        bool
+            True where the study was moved, False where more of it has arrived.
+        """
         values = {"due": now, "attempts": 0, "reason": "", "hint": "", **values}
         # The sweep counts keep_days from here.
         if state in (DONE, FAILED):
@@ -278,11 +335,30 @@ class Queue:
         return self._do(query, state, *values.values(), *own) == 1
 
     def ask(self, entry: Entry, number: str) -> None:
-        """Remember that the archive is asked, by a number, to promise to keep a study's result."""
+        """Record a request to the archive to promise that it keeps a study's result.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study.
+        number : str
+            Transaction UID of the request; the archive's answer carries it.
+        """
         self._do("INSERT INTO asked VALUES (?, ?, ?)", number, entry.key, entry.generation)
 
     def promised(self, number: str) -> Entry | None:
-        """Return the study of a promise, while its result is still to be settled."""
+        """Return the study whose promise was asked for under a number.
+
+        Parameters
+        ----------
+        number : str
+            Transaction UID from the archive's answer.
+
+        Returns
+        -------
+        Entry or None
+            None where the study is no longer being sent, or more of it has arrived since.
+        """
         rows = self._rows(
             "SELECT study.* FROM study JOIN asked ON asked.study = study.key "
             "AND asked.generation = study.generation WHERE asked.number = ? AND state = ?",
@@ -292,9 +368,19 @@ class Queue:
         return Entry(*rows[0]) if rows else None
 
     def put_right(self, now: float, longest: float) -> int:
-        """Bring times back that a wrong clock has set; return how many studies had one.
+        """Correct times that lie in the future because the clock was wrong.
 
-        Nothing is due later than ``longest`` seconds from now, and nothing happened later than now.
+        Parameters
+        ----------
+        now : float
+            The present time, in seconds since 1970; no arrival and no end may be later.
+        longest : float
+            Seconds; a study that is due more than these after ``now`` becomes due now.
+
+        Returns
+        -------
+        int
+            Number of studies that were corrected.
         """
         return self._do(
             "UPDATE study SET opened = min(opened, ?1), changed = min(changed, ?1), "
@@ -305,7 +391,7 @@ class Queue:
         )
 
     def instances(self) -> dict[str, set[str]]:
-        """Return the safe instances of every study."""
+        """Return the keys of all instances in the queue, by the key of their study."""
         kept: dict[str, set[str]] = {key: set() for (key,) in self._rows("SELECT key FROM study")}
         for study, key in self._rows("SELECT study, key FROM instance"):
             if study in kept:
@@ -313,25 +399,47 @@ class Queue:
         return kept
 
     def lost(self, instances: set[str]) -> None:
-        """Forget instances that are not on the disk: sent again, they are new."""
+        """Remove instances whose files are gone; when they are sent again they count as new.
+
+        Parameters
+        ----------
+        instances : set of str
+            Their keys.
+        """
         with self._change() as db:
             db.executemany("DELETE FROM instance WHERE key = ?", [(key,) for key in instances])
 
     def was_sent(self, study: str) -> None:
-        """Note that some of a study's result may have been sent: what is there is asked first."""
+        """Note that a part of a study's result may be in the archive already.
+
+        The next sending asks the archive first and leaves out what it has.
+        """
         self._do("UPDATE study SET sendings = max(sendings, 1) WHERE key = ?", study)
 
     def last_line(self) -> str:
-        """Return the hash of the audit trail's last line; empty where none was noted."""
+        """Return the SHA-256 of the audit trail's last line; empty where none was noted."""
         rows = self._rows("SELECT sha256 FROM trail")
         return str(rows[0][0]) if rows else ""
 
     def note_line(self, sha256: str) -> None:
-        """Remember the audit trail's last line: who cuts it off is found out."""
+        """Remember the SHA-256 of the audit trail's last line, so that its removal is detected."""
         self._do("INSERT OR REPLACE INTO trail VALUES (1, ?)", sha256)
 
     def recover(self, *, retry_failed: bool) -> int:
-        """Put back what a killed node had begun; return how many studies that were."""
+        """Queue the studies again whose computing was cut off when the node was killed.
+
+        Studies that were being sent become due at once and are not counted.
+
+        Parameters
+        ----------
+        retry_failed : bool
+            Also queue the studies that failed.
+
+        Returns
+        -------
+        int
+            Number of studies that were queued.
+        """
         with self._change() as db:
             # SQL wants two marks either way.
             again = (COMPUTING, FAILED) if retry_failed else (COMPUTING, COMPUTING)
@@ -342,12 +450,19 @@ class Queue:
             return moved.rowcount
 
     def count_of(self, study: str, kind: str) -> int:
-        """Return the number of safe instances of a modality."""
+        """Return how many instances of one modality (``kind``) the queue has of a study."""
         query = "SELECT count(*) FROM instance WHERE study = ? AND kind = ?"
         return int(self._rows(query, study, kind)[0][0])
 
     def senders(self, study: str) -> list[dict[str, Any]]:
-        """Return who has sent a study's instances: title, peer and how many."""
+        """Return who sent a study's instances.
+
+        Returns
+        -------
+        list of dict
+            One for each sender: ``title`` (AE title or folder), ``peer`` (address) and
+            ``instances`` (how many).
+        """
         query = (
             "SELECT sender, peer, count(*) FROM instance WHERE study = ? AND sender != '' "
             "GROUP BY sender, peer ORDER BY sender, peer"
@@ -356,21 +471,41 @@ class Queue:
         return [dict(zip(names, row, strict=True)) for row in self._rows(query, study)]
 
     def seen(self, name: str, size: int, time: int) -> bool:
-        """Tell whether an exported file was taken as it is now."""
+        """Tell whether a file, or a series of an archive, was taken in its present form.
+
+        Parameters
+        ----------
+        name : str
+            Pseudonym of the file's path or of the SeriesInstanceUID.
+        size, time : int
+            Size and time of a file; number of instances of a series, and 0.
+        """
         query = "SELECT 1 FROM exported WHERE name = ? AND size = ? AND time = ?"
         return bool(self._rows(query, name, size, time))
 
     def see(self, name: str, size: int, time: int) -> None:
-        """Remember an exported file as taken."""
+        """Remember a file or series as taken; arguments as for :meth:`seen`."""
         self._do("INSERT OR REPLACE INTO exported VALUES (?, ?, ?)", name, size, time)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of studies in every state."""
+        """Return the number of studies in each state, by state."""
         found = dict(self._rows("SELECT state, count(*) FROM study GROUP BY state"))
         return {state: found.get(state, 0) for state in STATES}
 
     def totals(self, since: float) -> dict[str, float]:
-        """Return numbers of what is kept: instances, bytes, objects sent, done since a time."""
+        """Return totals for the status page.
+
+        Parameters
+        ----------
+        since : float
+            Seconds since 1970; ``done`` and ``wait`` count the studies that were done after it.
+
+        Returns
+        -------
+        dict of str to float
+            ``instances`` and ``bytes`` that are kept, objects ``sent``, studies ``done``, and
+            ``wait``: mean seconds from a study's last arrival until it was done.
+        """
         instances, size = self._rows("SELECT count(*), coalesce(sum(bytes), 0) FROM instance")[0]
         (sent,) = self._rows("SELECT coalesce(sum(returned), 0) FROM study")[0]
         query = "SELECT count(*), coalesce(avg(settled - changed), 0) FROM study WHERE state = ? "
@@ -378,7 +513,7 @@ class Queue:
         return {"instances": instances, "bytes": size, "sent": sent, "done": done, "wait": wait}
 
     def latest(self, states: tuple[str, ...], limit: int = 20) -> list[Entry]:
-        """Return the studies in some states, those that moved last first."""
+        """Return the studies in some states, at most ``limit``, the latest change first."""
         marks = ", ".join("?" * len(states))
         query = (
             f"SELECT * FROM study WHERE state IN ({marks}) "  # noqa: S608  # nosec B608: marks only
@@ -387,22 +522,30 @@ class Queue:
         return [Entry(*row) for row in self._rows(query, *states, limit)]
 
     def still_wanted(self, study: str, now: float) -> None:
-        """Count the days that a settled study is kept from now: it is being sent again."""
+        """Restart the days that a done or failed study is kept, because it is being sent again."""
         query = "UPDATE study SET settled = ? WHERE key = ? AND settled IS NOT NULL"
         self._do(query, now, study)
 
     def outdated(self, before: float, study: str = "") -> list[str]:
-        """Return the studies, or tell of one, that were done or failed before a time."""
+        """Return the keys of studies that were done or failed before a time.
+
+        Parameters
+        ----------
+        before : float
+            Seconds since 1970.
+        study : str
+            Look at the study of this key only; empty for all studies.
+        """
         query = "SELECT key FROM study WHERE state IN (?, ?) AND settled < ? AND ? IN ('', key)"
         return [key for (key,) in self._rows(query, DONE, FAILED, before, study)]
 
     def shrink(self) -> None:
-        """Write the database anew: pages that are free keep nothing of what was in them."""
+        """Rewrite the database file, so that nothing of removed rows stays in it."""
         with self._sound(), self._lock:
             self._db.execute("VACUUM")
 
     def forget(self, study: str) -> None:
-        """Remove a study and its instances, once their files are gone."""
+        """Remove the rows of a study and of its instances, after their files were removed."""
         with self._change() as db:
             db.execute("DELETE FROM instance WHERE study = ?", (study,))
             db.execute("DELETE FROM asked WHERE study = ?", (study,))

@@ -39,7 +39,16 @@ Promised = Callable[[str, dict[str, int]], None]
 
 
 class Receiver:
-    """Receive DICOM instances of the callers that settings allow, until :meth:`stop`."""
+    """Receive DICOM instances from the callers that the settings allow, until :meth:`stop`.
+
+    Parameters
+    ----------
+    inbox : Inbox
+        Keeps the instances; its settings name port, title and callers.
+    promised : callable
+        Called with an archive's answer to a storage commitment request: the transaction UID, and by
+        SOPInstanceUID 0 or the reason why the archive does not keep the object.
+    """
 
     def __init__(self, inbox: Inbox, promised: Promised = lambda number, objects: None) -> None:
         self._promised = promised
@@ -78,7 +87,7 @@ class Receiver:
         self.address = where[0], int(self._server.server_address[1])
 
     def stop(self) -> None:
-        """Let what is being stored be acknowledged, refuse what follows, and end."""
+        """Stop receiving: finish and acknowledge instances in progress, refuse further ones."""
         with self._change:
             self._stopping = True
             # What is being written is acknowledged; a sender that waits longer sends again.

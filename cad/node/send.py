@@ -10,22 +10,22 @@ from cad.node.settings import ArchiveSettings
 
 
 def send_back(settings: ArchiveSettings, work: Path, *, ask_first: bool) -> int:
-    """Store a study's objects; return how many were sent.
+    """Store a study's result objects in the archive; return how many were sent.
 
     Parameters
     ----------
     settings : ArchiveSettings
-        Where to.
+        The archive.
     work : Path
-        The study's folder.
+        The study's folder of cohort and run.
     ask_first : bool
-        Leave out what the archive lists: some may have been sent before. Equal results have equal
-        UIDs (:mod:`cad.dicom.out.results`).
+        Ask which objects the archive has, and leave these out. Equal results have equal UIDs
+        (:mod:`cad.dicom.out.results`).
 
     Raises
     ------
     CadError
-        When not every object was proved to be stored.
+        When the archive does not prove for every object that it is stored.
     """
     archive = connect(settings.address, settings.aet, settings.limits)
     wanted = objects(work)
@@ -44,27 +44,33 @@ def ask_promise(settings: ArchiveSettings, work: Path, number: str) -> None:
     settings : ArchiveSettings
         The archive.
     work : Path
-        The study's folder of work.
+        The study's folder of cohort and run.
     number : str
-        Transaction UID, by which the archive's answer is known.
+        Transaction UID of the request; the archive's answer carries it.
 
     Raises
     ------
     CadError
-        When it cannot be asked, or does not know what that is.
+        When the archive cannot be asked, or does not support storage commitment.
     """
     connect(settings.address, settings.aet, settings.limits).commit(objects(work), number)
 
 
 def broken(work: Path, answered: dict[str, int]) -> list[str]:
-    """Return why an archive does not promise to keep a study's objects: a reason for each.
+    """Return the reasons why objects of a study are not kept, from the archive's answer.
 
     Parameters
     ----------
     work : Path
-        The study's folder.
+        The study's folder of cohort and run.
     answered : dict of str to int
-        What it said: an object's UID, and 0 or the reason of its failure.
+        By SOPInstanceUID: 0 where the archive promises to keep the object, else its failure reason.
+
+    Returns
+    -------
+    list of str
+        For each object that is not kept the failure code in hexadecimal, or ``not named`` where the
+        answer says nothing of it; empty where every object will be kept.
     """
     heads = [head_of(path) for path in objects(work)]
     codes = [answered.get(head.uid) if head is not None else None for head in heads]
@@ -72,19 +78,19 @@ def broken(work: Path, answered: dict[str, int]) -> list[str]:
 
 
 def images_in_archive(settings: ArchiveSettings, head: Head) -> int:
-    """Return how many MR images of an instance's study the archive has.
+    """Return how many MR images the archive has of a study.
 
     Parameters
     ----------
     settings : ArchiveSettings
         The archive.
     head : Head
-        The instance.
+        Header of any instance of the study.
 
     Raises
     ------
     CadError
-        When it cannot be asked.
+        When the archive cannot be asked.
     """
     if not head.patient:  # the import will say so
         return 0

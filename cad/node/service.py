@@ -45,21 +45,21 @@ _HOUR, _DAY = 3600.0, 86400.0
 def serve(settings: NodeSettings, *, retry_failed: bool = False, new_trail: bool = False) -> int:
     """Receive, compute and return studies until SIGTERM or SIGINT; return the exit code.
 
-    A disk that is full at the start is waited out, as by every later step.
+    If the disk is full at the start, wait until it has room.
 
     Parameters
     ----------
     settings : NodeSettings
-        Everything that the node is told.
+        All settings of the node.
     retry_failed : bool
         Compute failed studies again.
     new_trail : bool
-        Begin another audit trail where the one that was kept is gone.
+        Begin another audit trail where the last one is gone.
 
     Raises
     ------
     CadError
-        For unusable settings, and when another node uses the same home.
+        For unusable settings, and when another node uses the same folder.
     """
     logging.disable()  # what libraries say quotes headers
     warnings.simplefilter("ignore")
@@ -115,7 +115,13 @@ class Node:
              found=came, gone=gone)  # fmt: skip
 
     def run(self, computers: list[Caller]) -> int:
-        """Start every thread, wait for a signal, and end in order."""
+        """Start all threads, wait for a signal and stop; return the exit code.
+
+        Parameters
+        ----------
+        computers : list of Caller
+            One supervised process for each study that is computed at the same time.
+        """
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.stop.set())
         steps: list[Callable[[], bool]] = [self.complete_one, self.send_one, self.sweep]
@@ -189,7 +195,13 @@ class Node:
             return True
 
     def complete_one(self) -> bool:
-        """Move a study to the queue when nothing more of it has come for a while."""
+        """Queue one study for computing when it has been quiet for the time in the settings.
+
+        Returns
+        -------
+        bool
+            Whether a study was due.
+        """
         return self._one(states.RECEIVING, states.RECEIVING, self._complete, self._asked_later)
 
     def _asked_later(self, entry: Entry, error: Exception) -> None:
@@ -239,7 +251,13 @@ class Node:
         return lambda: self._one(states.QUEUED, states.COMPUTING, work, failed)
 
     def send_one(self) -> bool:
-        """Return one result to the archive; try again later when it cannot take it."""
+        """Send one result to the archive; if that fails, plan another try.
+
+        Returns
+        -------
+        bool
+            Whether a result was due.
+        """
         return self._one(states.SENDING, states.SENDING, self._send, self._not_sent)
 
     def _send(self, entry: Entry) -> None:
@@ -292,7 +310,19 @@ class Node:
             tell("asked", study=entry.key, sent=sent, wait=round(wait, 1), tries=entry.attempts)
 
     def promised(self, number: str, answered: dict[str, int]) -> None:
-        """Count a result as done that the archive has promised to keep; else ask again."""
+        """Handle an archive's answer to a storage commitment request.
+
+        The study is done when every object will be kept; otherwise the archive is asked again
+        later.
+
+        Parameters
+        ----------
+        number : str
+            Transaction UID of the request.
+        answered : dict of str to int
+            By SOPInstanceUID: 0 where the archive promises to keep the object, else its failure
+            reason.
+        """
         entry = self.queue.promised(number)
         if entry is None:  # answered before, or more of the study has come since
             tell("promise of another time", objects=len(answered))
@@ -345,7 +375,11 @@ class Node:
         return {"reason": words["reason"], "hint": words["hint"]}
 
     def sweep(self) -> bool:
-        """Remove, now and then, what was settled long ago; and see whether the clock was set."""
+        """Remove studies that were settled longer ago than `keep_days`; does so at intervals.
+
+        Also correct the queue's times when the system clock was changed. Returns False: it never
+        has more to do at once.
+        """
         self._set_clock()
         if time.monotonic() - self._swept >= _SWEEP_SECONDS or not self._swept:
             self._swept = time.monotonic()

@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class StatusPage:
-    """Serve GET on 127.0.0.1; nothing can be changed."""
+    """Serve the status page, metrics and health answer over HTTP on 127.0.0.1, read only."""
 
     def __init__(self, settings: NodeSettings, queue: Queue, receiver: Receiver) -> None:
         self.settings, self.queue, self.receiver = settings, queue, receiver
@@ -100,7 +100,7 @@ class StatusPage:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
-        """End the page."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -1,4 +1,4 @@
-"""Write down for good who sent what, which model scored it, and what was returned.
+"""Write a node's audit trail: who sent what, which model scored it, and what was returned.
 
 The lines are those of ``cad predict --audit`` and ``cad report --send --audit``
 (:mod:`cad.records.audited`); ``cad audit verify`` checks them.
@@ -47,13 +47,22 @@ def _place(settings: NodeSettings) -> Path:
 class Trail:
     """Add lines to a node's audit trail; each is on the disk before its method returns.
 
-    The whole trail is verified at the start, and its last hash is kept in the queue: lines that
-    were changed, and lines that were cut off at the end, are found then.
+    The whole trail is verified at the start against the last hash, which the queue keeps. Lines
+    that were changed, or cut off at the end, are detected.
+
+    Parameters
+    ----------
+    settings : NodeSettings
+        Where the trail lies.
+    queue : Queue
+        Keeps the hash of the last line.
+    new : bool
+        Begin another trail where the last one is gone.
 
     Raises
     ------
     DamagedTrail
-        Here, and when a line is added, for a trail that is not what was written.
+        From here and from every method, when the trail is not as it was written.
     """
 
     def __init__(self, settings: NodeSettings, queue: Queue, *, new: bool = False) -> None:
@@ -76,16 +85,27 @@ class Trail:
         self.note("start")
 
     def note(self, event: str, **facts: object) -> None:
-        """Add a line about the node itself."""
+        """Add a line about the node itself, such as its start; ``facts`` are further values."""
         entry = {"event": event, "cad_version": __version__, **facts}
         self._noted(lambda: append(self.path, entry))
 
     def predicted(self, entry: Entry, work: Path) -> None:
-        """Add a line that a study was scored; its objects are not sent without it."""
+        """Add a line that a study was scored; call it before its objects are sent.
+
+        Parameters
+        ----------
+        entry : Entry
+            The study in the queue.
+        work : Path
+            Its folder of cohort and run.
+        """
         self._noted(lambda: audit_prediction(self.path, work / RUN, *self._origin(entry)))
 
     def sent(self, entry: Entry, work: Path, outcome: str) -> None:
-        """Add a line that a study's objects were sent, and how that ended."""
+        """Add a line that a study's objects were sent; arguments as for :meth:`predicted`.
+
+        ``outcome`` says how the sending ended, such as ``stored``.
+        """
         (who, more), sent = self._origin(entry), objects(work)
         self._noted(
             lambda: audit_delivery(self.path, work / RUN, sent, who, self._to, outcome, more)

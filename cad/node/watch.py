@@ -16,7 +16,7 @@ SENDER = "folder"
 
 
 class Watcher:
-    """Look through a watched folder again and again and take in what is new.
+    """Look for new files in a watched folder and put them into the inbox.
 
     Nothing in the folder is changed.
     """
@@ -29,12 +29,18 @@ class Watcher:
         self._told: dict[str, str] = {}
 
     def look(self) -> bool:
-        """Take every file that has been the same for long enough; tell whether there was one.
+        """Look through the folder once and take each file that has stopped changing.
+
+        Returns
+        -------
+        bool
+            Whether a new instance was kept.
 
         Raises
         ------
         CadError
-            When the folder is gone: a share that is not there must not look like an empty one.
+            When the folder is gone: a network share that is lost must not look like an empty
+            folder.
         """
         self._require_folder()
         taken, still = False, dict[str, tuple[int, int, float]]()

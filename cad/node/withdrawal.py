@@ -1,4 +1,4 @@
-"""Sweep a node of a patient who withdrew: what came, what was computed of it, and the queue."""
+"""Remove a patient who withdrew from a node: received files, results, and rows of the queue."""
 
 import re
 import shutil
@@ -19,12 +19,19 @@ from cad.records.audit import append
 
 
 class NodeHome:
-    """Sweep a node's folder for :func:`cad.records.withdrawal.withdraw`; the node is stopped.
+    """Remove patients from the folder of a stopped node.
+
+    :func:`cad.records.withdrawal.withdraw` uses it.
+
+    Parameters
+    ----------
+    home : Path
+        The node's folder.
 
     Raises
     ------
     CadError
-        For a folder that is no node's.
+        When the folder is not a node's.
     """
 
     def __init__(self, home: Path) -> None:
@@ -34,7 +41,13 @@ class NodeHome:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the node from starting meanwhile."""
+        """Lock the node's folder, so that the node cannot start while the block runs.
+
+        Raises
+        ------
+        CadError
+            When the node is running.
+        """
         with ExitStack() as held:
             try:
                 held.enter_context(locked(self.home))
@@ -47,16 +60,17 @@ class NodeHome:
             yield
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
-        """Remove every study of a patient; return how many.
+        """Remove every study of a patient from the node; return how many were removed.
 
         Parameters
         ----------
         names : Names
-            What the cohort says of the patient.
+            Label, PatientIDs and UIDs of the patient, from the cohort.
         patient : str
-            As the user named them.
+            The patient's id as the user gave it.
         same : callable or None
-            Proof of the cohort's key that a PatientID is the participant's.
+            Takes the participant and a PatientID; tells whether they are one patient
+            (:func:`cad.cohort.patients.patient_proof`).
         """
         queue = Queue(self.home / QUEUE)
         try:
@@ -80,7 +94,11 @@ class NodeHome:
         return len(gone)
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return the keys of a patient's studies, by headers and by cohorts made of them."""
+        """Return the keys of a patient's studies on the node; arguments as for :meth:`sweep`.
+
+        A study counts when the header of one of its files is the patient's, or when a file of its
+        cohort bears the patient's name.
+        """
         ids = {patient.strip(), *names.source_ids}
 
         def is_theirs(path: Path) -> bool:
