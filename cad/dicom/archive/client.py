@@ -15,7 +15,7 @@ from cad.errors import CadError
 
 
 def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conversation:
-    """Return an archive by its address; nothing is asked yet.
+    """Return a client for an archive at an address; nothing is sent yet.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ def connect(address: str, aet: str, limits: ArchiveLimits | None = None) -> Conv
     aet : str
         The archive's application entity title; DICOMweb does not use it.
     limits : ArchiveLimits, optional
-        What it may cost.
+        Time, memory and data that one request may take, and certificates.
 
     Raises
     ------
     CadError
-        When the address is neither, or the certificates cannot be used.
+        When the address has neither form, or the certificates cannot be used.
     """
     check_address(address, aet)
     if limits is not None and limits.tls is not None:
@@ -71,27 +71,27 @@ def check_address(address: str, aet: str) -> None:
 def fetch_patient(
     archive: Conversation, patient_id: str, into: Path
 ) -> tuple[list[Path], list[CadError]]:
-    """Fetch every study of a patient, one folder each.
+    """Fetch every study of a patient, each into a folder of its own.
 
     Parameters
     ----------
     archive : Conversation
-        Where from.
+        The archive (:func:`connect`).
     patient_id : str
-        PatientID, exactly.
+        PatientID, exactly as the archive has it.
     into : Path
-        An existing folder.
+        An existing folder, in which the studies' folders are made.
 
     Returns
     -------
     list of Path, list of CadError
-        Folders of complete studies; why the others are not. Files of an incomplete study stay out
-        of the folders.
+        Folders of the studies that arrived completely, and an error for each other study. Files of
+        an incomplete study are not in these folders.
 
     Raises
     ------
     CadError
-        When the archive cannot be asked, or knows no such patient.
+        When the archive cannot be asked, or has no such patient.
     """
     if not patient_id.strip() or set(patient_id) & set("*?\\"):
         raise CadError(f"a PatientID without wildcards is needed, found {patient_id!r}")

@@ -1,8 +1,8 @@
-"""Talk to an archive in a process of its own, which ends when its time or its memory is over.
+"""Talk to an archive in a separate process, which is ended when its time or memory is used up.
 
-An archive may hang, send one byte a second, or make a library read for ever. Whatever it does, the
-process that speaks with it is ended after the time that the limits allow, and what it had done by
-then is known.
+An archive may hang, send one byte a second, or make a library read for ever. In each case the
+separate process is ended after the time that the limits allow, and the caller learns which steps
+were complete by then.
 """
 
 from __future__ import annotations
@@ -25,34 +25,75 @@ _START_SECONDS = 300.0
 
 
 class Conversation:
-    """Speak with an archive through a child process, which can be ended when it takes too long."""
+    """Ask an archive through a child process, which is ended when it takes too long.
+
+    Each method starts a process of its own. It raises CadError when the archive does not answer in
+    time or answers with an error.
+
+    Parameters
+    ----------
+    address : str
+        ``HOST:PORT``, or the URL of a DICOMweb service.
+    aet : str
+        The archive's application entity title.
+    limits : ArchiveLimits
+        Time, memory and data that one request may take.
+    """
 
     def __init__(self, address: str, aet: str, limits: ArchiveLimits) -> None:
         self.address, self.aet, self.limits = address, aet, limits
 
     def find(self, patient_id: str) -> list[interface.FoundSeries]:
-        """Return the series of interest of a patient."""
+        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
         found: list[interface.FoundSeries] = self._ask([], "find", patient_id)
         return found
 
     def recent(self, since: str, match: dict[str, str]) -> list[interface.FoundSeries]:
-        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+
+        Parameters
+        ----------
+        since : str
+            Earliest study date, YYYYMMDD.
+        match : dict of str to str
+            Further conditions on the study: patterns by DICOM keyword
+            (:func:`~cad.dicom.archive.interface.matches`).
+        """
         found: list[interface.FoundSeries] = self._ask([], "recent", since, match)
         return found
 
     def fetch(self, series: list[interface.FoundSeries], into: Path) -> None:
-        """Fetch a study's series, all or none, into a folder."""
+        """Fetch a study's series into an existing folder, each into a folder of its own in it.
+
+        Raises
+        ------
+        CadError
+            When not every instance of every series has arrived.
+        """
         self._ask([], "fetch", series, into)
 
     def store(
         self, paths: Iterable[Path], same_patient: interface.SamePatient | None = None
     ) -> list[str]:
-        """Store objects; return what the archive remarked on them.
+        """Store DICOM files in the archive.
+
+        Parameters
+        ----------
+        paths : iterable of Path
+            The files.
+        same_patient : callable, optional
+            Tells whether the PatientID of a file and the archive's are one patient's.
+
+        Returns
+        -------
+        list of str
+            Remarks, each ``file name: remark``: a warning of the archive, or the earlier reports
+            that a report supersedes.
 
         Raises
         ------
         CadError
-            When not every object was proved to be stored, saying of each what became of it.
+            When not every file was proved to be stored; lists which were stored, sent, or not sent.
         """
         wanted, steps = list(paths), list[interface.Step]()
         try:
@@ -62,12 +103,16 @@ class Conversation:
         return [f"{step.path.name}: {step.remark}" for step in steps if step.remark]
 
     def missing(self, paths: list[Path]) -> list[Path]:
-        """Return the objects that the archive does not list."""
+        """Return those of some DICOM files whose instance the archive does not list."""
         missing: list[Path] = self._ask([], "missing", paths)
         return missing
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive to promise to keep objects; it answers later, by the number."""
+        """Ask the archive for storage commitment of stored DICOM files.
+
+        The archive answers later, in an association of its own, under the transaction UID
+        ``number``.
+        """
         self._ask([], "commit", paths, number)
 
     def _ask(self, steps: list[interface.Step], what: str, *given: Any) -> Any:
@@ -104,7 +149,10 @@ class Conversation:
 
 
 def serve() -> None:
-    """Ask an archive one thing and send back its answer: the main function of a child process."""
+    """Do one request to an archive and send the result to the parent process.
+
+    This is the main function of the child process of :class:`Conversation`.
+    """
     connection = as_child()
     address, aet, limits, what, given = connection.recv()
     limit_memory(limits.memory_gigabytes)
@@ -146,7 +194,7 @@ def protocol(address: str, aet: str, limits: ArchiveLimits) -> interface.Protoco
     aet : str
         The archive's application entity title.
     limits : ArchiveLimits
-        What the archive may cost.
+        Time, memory and data that one request may take.
     """
     if "://" in address:
         from cad.dicom.archive.web import WebArchive

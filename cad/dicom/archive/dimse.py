@@ -33,7 +33,15 @@ _OUT_OF_RESOURCES, _DOES_NOT_MATCH, _CANNOT_UNDERSTAND = 0xA700, 0xA900, 0xC000
 
 
 class Kept:
-    """Keep the instances of one wanted series as files; refuse and remember any other."""
+    """Save the instances of one series that is fetched; refuse and record any other instance.
+
+    Parameters
+    ----------
+    series : FoundSeries
+        The series that was asked for.
+    into : Path
+        Folder for its files.
+    """
 
     def __init__(self, series: interface.FoundSeries, into: Path) -> None:
         self.series, self.into = series, into
@@ -41,7 +49,7 @@ class Kept:
         self.refused: list[CadError] = []
 
     def store(self, event: evt.Event) -> int:
-        """Handle one C-STORE of the archive's."""
+        """Handle a C-STORE request from the archive; return its DICOM status."""
         request: Any = event.request
         uid = str(request.AffectedSOPInstanceUID)
         try:
@@ -63,12 +71,12 @@ class Kept:
         return SUCCESS
 
     def count(self) -> int:
-        """Return how many instances have come.
+        """Return how many instances of the series were saved.
 
         Raises
         ------
         CadError
-            For the first one that was refused.
+            For the first instance that was refused.
         """
         if self.refused:
             raise self.refused[0]
@@ -77,21 +85,21 @@ class Kept:
 
 @contextmanager
 def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iterator[Received]:
-    """Listen, for one C-MOVE, as the destination that the archive knows by title, host and port.
+    """Listen as the destination of one C-MOVE until the block ends.
 
-    Only the archive may call, by its own title, and only what was asked for is kept; encrypted
-    where the limits name certificates.
+    Only the archive may call, under its own title, and only instances that were asked for are kept.
+    The connection is encrypted where the limits name certificates.
 
     Parameters
     ----------
     move : Move
-        Own title, host and port, as the archive has them in its list of destinations.
+        Our title, host and port, as the archive has them in its list of destinations.
     aet : str
         The archive's application entity title.
     limits : ArchiveLimits
-        What the archive may cost.
+        Time and data that the archive may take.
     kept : Kept
-        Stores what arrives.
+        Saves the instances.
 
     Yields
     ------
@@ -101,7 +109,7 @@ def destination(move: Move, aet: str, limits: ArchiveLimits, kept: Kept) -> Iter
     Raises
     ------
     CadError
-        When nobody can listen at the port.
+        When the port cannot be opened.
     """
     entity = AE(ae_title=move.aet)
     entity.require_called_aet, entity.require_calling_aet = True, [aet]
@@ -135,7 +143,13 @@ _BUSY_SECONDS = (1.0, 2.0, 4.0)  # waits between tries where an archive has no a
 
 
 class Received:
-    """Count the bytes that come over one connection, and end it when they exceed the limit."""
+    """Count the bytes that come over one connection, and end it when they exceed the limit.
+
+    Parameters
+    ----------
+    limits : ArchiveLimits
+        Sets the most gigabytes, and the seconds that a read may wait.
+    """
 
     def __init__(self, limits: ArchiveLimits) -> None:
         self.seconds, self.left = limits.answer_seconds, limits.study_gigabytes * 1e9
@@ -143,7 +157,7 @@ class Received:
         self._socket: socket.socket | None = None
 
     def opened(self, event: evt.Event) -> None:
-        """Let no single read wait longer than an answer may take."""
+        """Handle a new connection: limit the time that one read from it may wait."""
         transport = event.assoc.dul.socket
         self._socket = transport.socket if transport else None
         if self._socket is not None:
@@ -152,7 +166,7 @@ class Received:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def came(self, event: evt.Event) -> None:
-        """Count the bytes of one message."""
+        """Handle received data: count its bytes, and end the connection beyond the limit."""
         data: Any = event.data
         self.left -= len(data)
         if self.left < 0:
@@ -160,7 +174,7 @@ class Received:
             self.cut()
 
     def cut(self) -> None:
-        """End the connection at once; a thread that reads from it wakes up."""
+        """End the connection at once; a thread that waits in a read from it wakes up."""
         if self._socket is not None:
             cut(self._socket)
 
@@ -196,7 +210,15 @@ _WARNINGS = (0xB000, 0xB006, 0xB007)
 
 
 class DimseArchive(interface.Protocolled):
-    """Speak DICOM networking with an archive: open associations, and judge what it answers."""
+    """Ask an archive by DICOM networking (C-FIND, C-GET or C-MOVE, C-STORE).
+
+    Parameters
+    ----------
+    host, port, aet : str, int, str
+        The archive's address and application entity title.
+    limits : ArchiveLimits
+        Time and data that the archive may take, our own title, certificates.
+    """
 
     def __init__(self, host: str, port: int, aet: str, limits: ArchiveLimits) -> None:
         self.host, self.port, self.aet, self.limits = host, port, aet, limits
@@ -225,12 +247,21 @@ class DimseArchive(interface.Protocolled):
         return {str(one.SOPInstanceUID) for one in self._ask(query)}
 
     def check(self, status: Dataset, what: str, allowed: tuple[int, ...]) -> None:
-        """Refuse a status that is not allowed.
+        """Check the status of an answer.
+
+        Parameters
+        ----------
+        status : Dataset
+            The answer as pynetdicom returns it; empty where none came.
+        what : str
+            Name of the request, for the message.
+        allowed : tuple of int
+            Statuses that are accepted.
 
         Raises
         ------
         CadError
-            With the status, or because there is none.
+            When the status is another, or there is none.
         """
         # pynetdicom gives an empty data set for a timeout and for a lost connection alike.
         if not status or "Status" not in status:
@@ -254,14 +285,21 @@ class DimseArchive(interface.Protocolled):
         Parameters
         ----------
         classes : list
-            What is asked for.
+            SOP classes that we use as a client.
         receive : list, optional
-            What the archive may store within it (C-GET), by ``handler``.
+            SOP classes that the archive may store to us within the association (C-GET).
+        handler : callable, optional
+            Handles pynetdicom's event of each such C-STORE; returns a status.
+
+        Yields
+        ------
+        Association
+            Established.
 
         Raises
         ------
         CadError
-            When the archive cannot be reached, refuses, or brings too much.
+            When the archive cannot be reached, refuses, or sends too much.
         """
         entity = AE(ae_title=self.limits.calling)
         entity.acse_timeout = entity.dimse_timeout = self.limits.answer_seconds
@@ -372,7 +410,10 @@ class DimseArchive(interface.Protocolled):
                 )
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask for storage commitment (PS3.4 J.3.2); the archive reports it by N-EVENT-REPORT."""
+        """Ask for storage commitment of files (PS3.4 J.3.2) under the transaction UID ``number``.
+
+        The archive reports the outcome later, by N-EVENT-REPORT.
+        """
         asked = Dataset()
         asked.TransactionUID, asked.ReferencedSOPSequence = number, []
         for path in paths:

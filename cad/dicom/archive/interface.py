@@ -44,7 +44,7 @@ SamePatient = Callable[[str, str], bool]
 
 @dataclass(frozen=True)
 class FoundSeries:
-    """Name a series that an archive has: patient, study, UID, modality and number of instances."""
+    """Name a series of an archive: its patient, study, UID, modality and number of instances."""
 
     patient_id: str
     study_uid: str
@@ -55,7 +55,7 @@ class FoundSeries:
 
 @dataclass(frozen=True)
 class Step:
-    """Say how far one object has come: being sent, or stored; with the remark on a stored one."""
+    """Report that a file is being sent, or that it is stored, with the archive's remark on it."""
 
     path: Path
     stored: bool = False
@@ -63,16 +63,17 @@ class Step:
 
 
 class Protocolled(ABC):
-    """Do what a caller asks of an archive, by either protocol; runs in a child process.
+    """Do the requests of a ``Conversation`` in its child process.
 
-    DICOM networking and DICOMweb differ in how they open a connection and ask over it.
+    DICOM networking and DICOMweb have a subclass each, which opens the connection and sends
+    queries.
     """
 
     name: str
     limits: ArchiveLimits
 
     def find(self, patient_id: str) -> list[FoundSeries]:
-        """Return the series of interest (MR, SEG, RTSTRUCT) of a patient."""
+        """Return the MR, SEG and RTSTRUCT series of a patient, given the PatientID."""
         found = []
         with self._speaking():
             for study in self._studies({"PatientID": patient_id}):
@@ -83,7 +84,15 @@ class Protocolled(ABC):
         return found
 
     def recent(self, since: str, match: dict[str, str]) -> list[FoundSeries]:
-        """Return the series of studies with MR since a day (YYYYMMDD) that match further keys."""
+        """Return the MR, SEG and RTSTRUCT series of recent studies that contain MR.
+
+        Parameters
+        ----------
+        since : str
+            Earliest study date, YYYYMMDD.
+        match : dict of str to str
+            Further conditions on the study: patterns by DICOM keyword (:func:`matches`).
+        """
         found = []
         with self._speaking():
             wanted = {"StudyDate": f"{since}-", "ModalitiesInStudy": "MR"}
@@ -108,12 +117,12 @@ class Protocolled(ABC):
         return found
 
     def fetch(self, series: Iterable[FoundSeries], into: Path) -> None:
-        """Write every instance of a study's series as a file, each series into a folder of its own.
+        """Write each instance of some series as a file; make a folder for each series.
 
         Raises
         ------
         CadError
-            When another number of instances has arrived than the archive announced.
+            When another number of instances of a series has arrived than the archive announced.
         """
         for index, one in enumerate(series, start=1):
             target = into / f"{index:04d}"
@@ -129,12 +138,19 @@ class Protocolled(ABC):
     def store(
         self, paths: Iterable[Path], same_patient: SamePatient | None = None
     ) -> Iterator[Step]:
-        """Store objects one by one under the archive's own patient of their study.
+        """Store DICOM files one by one, with the patient data that the archive has for their study.
+
+        Parameters
+        ----------
+        paths : iterable of Path
+            The files; they stay as they are.
+        same_patient : callable, optional
+            Tells whether the PatientID of a file and the archive's are one patient's.
 
         Yields
         ------
         Step
-            One before each is sent, and one when it is stored.
+            Two for each file: one before it is sent, one when it is stored.
         """
         known: dict[str, list[Dataset]] = {}
         paths = list(paths)
@@ -161,7 +177,7 @@ class Protocolled(ABC):
         return supersede.earlier_results(answers, lambda series: self._instances(study, series))
 
     def missing(self, paths: list[Path]) -> list[Path]:
-        """Return the objects that the archive does not list."""
+        """Return those of some DICOM files whose instance the archive does not list."""
         heads = [(path, pydicom.dcmread(path, stop_before_pixels=True)) for path in paths]
         with self._speaking():
             return [path for path, head in heads if not self._lists(head)]
@@ -191,7 +207,11 @@ class Protocolled(ABC):
 
     @abstractmethod
     def commit(self, paths: list[Path], number: str) -> None:
-        """Ask the archive to promise to keep objects; it answers later, by the number, a UID."""
+        """Ask the archive for storage commitment of stored DICOM files.
+
+        The archive answers later, in an association of its own, under the transaction UID
+        ``number``.
+        """
 
     @abstractmethod
     def _speaking(self, *, storing: bool = False) -> AbstractContextManager[None]:
@@ -219,12 +239,12 @@ class Protocolled(ABC):
 
 
 def keep_instance(content: bytes, uid: str, into: Path) -> None:
-    """Write a received instance as ``<uid>.dcm``; one that came before must be the same.
+    """Write a received instance as ``<uid>.dcm``; write nothing where an equal file is there.
 
     Parameters
     ----------
     content : bytes
-        The file.
+        The file's content.
     uid : str
         Its SOPInstanceUID.
     into : Path
@@ -233,7 +253,7 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
     Raises
     ------
     CadError
-        For a name that is no UID, and two different instances of one name.
+        When the UID is not valid, or a file of this UID with another content is there.
     """
     if not UID.fullmatch(uid):
         raise CadError(f"the archive returned an instance whose name is no UID: {uid[:64]!r}")
@@ -244,14 +264,14 @@ def keep_instance(content: bytes, uid: str, into: Path) -> None:
 
 
 def check_received(dataset: Dataset, series: FoundSeries) -> None:
-    """Refuse an instance that was not asked for, or whose pixels are cut off.
+    """Refuse an instance that was not asked for, or whose pixel data are incomplete.
 
     Parameters
     ----------
     dataset : Dataset
-        The instance that came.
+        The received instance.
     series : FoundSeries
-        Its patient, study and series were asked for.
+        The series that was asked for.
 
     Raises
     ------
@@ -283,22 +303,24 @@ def check_received(dataset: Dataset, series: FoundSeries) -> None:
 def file_under(
     dataset: Dataset, answers: list[Dataset], same_patient: SamePatient | None = None
 ) -> None:
-    """Take over whose study this is from the archive that knows it; only the sent copy changes.
+    """Give an object that is sent the patient and study data that the archive has for its study.
+
+    Where the archive does not have the study, the object stays as it is.
 
     Parameters
     ----------
     dataset : Dataset
-        The object to send; it keeps its own identity where the archive does not know the study.
+        The object as read from its file; changed in place. The file is not changed.
     answers : list of Dataset
-        What the archive says of the study.
+        The archive's answers to a query for the study.
     same_patient : callable, optional
-        Proof that both are one patient's. Without it an object that still carries its source's
-        PatientID must carry the archive's.
+        Tells whether the PatientID of the object and the archive's are one patient's. Without it
+        the two must be equal, unless the object is marked as de-identified.
 
     Raises
     ------
     CadError
-        When the archive has the study twice, or as another patient's.
+        When the archive has the study twice, or for another patient.
     """
     uid = str(dataset.StudyInstanceUID)
     answers = [a for a in answers if str(a.get("StudyInstanceUID", uid)) == uid]
@@ -334,11 +356,11 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
     Parameters
     ----------
     error : CadError
-        What ended the sending.
+        The error that ended the sending.
     paths : list of Path
         All objects that were to be sent.
     steps : list of Step
-        How far each of them came.
+        The steps that were complete before the error.
     """
     stored = {step.path for step in steps if step.stored}
     begun = {step.path for step in steps} - stored
@@ -358,17 +380,17 @@ def not_all_stored(error: CadError, paths: list[Path], steps: list[Step]) -> Cad
 
 
 def matches(study: Dataset, match: dict[str, str]) -> bool:
-    """Tell whether a study's header has the wanted values.
+    """Tell whether a study has the wanted header values.
 
-    Archives differ in what they can be asked for, and some ignore what they do not know: the answer
-    is checked here.
+    Some archives ignore conditions of a query that they do not support; therefore each answer is
+    checked here.
 
     Parameters
     ----------
     study : Dataset
         One answer to a query.
     match : dict of str to str
-        Patterns by DICOM keyword; ``*`` and ``?`` are wild cards, case does not count.
+        Patterns by DICOM keyword; ``*`` and ``?`` are wild cards, case is ignored.
     """
     return all(
         fnmatchcase(str(study.get(keyword, "") or "").lower(), pattern.lower())
@@ -378,7 +400,7 @@ def matches(study: Dataset, match: dict[str, str]) -> bool:
 
 @contextmanager
 def understood(name: str) -> Iterator[None]:
-    """Turn any exception of a library that reads an archive's answer into one error.
+    """Turn any exception from a library that reads an archive's answer into a CadError.
 
     Parameters
     ----------
@@ -388,7 +410,7 @@ def understood(name: str) -> Iterator[None]:
     Raises
     ------
     CadError
-        In place of any other exception.
+        In place of any other exception inside the block.
     """
     try:
         yield

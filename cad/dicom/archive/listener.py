@@ -1,8 +1,8 @@
 """Listen for DICOM associations, encrypted or not, with a deadline for everything a caller does.
 
-Who has not yet asked for an association by a title that is admitted waits at the door: by then
-nothing of pynetdicom is made for a caller, nor is any place taken. Where instances are spooled to
-the disk, a message that is none may not be longer than :data:`_HELD`.
+A connection gets neither an object of pynetdicom nor one of the places until it has asked for an
+association under a title that is admitted. Where instances are written to the disk as they come, a
+message that is not an instance may not be longer than :data:`_HELD`.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class _TurnedAway(Exception):
 
 
 class Server(ThreadedAssociationServer):
-    """Accept connections on a port, each in its own thread until its association has ended."""
+    """Accept DICOM connections on a port, each in a thread of its own; made by :func:`listen`."""
 
     daemon_threads, block_on_close, request_queue_size = True, False, 128
 
@@ -58,7 +58,7 @@ class Server(ThreadedAssociationServer):
         super().__init__(*given, **more)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve one connection from its beginning to its end."""
+        """Serve one connection until it ends; called by the standard library's server."""
         address = str(client_address[0])
         try:
             with self._at_the_door(request):
@@ -125,11 +125,11 @@ class Server(ThreadedAssociationServer):
                 self._places[caller] -= 1
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say that a connection failed; the default prints a traceback."""
+        """Report a connection that failed to ``refused``, where the default prints a traceback."""
         self._refused(str(client_address[0]), reason="the connection was lost")
 
     def shutdown(self) -> None:
-        """End listening."""
+        """Close the port, and the connections that have no association yet."""
         TCPServer.shutdown(self)  # pynetdicom's asks the entity to forget a server it never knew
         with self._lock:
             for waiting in self._door.values():
@@ -289,7 +289,7 @@ def _words(error: Exception) -> str:
 
 
 def cut(connection: socket.socket) -> None:
-    """End a connection at once; a thread that reads from it wakes up."""
+    """End a connection at once; a thread that waits in a read from it wakes up."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -301,20 +301,26 @@ def listen(
     tls: ssl.SSLContext | None,
     refused: Refused,
 ) -> Server:
-    """Accept calls at an address for an application entity, until :func:`silence`.
+    """Accept DICOM associations at an address in the background, until :func:`silence`.
 
     Parameters
     ----------
     entity : AE
-        What is accepted, and from whom; its ``maximum_associations`` are each caller's.
+        pynetdicom's application entity: SOP classes and titles that are accepted. Each caller may
+        have its ``maximum_associations`` at once.
     address : tuple of str and int
-        Where; port 0 is any free one, which ``server_address`` of the result says.
+        Host and port; port 0 takes any free one, which the result's ``server_address`` names.
     handlers : list of tuple
-        pynetdicom's events and what handles them.
+        Pairs of a pynetdicom event and the function that handles it.
     tls : ssl.SSLContext or None
-        Encryption (:func:`cad.dicom.archive.tls.answering`).
+        Encryption (:func:`cad.dicom.archive.tls.answering`); None for none.
     refused : callable
-        Told of every caller with whom no connection was agreed upon.
+        Called for every caller that is turned away, with its address and, by keyword, the reason.
+
+    Returns
+    -------
+    Server
+        Running already.
     """
     entity.maximum_pdu_size = PDU_BYTES
     more: dict[str, Any] = {"tls": tls, "refused": refused, "places": entity.maximum_associations}
@@ -326,14 +332,14 @@ def listen(
 
 
 def silence(entity: AE, server: Server) -> None:
-    """Stop a node's listening: end its associations and close its port.
+    """Stop a server of :func:`listen`: end its associations and close its port.
 
     Parameters
     ----------
     entity : AE
-        Whose associations end.
+        The application entity that the server was made for.
     server : Server
-        Which listens.
+        The server.
     """
     entity.shutdown()
     server.shutdown()

@@ -14,17 +14,14 @@ _ALERT_SECONDS = 1.0  # how long an archive may take to say that it does not wan
 
 
 def answering(tls: Tls) -> ssl.SSLContext:
-    """Return the server side of encrypted connections: callers must show an accepted certificate.
+    """Return the TLS context for connections that others open to us.
+
+    A caller must show a certificate of the authority in the settings.
 
     Parameters
     ----------
     tls : Tls
         The files of certificate, key and authority.
-
-    Returns
-    -------
-    SSLContext
-        For those who call us.
 
     Raises
     ------
@@ -37,17 +34,14 @@ def answering(tls: Tls) -> ssl.SSLContext:
 
 
 def calling(tls: ArchiveTls) -> ssl.SSLContext:
-    """Return the client side of encrypted connections: the archive's certificate must name it.
+    """Return the TLS context for connections that we open to an archive.
+
+    The archive's certificate must be of the authority in the settings and bear the archive's name.
 
     Parameters
     ----------
     tls : ArchiveTls
         The files of certificate, key and authority.
-
-    Returns
-    -------
-    SSLContext
-        For our calls.
 
     Raises
     ------
@@ -91,7 +85,7 @@ def reason(error: BaseException) -> str:
     Parameters
     ----------
     error : BaseException
-        As caught.
+        The exception of the connection.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
@@ -103,24 +97,24 @@ def reason(error: BaseException) -> str:
 
 
 def probe(connection: socket.socket, tls: ArchiveTls, host: str) -> None:
-    """Try an encrypted connection, and learn whether both certificates are accepted.
+    """Try an encrypted connection, to learn whether both certificates are accepted.
 
-    TLS 1.3 lets a client finish before the server has judged its certificate: the verdict is read
-    here.
+    With TLS 1.3 a client finishes before the server has judged its certificate; therefore the
+    server's verdict is read here.
 
     Parameters
     ----------
     connection : socket
         Connected, not encrypted yet.
     tls : ArchiveTls
-        The files, and whom the archive's certificate must name.
+        Certificate files, and the name that the archive's certificate must bear.
     host : str
-        Whom it must name where ``tls`` says nothing.
+        The name that it must bear where ``tls`` gives none.
 
     Raises
     ------
     OSError
-        When the other side speaks no TLS, or one of the two certificates is not accepted.
+        When the other side does not speak TLS, or one of the two certificates is not accepted.
     """
     with calling(tls).wrap_socket(connection, server_hostname=tls.name or host) as encrypted:
         encrypted.settimeout(_ALERT_SECONDS)

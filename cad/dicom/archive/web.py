@@ -14,7 +14,7 @@ from cad.errors import CadError, install
 
 
 class WebArchive(interface.Protocolled):
-    """Speak DICOMweb with an archive."""
+    """Ask an archive by DICOMweb (QIDO-RS, WADO-RS, STOW-RS)."""
 
     def __init__(self, url: str, limits: ArchiveLimits) -> None:
         try:
@@ -68,7 +68,7 @@ class WebArchive(interface.Protocolled):
         return len(arrived)
 
     def commit(self, paths: list[Path], number: str) -> None:
-        """Refuse: DICOMweb has no storage commitment."""
+        """Raise CadError: DICOMweb has no storage commitment."""
         raise CadError(
             f"{self.name}: DICOMweb cannot promise to keep objects",
             hint="give HOST:PORT, or ask for no commitment",
@@ -153,7 +153,7 @@ def _limited_session(name: str, limits: ArchiveLimits) -> Any:
 
 
 def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
-    """Refuse an answer to STOW-RS in which the instance is not listed as stored.
+    """Check that the archive's answer to STOW-RS lists an instance as stored.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def check_stored(answer: Dataset, uid: str, url: str, path: Path) -> None:
     Raises
     ------
     CadError
-        With the archive's failure reason where it gives one.
+        When it does not, with the archive's failure reason where it gives one.
     """
     stored, failed = (
         {str(item.get("ReferencedSOPInstanceUID", "")) for item in answer.get(name, [])}
