@@ -202,8 +202,8 @@ class Validation:
     folds : OutOfFold
         Every fold's warnings, failures and fitted parameters.
     notes : list of str
-        Warnings where the data do not meet the assumptions of the intervals and tests, such as
-        too few patients.
+        The effective number of patients, and warnings where the data do not meet the assumptions
+        of the intervals and tests.
     """
 
     probability: np.ndarray

@@ -54,7 +54,7 @@ __all__ = [
 
 
 def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions) -> Emitted:
-    """Measure, label, validate and report a cohort.
+    """Measure and label the regions of a cohort, validate a learner on them, and write the report.
 
     Parameters
     ----------
@@ -66,6 +66,11 @@ def run_pipeline(pipeline: str, root: Path, out: Path, options: ExecutionOptions
         Run folder; made when absent, resumed when present.
     options : ExecutionOptions
         How the job is run; changes no result.
+
+    Returns
+    -------
+    Emitted
+        Summary of the run, which the command prints.
 
     Raises
     ------
@@ -92,17 +97,25 @@ def train_model(
     extends: str | None = None,
     without: Sequence[str] = (),
 ) -> Emitted:
-    """Validate as :func:`run_pipeline` does, fit on all patients and write a model bundle.
-
-    The bundle goes to ``out``, its validation run to ``<out>.validation`` beside it.
+    """Validate as :func:`run_pipeline` does, then fit on all patients and write a model bundle.
 
     Parameters
     ----------
+    pipeline, root, options
+        As for :func:`run_pipeline`.
+    out : Path
+        Folder of the bundle. The run folder of the validation is ``<out>.validation`` beside it.
     extends : str, optional
-        A model whose training table is added to this cohort's; feature settings must match.
+        Name or folder of a model whose training rows are added to this cohort's; its settings of
+        ``images`` and ``features`` must be the same.
     without : sequence of str
-        Patients who withdrew: the model is what it would be had neither table ever held them, and
-        its card says how many they are.
+        Patients who withdrew. They are left out of the cohort and of the added rows; the card says
+        only how many they are.
+
+    Returns
+    -------
+    Emitted
+        Summary of the validation, which the command prints.
     """
     from cad.records.withdrawal import sweep_run
 
@@ -129,9 +142,9 @@ def train_model(
 
 
 def recalibrate_model(model: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
-    """Fit a model's probabilities to a cohort with histology, and write it as another model.
+    """Recalibrate a model's probabilities on a cohort with histology, and write a new model.
 
-    The run that it rests on goes to ``<out>.before``.
+    The cohort is first scored with the old model; that run is written to ``<out>.before``.
 
     Parameters
     ----------
@@ -173,31 +186,38 @@ def predict_cohort(
     readings: Sequence[str] = (),
     transductive: bool = False,
 ) -> Emitted:
-    """Score a cohort with trained models, with measures where histology is known.
+    """Score a cohort with trained models, and measure them where histology is known.
 
     Parameters
     ----------
     models : list of str
-        Model folders, or names of released ones. Each study is scored by the first whose
-        modalities it has.
+        Model folders, or names of released models, in order of preference. Each study is scored by
+        the first model whose modalities the study has.
+    root, out, options
+        As for :func:`run_pipeline`.
     decision : str, optional
-        Costs other than those the first model was trained with.
+        Name or file of costs and aims that replace those the first model was trained with.
     probability_map : bool
-        Also map the probability over the gland, by the model that scored the study.
+        Whether to also write an image of each prostate with the model's probability at every place.
     outlines : int
-        Also say how far each probability moves when the outline does: over several readers' own
-        outlines, or this many redrawn ones; 0 for no.
+        If not 0, also report how far each region's probability moves with its outline: over the
+        outlines of several readers where they exist, else over this many redrawn copies.
     readings : sequence of str
-        Readings that the cohort does not hold yet, ``sub-XXX/ROI/READER=SCORE`` on ``likert5``:
-        their readers are shown what the model makes of them together with the images.
+        Scores to add to the cohort for this run only, each ``sub-XXX/ROI/READER=SCORE`` on the
+        scale ``likert5``.
     transductive : bool
-        Let each patient's regions join the fit of a semi-supervised model without labels; it costs
-        one fit a patient.
+        Whether a semi-supervised model is fitted anew for each patient, with the patient's regions
+        added as unlabelled rows.
+
+    Returns
+    -------
+    Emitted
+        Summary of the run, which the command prints.
 
     Raises
     ------
     CadError
-        When a bundle is damaged, a reading breaks a rule or the models measure differently.
+        When a bundle is damaged, a reading breaks a rule or the models' image settings differ.
     """
     if transductive and (probability_map or outlines):
         raise CadError(
@@ -238,16 +258,21 @@ def predict_cohort(
 def aggregate_cohort(
     settings: PipelineSettings, root: Path, out: Path, options: ExecutionOptions
 ) -> Aggregated:
-    """Measure and label a cohort, for an experiment that learns from its table.
+    """Measure and label the regions of a cohort without validating or training a learner.
 
     Parameters
     ----------
     settings : PipelineSettings
-        What is measured.
+        Which features are measured, and how scores become labels.
     root, out : Path
         Cohort folder, and run folder.
     options : ExecutionOptions
         How the job is run.
+
+    Returns
+    -------
+    Aggregated
+        Features and labels of every measured region.
     """
     with _alone(out, "run", options):
         loaded = load(settings, root, out, options, "run")
@@ -257,23 +282,25 @@ def aggregate_cohort(
 
 
 def compare_models(a: str, b: str, root: Path, out: Path, options: ExecutionOptions) -> JsonObject:
-    """Score one cohort with two models and compare what they say.
+    """Score one cohort with two models, and compare their probabilities and decisions.
 
     Parameters
     ----------
     a, b : str
         Names of released models, or folders.
-    root, out : Path
-        Cohort folder, and where the comparison is written with both runs.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder for the comparison; the two runs are written in ``a`` and ``b`` in it.
     options : ExecutionOptions
         How the job is run.
 
     Returns
     -------
     dict
-        JSON-safe: ``models``; ``differences`` by measure with patient-clustered intervals, None
-        without histology; ``calibration`` of each; ``changed``, the regions whose decision
-        differs.
+        ``models``, their names; ``differences``, the paired difference of each measure with an
+        interval that takes patients as clusters (None without histology); ``calibration`` of each
+        model; ``changed``, the regions whose decision differs. All values can be written as JSON.
     """
     with claimed(out, COMPARISON):
         first, second = (
@@ -290,9 +317,13 @@ def compare_pipelines(
     Parameters
     ----------
     pipelines : list of str
-        Files, or names in ``pipelines/``.
-    root, out : Path
-        Cohort folder, and where ``comparison.json`` and the runs are written.
+        Pipeline files, or names in ``pipelines/``. The first is the one that the others are
+        compared with.
+    root : Path
+        Cohort folder.
+    out : Path
+        Folder for ``comparison.json``; each pipeline's run is written in a folder of its name in
+        it.
     options : ExecutionOptions
         How the job is run.
 
@@ -304,7 +335,7 @@ def compare_pipelines(
     Raises
     ------
     CadError
-        For fewer than two pipelines, two of one name, or different folds.
+        For fewer than two pipelines, two of the same name, or different ``validate.scheme``.
     """
     settings = [
         read_settings(PipelineSettings, find("pipelines", name, ".yaml")) for name in pipelines
@@ -342,25 +373,25 @@ def _validated(
 def suggest_next(
     model: str, root: Path, out: Path, options: ExecutionOptions, count: int
 ) -> tuple[pd.DataFrame, list[Failure]]:
-    """Rank the regions to have read next, and name what was not scored.
+    """Rank the regions of a cohort by how much one more reading of each would teach.
 
     Parameters
     ----------
     model : str
         Name of a released model, or a folder.
     root, out : Path
-        Cohort folder, and where the run is written.
+        Cohort folder, and run folder.
     options : ExecutionOptions
         How the job is run.
     count : int
-        How many regions to name.
+        Number of regions to return.
 
     Returns
     -------
     table : DataFrame
-        As :func:`cad.recipes.suggest.suggest`; empty where every region is read already.
+        As :func:`cad.recipes.suggest.suggest`; empty where every region has enough readers.
     failures : list of Failure
-        What was not scored.
+        Studies and regions that could not be scored and ranked.
 
     Raises
     ------
@@ -413,7 +444,7 @@ def _costs(decision: str | None) -> DecisionSettings | None:
 
 
 def warm_up() -> None:
-    """Compile every kernel into numba's cache, by using each once on a simulated patient."""
+    """Fill numba's cache: run every compiled function once, so that a later job need not wait."""
     from cad.learners.warm import warm
     from cad.phantom import simulate
 

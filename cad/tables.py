@@ -21,22 +21,22 @@ from cad.reading import read_frame
 
 @dataclass(frozen=True)
 class Columns:
-    """Say what the columns of a table are; all others are features.
+    """Name the columns of a table that are no features; all other columns are features.
 
     Parameters
     ----------
     patient : str
-        Patient of every row.
+        Column with the patient of every row.
     scores : tuple of str
-        One column per reader.
+        Columns with scores, one per reader.
     scale : str
-        What the scores mean, as in :func:`cad.consensus`.
+        Scale of all scores, as in :func:`cad.consensus`.
     histology : str or None
-        1, 0 or empty; with ``isup_min`` the ISUP grade.
+        Column with histology: 1, 0 or empty; with ``isup_min`` the ISUP grade.
     isup_min : int or None
-        Lowest grade that counts as malignant.
+        Lowest ISUP grade that counts as malignant.
     ignored : tuple of str
-        Neither features nor labels.
+        Columns that are neither features nor labels.
     """
 
     patient: str
@@ -48,7 +48,12 @@ class Columns:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Return a CSV or TSV table, texts as they stand.
+    """Read a CSV or TSV table; columns of texts stay texts.
+
+    Parameters
+    ----------
+    path : Path
+        A name that ends in ``.tsv`` means tabs between cells, any other commas.
 
     Raises
     ------
@@ -67,18 +72,18 @@ def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, 
     Parameters
     ----------
     table : DataFrame
-        A row a region.
+        One row per region.
     columns : Columns
-        What its columns are.
+        Which columns are no features.
 
     Returns
     -------
     X : DataFrame, shape (n, d)
-        Every column that is named nowhere.
+        The features: every column that ``columns`` does not name.
     belief : Belief
-        Label and its uncertainty, shape (n,) each.
+        Label ``y`` and spread ``eta``, shape (n,) each, as from :func:`cad.consensus`.
     truth : ndarray, shape (n,), or None
-        1, 0, NaN; None without such a column.
+        Histology: 1, 0 or NaN; None where ``columns`` names no such column.
 
     Raises
     ------
@@ -108,7 +113,7 @@ def split(table: pd.DataFrame, columns: Columns) -> tuple[pd.DataFrame, Belief, 
 
 
 def make_learner(name: str) -> Pipeline:
-    """Return an unfitted learner behind imputation by medians.
+    """Return an unfitted pipeline: imputation of missing values, followed by a learner.
 
     Parameters
     ----------
@@ -132,7 +137,18 @@ def make_learner(name: str) -> Pipeline:
 def validate_table(
     path: Path, columns: Columns, learner: str, folds: int | None, seed: int, jobs: int
 ) -> Validation:
-    """Validate a learner beside all rivals on a table; parameters as :func:`cad.validate`.
+    """Cross-validate a learner and all its rivals on a table of features and readers' scores.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or TSV table, one row per region.
+    columns : Columns
+        Which columns are no features.
+    learner : str
+        Name as in :func:`make_learner`.
+    folds, seed, jobs
+        As for :func:`cad.validate`.
 
     Raises
     ------
@@ -151,7 +167,18 @@ def validate_table(
 
 
 def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle:
-    """Fit a learner to a whole table and write it as a bundle.
+    """Fit a learner to all labelled rows of a table, and write it as a bundle.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or TSV table, one row per region.
+    columns : Columns
+        Which columns are no features.
+    learner : str
+        Name as in :func:`make_learner`.
+    out : Path
+        Folder of the bundle.
 
     Raises
     ------
@@ -171,16 +198,21 @@ def train_table(path: Path, columns: Columns, learner: str, out: Path) -> Bundle
 
 
 def predict_table(path: Path, model: Path, out: Path) -> pd.DataFrame:
-    """Write a table with a column ``probability`` beside its own, and return it.
+    """Score the rows of a table with a trained model, and write the table with the result.
 
     Parameters
     ----------
     path : Path
-        CSV or TSV.
+        CSV or TSV table with the model's features.
     model : Path
         Folder of a bundle.
     out : Path
-        CSV to write.
+        CSV file to write.
+
+    Returns
+    -------
+    DataFrame
+        What was written: all columns of the table, and ``probability``.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Start workers before there is work: they load what measuring needs while this process loads.
+"""Start worker processes before there is work, so that they and this process load in parallel.
 
-The order says only by name what they will do, so that nothing heavy is imported to give it. Who
-does that work later takes them; those that nobody took end with the order.
+The workers' function is given by its name, so that this process need not import it. Whoever does
+the work later takes the workers (:func:`take_waiting`); those that nobody takes are ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,14 +19,17 @@ _waiting: ContextVar[list[Worker]] = ContextVar("waiting")
 
 @contextmanager
 def workers_ahead(function: str, options: ExecutionOptions) -> Iterator[None]:
-    """Start workers that load a function while the block comes to call it.
+    """Start worker processes at the start of a ``with`` block, for work that the block does later.
+
+    The workers import their function meanwhile. At the end of the block, workers that
+    :func:`take_waiting` did not hand out are ended.
 
     Parameters
     ----------
     function : str
-        What they will do, as ``module:name``.
+        Function that the workers will call, as ``module:name``.
     options : ExecutionOptions
-        Those of the work; on a cluster, or in this process, nothing is started.
+        How the job is run. Nothing is started for work on a cluster or in this process.
     """
     here = options.jobs if options.scheduler is None else 0
     before = _waiting.set([])
@@ -41,19 +44,19 @@ def workers_ahead(function: str, options: ExecutionOptions) -> Iterator[None]:
 
 
 def take_waiting(function: Callable[[Any], Any], options: ExecutionOptions) -> list[Worker]:
-    """Return the worker processes that :func:`workers_ahead` started for this work.
+    """Hand out the worker processes that :func:`workers_ahead` started for a function.
 
     Parameters
     ----------
     function : callable
-        What they are to do.
+        Function that the workers will call.
     options : ExecutionOptions
-        How the job is run; workers of other options stay waiting.
+        How the job is run; workers that were started with other options are not returned.
 
     Returns
     -------
     list of Worker
-        From now on the caller has to end them.
+        May be empty. The caller must end these workers with :meth:`Worker.close`.
     """
     name, waiting = getattr(function, "__qualname__", ""), _waiting.get([])
     wanted = f"{function.__module__}:{name}", options

@@ -1,4 +1,4 @@
-"""Tasks on a Dask cluster: each Dask thread keeps one worker process of ours."""
+"""Run tasks on a Dask cluster: each thread of a Dask worker keeps one worker process of ours."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -29,12 +29,13 @@ def client_of(address: str) -> Iterator[Any]:
     Yields
     ------
     Client
-        Closed at the end.
+        Connected; closed at the end of the ``with`` block.
 
     Raises
     ------
     CadError
-        Without the extra ``cluster``, or when nobody answers.
+        When the package ``distributed`` (extra ``cluster``) is not installed, or no scheduler
+        answers at the address.
     """
     try:
         from distributed import Client
@@ -81,26 +82,27 @@ def _on_dask_worker(
 def on_cluster(
     function: Callable[[Any], Any], tasks: Iterable[Any], options: ExecutionOptions
 ) -> Iterator[Done[Any, Any]]:
-    """Do tasks on a Dask cluster and yield each as it is done, in no order.
+    """Do tasks on a Dask cluster, and yield each as soon as it is done, in any order.
 
     Parameters
     ----------
     function : callable
         Takes a task and returns its result.
     tasks : iterable
-        Whatever can be pickled.
+        Tasks; they must be picklable.
     options : ExecutionOptions
-        ``scheduler`` names the cluster; the limits of time and memory hold on its workers, too.
+        ``scheduler`` is the address of the cluster. The limits of time and memory hold for each
+        task there, too.
 
     Yields
     ------
     Done
-        The task with its result, or with what stopped it.
+        The task with its result, or with the reason why it has none.
 
     Raises
     ------
     CadError
-        Without the extra ``cluster``, or a scheduler that answers.
+        As :func:`client_of`.
     """
     with client_of(str(options.scheduler)) as client:
         from distributed import KilledWorker, as_completed

@@ -10,19 +10,20 @@ class ExecutionOptions:
     Parameters
     ----------
     jobs : int
-        Processes on this machine; 0 does the work in this one, where nothing limits it.
+        Number of worker processes on this machine. With 0 the calling process does the work
+        itself, and no limit stops it.
     scheduler : str or None
-        Address of a Dask scheduler, used instead of processes here.
+        Address of a Dask scheduler; its cluster is used instead of processes on this machine.
     resume : bool
-        Keep what is whole and current.
+        Keep results of an earlier run whose input and settings are unchanged.
     retry_failed : bool
-        Try studies again that failed with unchanged input.
+        Measure studies again that failed before, although their input is unchanged.
     time_limit : float
         Seconds of processor time that one study may use, and seconds that it may wait.
     memory_limit : float
         Gigabytes that one study may ask for.
     progress : bool
-        Say on standard error how far the job is.
+        Show on standard error how far the job is.
     """
 
     jobs: int = 1
@@ -35,9 +36,9 @@ class ExecutionOptions:
 
     @property
     def processes(self) -> int:
-        """Return how many processes share work that is not supervised; this one counts."""
+        """Return the number of processes for parallel work without limits: at least 1."""
         return max(self.jobs, 1)
 
 
 HERE = ExecutionOptions(jobs=0)
-"""In this process, unsupervised: for a notebook."""
+"""Do the work in the calling process, without limits: for a notebook."""

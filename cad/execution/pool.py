@@ -23,21 +23,21 @@ _NO_MORE: Any = object()
 def each(
     function: Callable[[Task], Result], tasks: Iterable[Task], options: ExecutionOptions
 ) -> Iterator[Done[Task, Result]]:
-    """Apply a function to every task; results come as they are ready.
+    """Apply a function to every task in parallel, and yield each result as soon as it is ready.
 
     Parameters
     ----------
     function : callable
-        Importable by name in another process.
+        Takes one task. It must be importable by name in another process.
     tasks : iterable
-        Taken as workers become free, so that an iterator of any length costs no memory.
+        Read only as workers become free, so that an iterator of any length costs no memory.
     options : ExecutionOptions
-        Where, and with which limits.
+        Number of processes or address of a cluster, and the limits of each task.
 
     Yields
     ------
     Done
-        One per task, in the order in which they finish.
+        One per task, in the order in which tasks finish: the result, or why there is none.
 
     Raises
     ------
@@ -53,9 +53,15 @@ def each(
 
 
 class Caller:
-    """Call functions one after the other in a process of its own, with its limits.
+    """Call functions one after the other in a separate process, with limits of time and memory.
 
-    What a call cannot survive ends that process and costs that call only.
+    A call that crashes or exceeds a limit ends that process and raises CadError; the next call
+    starts a new process. Use it as a context manager: the process ends with the ``with`` block.
+
+    Parameters
+    ----------
+    options : ExecutionOptions
+        Limits of each call. With ``jobs`` 0, functions are called in this process, without limits.
     """
 
     def __init__(self, options: ExecutionOptions) -> None:
@@ -104,15 +110,16 @@ def _called(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
 
 @contextmanager
 def workplace(options: ExecutionOptions) -> Iterator[None]:
-    """Keep this process to one numerical thread; give joblib's loops the cluster, if any.
+    """Set up this process for a job, until the ``with`` block ends.
 
-    One thread everywhere is what makes N jobs use N cores, and the last bits of a sum the same for
-    any N.
+    Numerical libraries get one thread each. So N jobs use N cores, and the last bits of a sum do
+    not depend on N. Loops of joblib run on the Dask cluster, if there is one, else in processes
+    that end with this one.
 
     Parameters
     ----------
     options : ExecutionOptions
-        ``scheduler`` names the cluster.
+        ``scheduler`` is the address of the cluster, or None.
     """
     from joblib import parallel_config
     from threadpoolctl import threadpool_limits

@@ -22,14 +22,14 @@ def progress(pending: int, kept: int, options: ExecutionOptions) -> Iterator[Tel
     Parameters
     ----------
     pending, kept : int
-        Studies to do, and studies that need not be done again.
+        Number of studies to do, and of studies whose earlier result is kept.
     options : ExecutionOptions
         ``progress`` says whether anything is shown.
 
     Yields
     ------
     callable
-        Takes the outcome of each study as it is done.
+        To be called with the StudyOutcome of each study when it is done.
     """
     if not options.progress:
         yield lambda outcome: None

@@ -1,4 +1,4 @@
-"""Measure a cohort study by study: what is current is kept, what fails is told, nothing is lost.
+"""Measure a cohort study by study: keep results that are current, and report what fails.
 
 The run folder remembers in ``resume.jsonl`` what became of every study (one line each, appended as
 results come, so that a power cut costs at most the last line) and says in ``log.jsonl`` what was
@@ -45,7 +45,7 @@ def measure_studies(
     tasks: Sequence[StudyTask],
     options: ExecutionOptions,
 ) -> list[StudyOutcome]:
-    """Measure every study that is not current; outcomes in the order of the tasks.
+    """Measure every study without a current result in the run folder.
 
     Parameters
     ----------
@@ -54,12 +54,13 @@ def measure_studies(
     tasks : sequence of StudyTask
         All with the same run folder and settings.
     options : ExecutionOptions
-        Where the work is done, and what is kept.
+        Where the work is done, and whether earlier results are kept.
 
     Returns
     -------
     list of StudyOutcome
-        One per task. A study that was stopped, or whose process died, has failed.
+        One per task, in the order of the tasks. A study that exceeded a limit, or whose process
+        died, has the status ``failed``.
     """
     if not tasks:
         return []
@@ -83,16 +84,17 @@ def measure_studies(
 
 
 def borrow(earlier: RunFolder, folder: RunFolder) -> None:
-    """Give a new run the measured studies of another run that measures the same.
+    """Reuse the study files of one run in another run that measures the same features.
 
-    Which of them are current is decided by :func:`measure_studies`, as for the run's own.
+    :func:`measure_studies` later decides which of them are current, as for the run's own files.
 
     Parameters
     ----------
     earlier : RunFolder
-        The run that has measured.
+        The run whose studies are measured.
     folder : RunFolder
-        Gets links to its study files; one that has begun is left as it is.
+        The new run; it gets links to the study files. Nothing is done where it has measured
+        studies already.
     """
     if folder.memory.exists() or not earlier.memory.exists():
         return

@@ -26,17 +26,18 @@ class StudyTask:
     Parameters
     ----------
     ref : StudyRef
-        The study's place and regions.
+        The study's folder and regions.
     settings : PipelineSettings
-        Only ``images`` and ``features`` matter here.
+        Settings of the run; only ``images`` and ``features`` are used.
     out : Path
         The run folder.
     resume : bool
-        Keep a result whose key (input bytes, settings, columns, version) is unchanged.
+        Whether to keep an earlier result with the same :func:`input_key`.
     failed : Failure or None
-        Why the study failed before, when it had ``failed_key``: not tried again with that key.
+        Why the study failed in an earlier run. It is not measured again while its key is
+        ``failed_key``.
     failed_key : str
-        Key of the earlier failure.
+        The study's :func:`input_key` in that earlier run.
     """
 
     ref: StudyRef
@@ -48,29 +49,30 @@ class StudyTask:
 
     @property
     def result(self) -> Path:
-        """Return the one file this task writes."""
+        """Return the path of the one file that this task writes."""
         return RunFolder(self.out).study(self.ref.study_id)
 
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """Tell what became of one study.
+    """Hold the outcome of measuring one study.
 
     Parameters
     ----------
     study_id : str
-        Which study.
+        The study.
     status : str
         ``computed``, ``kept`` (its result was current) or ``failed``.
     why : str
         Why it was computed, kept or not tried again.
     failures : list of Failure
-        Of the study, or of single regions.
+        Why the study, or single regions of it, could not be measured.
     seconds : float
         Wall time.
     key : str
-        Hash of input bytes, settings, columns and version; empty where the input could not be
-        read, or the failure was not the input's: such a study is always tried again.
+        The study's :func:`input_key`. It is empty where the input could not be read, or where
+        something else than the input made the study fail; it is then measured again by the next
+        run.
     peak_mb : float
         Largest resident memory while it was measured, megabytes; 0 where unknown.
     """
@@ -85,9 +87,9 @@ class StudyOutcome:
 
 
 def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
-    """Return the files of a study by their path in its folder, sorted; other sessions are left out.
+    """List the files of a study, sorted by path; folders ``ses-*`` inside it are left out.
 
-    Pipes, sockets and devices are no files: opening one may never end.
+    Pipes, sockets and devices are left out, too, because opening one may block for ever.
 
     Parameters
     ----------
@@ -97,7 +99,7 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
     Returns
     -------
     list of (str, stat_result)
-        Path relative to the folder; sizes and times.
+        For each file its path relative to the folder, and its status with size and times.
 
     Raises
     ------
@@ -120,12 +122,15 @@ def study_files(folder: Path) -> list[tuple[str, os.stat_result]]:
 
 
 def settings_key(settings: PipelineSettings) -> str:
-    """Return everything but a study's own files that decides its numbers, as text.
+    """Return a text of all that a study's features depend on, apart from the study's own files.
+
+    The text changes with the settings of images and features, with the list of feature columns,
+    and with the versions of the program and of the result files.
 
     Parameters
     ----------
     settings : PipelineSettings
-        Images and features count, as do the versions of program and result.
+        Settings of the run.
     """
     content = settings.model_dump(mode="json", include={"images", "features"})
     made = columns_digest(settings.features)  # a feature that was added since is measured
@@ -133,7 +138,9 @@ def settings_key(settings: PipelineSettings) -> str:
 
 
 def input_key(task: StudyTask) -> str:
-    """Return a SHA-256 over all that decides a study's numbers: settings, regions, every byte.
+    """Return a SHA-256 over all that a study's features depend on.
+
+    It covers the text of :func:`settings_key`, the study's regions, and every byte of its files.
 
     Parameters
     ----------
@@ -149,10 +156,11 @@ def input_key(task: StudyTask) -> str:
 
 
 def fingerprint(ref: StudyRef, settings: str) -> str:
-    """Return a hash of a study's input from sizes and times of change alone: fast.
+    """Return a hash of a study's input that is fast to compute, since no file is read.
 
-    It is enough to say "same". A file that changed without its size and time changing is not seen;
-    ``--no-resume`` is.
+    It covers settings, regions, and each file's name, size and time of change. The same hash means
+    unchanged input, unless a file was changed without a change of its size and time; use
+    ``--no-resume`` then.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
-"""A process that does one task at a time, with limits of time and memory.
+"""A worker process that does one task at a time, with limits of time and memory.
 
-A task that hangs or takes its process down is known by name and costs no other task. Its processor
-time and its waiting (for a disk, or for ever) are limited apart; what it waits for a processor that
-others use counts for neither, so that a busy machine does not turn slow into failed.
+A task that hangs or crashes its process is reported by name and does not stop other tasks. Its
+processor time and the time that it waits (for a disk, or for ever) have separate limits. Time in
+which other programs use the processor counts for neither, so that no task fails because the machine
+is busy.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ _UNKNOWN_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Fault:
-    """Say why a task gave no result: it was stopped at a limit, or its process ended under it.
+    """Hold the reason why a task gave no result: it exceeded a limit, or its process died.
 
     Parameters
     ----------
     reason, hint : str
-        For ``failures.csv``.
+        What happened and what the user can do, for ``failures.csv``.
     lasting : bool
-        Whether the same task would most likely end so again: it is then not tried again.
+        Whether the same task would most likely fail again; a study is then not measured again
+        while its input is unchanged.
     """
 
     reason: str
@@ -57,14 +59,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Done(Generic[Task, Result]):
-    """Tell what became of one task.
+    """Hold a task that is done, with its result or the reason why it has none.
 
     Parameters
     ----------
     task : object
-        As given.
+        The task as it was given.
     result : object or None
-        What the function returned.
+        Return value of the function; None where ``fault`` is set.
     fault : Fault or None
         Why there is no result.
     seconds : float
@@ -81,7 +83,15 @@ class Done(Generic[Task, Result]):
 
 
 class Worker:
-    """Run a child process that does one task at a time, and notice when it ends."""
+    """Start a child process that does one task at a time, and notice when it dies.
+
+    Parameters
+    ----------
+    function : callable or str
+        Function that the process calls with each task, or its name as ``module:name``.
+    options : ExecutionOptions
+        Limits of time and memory of each task.
+    """
 
     def __init__(self, function: Callable[[Any], Any] | str, options: ExecutionOptions) -> None:
         self.function, self.time_limit = function, options.time_limit
@@ -99,7 +109,7 @@ class Worker:
             self.connection.send((self.function, self.options))
 
     def give(self, task: Any) -> None:
-        """Start a task."""
+        """Send a task to the process and return at once; :meth:`take` receives its result."""
         self.task, self.busy = task, True
         self._expect(self.time_limit)
         with suppress(BrokenPipeError):  # it has died since; take() will say so
@@ -111,7 +121,11 @@ class Worker:
         self.deadline = self.since + patience
 
     def late(self) -> bool:
-        """Tell at the deadline whether the process only waits; else it is given what is left."""
+        """Tell, at the deadline, whether the task has waited too long.
+
+        Time in which the process was busy does not count as waiting. Where some of the allowed
+        waiting time is left, False is returned and the deadline is moved by it.
+        """
         now = time.monotonic()
         busy = busy_seconds(self.process.pid)
         if busy is None or self.before is None:
@@ -121,9 +135,13 @@ class Worker:
         return left <= 0
 
     def take(self) -> Done[Any, Any] | None:
-        """Receive what there is; None when it only says that the process is ready.
+        """Receive one message of the process, waiting for it.
 
-        After a fault the process is gone and ``busy`` stays true.
+        Returns
+        -------
+        Done or None
+            The task that is done. None when the process only reports that it is ready, or was
+            started again. When the process has died, ``fault`` says so and ``busy`` stays true.
         """
         try:
             answer = self.connection.recv()
@@ -143,7 +161,7 @@ class Worker:
         return Done(self.task, result, fault, seconds, peak)
 
     def stop(self) -> Done[Any, Any]:
-        """End a task that waits too long, and its process."""
+        """End the process because its task has waited too long, and return the task as failed."""
         self.close()
         return self._lost(
             Fault(
@@ -161,7 +179,7 @@ class Worker:
         return Done(self.task, None, fault, time.monotonic() - self.since)
 
     def do(self, task: Any) -> Done[Any, Any]:
-        """Do one task from beginning to end, waiting for it."""
+        """Send one task to the process, wait until it is done, and return it."""
         while not self.ready:
             self._answer()
         self.give(task)
@@ -177,15 +195,15 @@ class Worker:
         return self.take()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process, even in the middle of a task."""
         end_child(self.process, self.connection)
 
 
 def busy_seconds(pid: int) -> float | None:
-    """Return for how long a process ran, or was ready to run and waited for a processor.
+    """Return for how long a process has run, or was ready to run and waited for a processor.
 
-    A task is limited by this and not by the clock, so that other work on the machine ends nobody's
-    task. Linux tells both of a process's first thread, and the former of all.
+    The rest of the time it waited for something else, such as a disk. Linux states running time for
+    all threads of a process, but the wait for a processor for the first thread only.
 
     Parameters
     ----------
@@ -225,7 +243,7 @@ def _death(code: int, time_limit: float) -> Fault:
 
 
 def serve() -> None:
-    """Do tasks from the pipe until there are no more: the main function of a worker process."""
+    """Do tasks that arrive through the pipe until it closes: main function of a worker process."""
     connection = as_child()
     collect_rarely()
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # what the timer of a task ends the process by
@@ -248,25 +266,27 @@ def serve() -> None:
 def attempt(
     function: Callable[[Any], Any], task: Any, memory_limit: float
 ) -> tuple[Any, Fault | None, float, float]:
-    """Do a task in this process and measure what it takes.
+    """Call a function with a task in this process, and measure time and memory.
+
+    An exception of the function is returned as a fault and not raised.
 
     Parameters
     ----------
     function : callable
         Takes the task.
     task : object
-        What to do.
+        Argument of the function.
     memory_limit : float
-        Gigabytes, for the message when memory runs short.
+        Gigabytes; only named in the message when memory runs out.
 
     Returns
     -------
     result : object
-        None where it failed.
+        Return value of the function; None where it raised an exception.
     fault : Fault or None
-        Why it failed.
+        The exception as a reason.
     seconds, megabytes : float
-        Time, and the peak of memory.
+        Wall time, and largest resident memory of this process.
     """
     with suppress(OSError):  # the kernel counts the peak anew (Linux; elsewhere it only grows)
         Path("/proc/self/clear_refs").write_text("5")
@@ -285,10 +305,9 @@ def attempt(
 
 
 def peak_mb() -> float:
-    """Return the largest resident memory of this process, megabytes.
+    """Return the largest resident memory that this process has had, megabytes.
 
-    As Linux counts it since the program was started: ``ru_maxrss`` would include the memory of
-    the process that started it.
+    On Linux this is ``VmHWM``, since ``ru_maxrss`` would include the memory of the parent process.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

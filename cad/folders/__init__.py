@@ -39,14 +39,17 @@ def is_ours(name: str) -> bool:
     Parameters
     ----------
     name : str
-        Of an entry, without its folder.
+        Name of a file or folder, without its path.
     """
     return name in (LOCK, COMMIT) or bool(_STAGES.fullmatch(name) or _PART.fullmatch(name))
 
 
 @contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes, and finish what a killed one left there.
+    """Lock a folder against other processes until the ``with`` block ends.
+
+    First, a change that a killed process had committed is carried out, and its temporary files are
+    removed.
 
     Parameters
     ----------
@@ -66,34 +69,37 @@ def owned(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def stage(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder to build in, on the same disk; it is removed at the end.
+    """Make a hidden folder inside a folder, in which new files are built until :func:`commit`.
+
+    It is removed at the end of the ``with`` block.
 
     Parameters
     ----------
     folder : Path
-        Owned by this process (:func:`owned`).
+        Must be locked by this process (:func:`owned`).
 
     Yields
     ------
     Path
-        Empty.
+        The hidden folder, empty.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix=_STAGE) as name:
         yield Path(name)
 
 
 def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) -> None:
-    """Put staged files and folders into place, all or none, for the owner of ``folder``.
+    """Replace, add and remove files of a folder in one step: all of them, or none.
 
     Parameters
     ----------
     folder : Path
-        What is changed.
+        The folder to change; it must be locked by this process (:func:`owned`).
     new : mapping of str to Path
-        Place, relative to the folder, to a whole file or folder in a :func:`stage` of it. What is
-        in the place goes. No place lies in another.
+        Keys are paths relative to the folder, values the new files or folders, which were built in
+        a :func:`stage` of the folder. They are moved there and replace what is there. No key may
+        lie inside another.
     gone : collection of str
-        Places that are emptied.
+        Relative paths of files and folders to remove.
     """
     with stage(folder) as scratch:
         change = scratch / "change"
@@ -113,17 +119,18 @@ def commit(folder: Path, new: Mapping[str, Path], gone: Collection[str] = ()) ->
 
 
 def settle(folder: Path) -> None:
-    """Carry out a change that a killed process had decided, so that a reader sees the folder whole.
+    """Finish a change that another process committed and did not carry out, before reading.
 
     Parameters
     ----------
     folder : Path
-        Nothing happens where no change is pending.
+        Folder to be read. Nothing happens where no change is pending.
 
     Raises
     ------
     CadError
-        When it cannot be carried out: another process does not end it, or writing is refused.
+        When the change cannot be finished: another process holds the lock for ten seconds, or this
+        one may not write there.
     """
     begin = time.monotonic()
     while pending(folder):
@@ -143,17 +150,17 @@ def settle(folder: Path) -> None:
 
 
 def pending(folder: Path) -> bool:
-    """Tell whether a change of the folder is decided and not yet carried out."""
+    """Tell whether a change of the folder is committed and not yet carried out."""
     return (folder / COMMIT / _JOURNAL).is_file()
 
 
 def keep(source: str | Path, target: str | Path) -> None:
-    """Give a file a second name, or a copy where the file system has no links.
+    """Make a hard link to a file, or a copy where the file system has no links.
 
     Parameters
     ----------
     source, target : str or Path
-        The file, and its new name.
+        The existing file, and the path of the link.
     """
     try:
         os.link(source, target)
@@ -215,18 +222,17 @@ _LONGEST = 100  # bytes of a mark
 
 @dataclass(frozen=True)
 class Kind:
-    """Say what a folder is for, and how it is recognised.
+    """Describe a kind of folder, such as a run or a model, and how it is recognised.
 
     Parameters
     ----------
     name : str
-        What is written there, in the words of the command.
+        Name of the kind, for messages and for the mark.
     holds : callable
-        Tells whether a folder without a mark is of this kind: one that holds nothing but whole
-        results, or one that an earlier version wrote.
+        Takes a folder without a mark and tells from its content whether it is of this kind.
     marked : bool
-        Whether a new folder gets the file :data:`MARK` with the name. A kind whose first commit
-        makes it recognisable needs none.
+        Whether a new folder gets a mark: the file :data:`MARK` with the name in it. A kind that is
+        recognised by its first committed files needs none.
     """
 
     name: str
@@ -235,19 +241,19 @@ class Kind:
 
 
 def require_kind(folder: Path, *kinds: Kind) -> None:
-    """Refuse a folder that holds something else than these kinds; absent or empty is fine.
+    """Check that a command may write into a folder: it is absent, empty or of one of the kinds.
 
     Parameters
     ----------
     folder : Path
-        Where a command is to write.
+        Folder that the command is to write.
     *kinds : Kind
-        What may be there.
+        Kinds that the folder may be of.
 
     Raises
     ------
     CadError
-        Naming the folder and its content.
+        When the folder holds anything else; nothing in it is changed.
     """
     if not folder.exists():
         return
@@ -276,14 +282,14 @@ def _mark(folder: Path) -> str:
 
 @contextmanager
 def claimed(folder: Path, kind: Kind) -> Iterator[None]:
-    """Lock a folder as :func:`cad.folders.owned` does, and make sure that it is of this kind.
+    """Check that a folder is of a kind, and lock it as :func:`cad.folders.owned` does.
 
     Parameters
     ----------
     folder : Path
         Made and marked when absent.
     kind : Kind
-        What it is to hold.
+        Kind that the folder must be of (:func:`require_kind`).
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Processes of our own that do something for this one, under limits, and end with it.
+"""Start, limit and end child processes; a child never outlives the process that started it.
 
-Both ends of a pipe: a child never outlives the process that started it. And of this process itself:
-Python's search for unused cycles is made rare, for loaded modules are a million objects that stay.
+Two functions also change how this process collects garbage, because loaded modules are a million
+objects that stay.
 """
 
 from __future__ import annotations
@@ -25,16 +25,21 @@ _THRESHOLDS = (50_000, 20, 100)
 def start_child(
     module: str, environment: Mapping[str, str] | None = None, errors: int | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection[Any, Any]]:
-    """Start a process that runs ``serve()`` of a module; return it and our end of its pipe.
+    """Start a child process that runs ``serve()`` of a module.
 
     Parameters
     ----------
     module : str
         Full name of a module of this project.
     environment : mapping of str, optional
-        Variables added to those of this process.
+        Environment variables for the child, added to those of this process.
     errors : int, optional
-        Where its standard error goes, as for `subprocess.Popen`; this process's own by default.
+        Standard error of the child, as for `subprocess.Popen`; by default that of this process.
+
+    Returns
+    -------
+    Popen, Connection
+        The child, and this process's end of a pipe to it. End both with :func:`end_child`.
     """
     ours, theirs = Pipe()
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -67,7 +72,10 @@ def end_child(process: subprocess.Popen[bytes], connection: Connection[Any, Any]
 
 
 def as_child() -> Connection[Any, Any]:
-    """Return a child's end of the pipe; from now on it ends with the process that started it."""
+    """Set up a child process, and return its end of the pipe to its parent: call it in the child.
+
+    From then on the child ends when its parent does, and ignores Ctrl-C.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends us
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
@@ -81,7 +89,7 @@ def limit_memory(gigabytes: float) -> None:
     Parameters
     ----------
     gigabytes : float
-        Of data (RLIMIT_DATA); a lower limit of the system stays.
+        Limit of data memory (RLIMIT_DATA); a lower limit of the system stays in force.
     """
     import resource  # absent on Windows, where no study is measured
 
@@ -99,12 +107,12 @@ def _end_with_parent() -> None:
 def collect_rarely() -> None:
     """Let Python's garbage collector run less often: call it when a process starts.
 
-    Loading the libraries makes so many objects that its default would look through all of them many
-    times.
+    With Python's default thresholds the collector would search all objects many times while the
+    libraries are loaded.
     """
     gc.set_threshold(*_THRESHOLDS)
 
 
 def leave_at_once() -> None:
-    """Let Python end without freeing every loaded object: call it when a process ends."""
+    """Let Python exit faster, without freeing every loaded object: call it when a process ends."""
     gc.freeze()
