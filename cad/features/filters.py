@@ -46,7 +46,7 @@ def filter_words(chosen: FilterSettings) -> str:
 
 
 def check_filters(settings: FeatureSettings) -> None:
-    """Refuse filters of the settings that could be applied to no image.
+    """Refuse settings of filters that are wrong whatever the image is.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def check_filters(settings: FeatureSettings) -> None:
     ------
     CadError
         For a key that a kind needs or does not know, an unknown wavelet, bands that do not fit
-        the dimension, two filters of one name, or wavelets without the extra.
+        the dimension, two filters of one name, or wavelets without the package that the extra
+        installs.
     """
     for image, chosen in settings.filters.items():
         for one in chosen:
@@ -103,12 +104,12 @@ def _wavelet_problem(name: str) -> str:
 def filter_reach(
     filters: Sequence[FilterSettings], spacing: tuple[float, float, float]
 ) -> tuple[int, int, int]:
-    """Return how far filters look: the voxels on each side that decide one filtered voxel.
+    """Return how many voxels on each side of a voxel enter its filtered value.
 
     Parameters
     ----------
     filters : sequence of FilterSettings
-        Of one image.
+        The filters of one image; the widest decides.
     spacing : tuple of 3 floats
         Voxel size in mm along x, y, z.
 

@@ -61,7 +61,8 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         CadError
-            Without sites, for a site with fewer than 3 rows, or where the extra is not installed.
+            Without sites, for a site with fewer than 3 rows, or where neuroCombat (the extra
+        ``harmonisation``) is not installed.
         """
         X = validate_data(self, X, dtype=float)
         labels = _labels(site, len(X))

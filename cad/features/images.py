@@ -53,7 +53,7 @@ class Prepared:
 
 
 def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list[str]]:
-    """List the modalities that settings want: those that a study has, and those that it lacks.
+    """List the modalities that settings ask for: those a study has, and those it lacks.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def absence_notes(names: list[str]) -> list[str]:
     Parameters
     ----------
     names : list of str
-        Of the absent modalities.
+        Names of the absent modalities.
     """
     return [f"no {modality(name).title}: its features are missing" for name in names]
 
@@ -203,16 +203,21 @@ def crop(volume: Volume, box: Box) -> Volume:
 
 
 def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
-    """Return the part of a grid that a mask touches, and a margin; None when they do not meet.
+    """Return the box of a grid that holds a mask and a margin around it.
 
     Parameters
     ----------
     mask : Volume
-        Any grid; voxels that are not zero are inside.
+        On any grid; voxels that are not zero are inside.
     grid : Volume
-        Whose part; its values are not read.
+        The grid whose box is returned; its values are not read.
     margin_mm : float
-        Around the mask; one voxel is added.
+        Width of the margin on each side of the mask; one voxel of ``grid`` is added to it.
+
+    Returns
+    -------
+    tuple of 3 slices or None
+        Along z, y, x; None for an empty mask, or where mask and grid do not meet.
     """
     box = bounding_box(mask.array)
     if box is None:
@@ -223,16 +228,16 @@ def box_around(mask: Volume, grid: Volume, margin_mm: float) -> Box | None:
 
 
 def box_of_points(points: np.ndarray, grid: Volume, margin_mm: float) -> Box | None:
-    """Return the part of a grid around points of the patient.
+    """Return the box of a grid that holds points and a margin around them.
 
     Parameters
     ----------
     points : ndarray, shape (n, 3)
-        LPS, mm.
+        Patient coordinates, LPS, mm.
     grid : Volume
-        The grid.
+        The grid whose box is returned; its values are not read.
     margin_mm : float
-        Added to each side, as is one voxel.
+        Width of the margin on each side; one voxel of ``grid`` is added to it.
 
     Returns
     -------

@@ -54,16 +54,19 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
 
 
 def resegmented(values: np.ndarray, start: np.ndarray, texture: TextureSettings) -> np.ndarray:
-    """Replace what re-segmentation leaves out (IBSI 2.5) by NaN: values off the range, outliers.
+    """Return values with NaN for those that re-segmentation (IBSI 2.5) leaves out.
+
+    Left out are values outside ``range``, and outliers of the region's own values.
 
     Parameters
     ----------
     values : ndarray, shape (n,)
-        Of regions, one after the other.
+        Values of all regions, one region after the other; not changed.
     start : ndarray of int, shape (n_regions + 1,)
         Where each region begins in ``values``.
     texture : TextureSettings
-        ``range``, and beyond how many standard deviations a value is one of the ``outliers``.
+        ``range``, and ``outliers``: the number of standard deviations from the region's mean
+        beyond which a value is left out.
     """
     kept = np.isfinite(values)
     if texture.range is not None:
@@ -95,11 +98,12 @@ def measure(
     Returns
     -------
     dict of str to ndarray, shape (n_regions,)
-        In the order of storage. NaN where fewer than 5 voxels of a map have a value, or a region
-        has no pair of neighbours for co-occurrence. Statistics weigh voxels by the region's share
-        of them, histogram and co-occurrence take its core. Kinetic parameters of voxels that did
-        not fit are left out, and are NaN for a region where less than half fits; fit quality (R2,
-        residual, share that did not fit) is of all voxels.
+        Values by name of the column, in the order of the feature table. NaN where fewer than 5
+        voxels of a map have a value, or a region has no pair of neighbours for co-occurrence.
+        Statistics weigh voxels by the region's share of them; histogram and co-occurrence use the
+        region's core. Kinetic parameters leave out voxels that did not fit, and are NaN for a
+        region where less than half fits. The fit's quality (R2, residual, share that did not fit)
+        is taken over all voxels.
     """
     parts = (_of_series if prepared.name == "dce" else _of_image)(prepared, regions, settings)
     return pick(parts, prepared.name, settings)
@@ -110,7 +114,7 @@ def pick(
     image: str,
     settings: FeatureSettings,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of an image that settings ask for.
+    """Choose, from all statistics of an image, the columns that settings ask for, in order.
 
     Parameters
     ----------

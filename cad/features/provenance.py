@@ -90,7 +90,12 @@ def resolve_auto(facts: CohortFacts, settings: PipelineSettings) -> PipelineSett
     facts : CohortFacts
         What the studies have.
     settings : PipelineSettings
-        As written by the site.
+        The pipeline's settings; not changed.
+
+    Returns
+    -------
+    PipelineSettings
+        A copy without ``auto`` in these settings.
     """
 
     def every(count: int, whole: int, key: str, choices: tuple[str, str]) -> dict[str, str]:
@@ -141,14 +146,14 @@ def summary(table: pd.DataFrame) -> JsonObject:
 
 
 def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Say how a region was measured otherwise than those a model was trained on.
+    """Name the differences between a region's measurement and that of the training regions.
 
     Parameters
     ----------
     trained : mapping
-        From :func:`summary`.
+        How the training regions were measured, from :func:`summary`.
     row : mapping
-        Columns of one region, with or without features.
+        The region's provenance columns; others are not read.
 
     Returns
     -------
@@ -172,12 +177,17 @@ def differences(trained: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
 
 
 def check_columns(names: Iterable[str]) -> None:
-    """Refuse to learn from provenance.
+    """Refuse columns of provenance among the features of a learner.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of the columns that the learner would get.
 
     Raises
     ------
     CadError
-        Naming the first such column.
+        Naming the first column of provenance.
     """
     wrong = [name for name in names if str(name).startswith(PREFIX)]
     if wrong:

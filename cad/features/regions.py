@@ -136,7 +136,10 @@ class RegionVoxels:
         return np.diff(self.start)
 
     def share_of(self, good: np.ndarray) -> list[float]:
-        """Return the share of each region whose voxels are good; 0 of an empty region."""
+        """Return, for each region, the share (0 to 1) of its volume in voxels that are ``good``.
+
+        ``good`` is boolean, shape (n_voxels,). The share of an empty region is 0.
+        """
         weight = np.ones(len(good)) if self.weight is None else self.weight
         shares = []
         for first, last in pairwise(self.start):
@@ -158,12 +161,12 @@ class RegionVoxels:
 
 
 def keep_finite(values: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Leave out values that are no finite numbers.
+    """Leave NaN and infinite values out of regions' values.
 
     Parameters
     ----------
     values : ndarray, shape (n,)
-        Of regions, one after the other.
+        Values of all regions, one region after the other.
     start : ndarray of int, shape (n_regions + 1,)
         Where each region begins in ``values``.
 

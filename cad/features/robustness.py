@@ -35,18 +35,18 @@ MIN_LOWER_BOUND = 0.75
 
 @dataclass(frozen=True)
 class Perturbation:
-    """Say how a region is redrawn; every value is a standard deviation in mm.
+    """Say how a region is redrawn at random.
 
     Parameters
     ----------
     shift_mm : float
-        Of the translation along x and y, in the slice, as a reader draws.
+        Standard deviation of the shift along x and along y, within the slice.
     growth_mm : float
-        Of the dilation (positive) or erosion (negative).
+        Standard deviation of the distance by which the region grows (positive) or shrinks.
     noise_mm : float
-        Of the contour's roughness.
+        Standard deviation of the contour's roughness.
     noise_length_mm : float
-        Over which the roughness is smooth.
+        Length over which the roughness is smooth.
     repeats : int
         Redrawn copies of each region, beside the region itself.
     seed : int
@@ -71,7 +71,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     perturbation : Perturbation
         Sizes.
     rng : Generator
-        Advances.
+        Source of the random draws.
 
     Returns
     -------

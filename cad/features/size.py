@@ -70,7 +70,7 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
 def size_columns(
     study: Study, labels: list[int], settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return columns of size and position, shape (n_labels,), where the settings name them."""
+    """Return the size and position columns that settings ask for, by name, shape (n_labels,)."""
     if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
         return {}
     return pick(size_and_position(study, labels), "", settings)

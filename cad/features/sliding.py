@@ -63,14 +63,16 @@ class SlidingFeatures:
 
 
 def where_to_slide(study: Study, margin_mm: float = MARGIN_MM) -> Volume:
-    """Return the gland on the T2 grid; without a gland mask the regions and a margin around each.
+    """Return the mask of voxels for a probability map: the gland, on the T2 grid.
+
+    Without a gland mask, the regions with a margin around each take its place.
 
     Parameters
     ----------
     study : Study
         With a gland mask or regions.
     margin_mm : float
-        Around each region when there is no gland mask.
+        Width of the margin around each region when there is no gland mask.
 
     Returns
     -------

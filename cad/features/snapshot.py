@@ -97,7 +97,7 @@ def snapshot(
 
 
 def display_grid(study: Study) -> Volume:
-    """Return the anatomical slices cropped around gland and regions."""
+    """Return the grid of the page's slices: the T2 grid, cropped around gland and regions."""
     image = study.anatomical
     inside = np.zeros(image.shape, bool)
     for mask in (study.roi_map, study.gland):

@@ -168,7 +168,7 @@ class Typicality:
         return cls(whole.features, whole.middle, whole.low, whole.high, usable, columns)
 
     def groups(self) -> dict[str, np.ndarray]:
-        """Return the features (positions) of every image, and of every family and level in it."""
+        """Return, by name of the group, the positions of its features in ``features``."""
         places: dict[str, list[int]] = {}
         for at, name in enumerate(self.features):
             for group in self.columns[name].groups if name in self.columns else ():
@@ -176,7 +176,10 @@ class Typicality:
         return {group: np.array(at) for group, at in places.items()}
 
     def deviations(self, X: pd.DataFrame) -> np.ndarray:
-        """Return signed deviations (SD, clipped), shape (n_regions, n_features)."""
+        """Return each value's distance from the training median, shape (n_regions, n_features).
+
+        The unit is the standard deviation on that side of the median; large distances are clipped.
+        """
         gap = X.reindex(columns=list(self.features)).to_numpy(float) - self.middle
         # A constant feature of a new scanner would be thousands of SD: 12 are as telling.
         clipped: np.ndarray = np.clip(
@@ -187,14 +190,14 @@ class Typicality:
     def judge(
         self, X: pd.DataFrame, studies: Sequence[str] | np.ndarray | None = None
     ) -> list[Judgement]:
-        """Judge every region.
+        """Judge how unusual every region is, by itself and by the mean of its study's regions.
 
         Parameters
         ----------
         X : DataFrame, shape (n_regions, n_features)
-            Columns of the training; what is missing is left out.
+            Features by name, as in training; missing values are left out.
         studies : sequence of str, length n_regions, optional
-            Whose regions; without it every region is judged alone.
+            Study of each region; without it every region is judged by itself alone.
         """
         z = self.deviations(X)
         alone = self._beyond(z, np.ones(len(z), int))
@@ -261,7 +264,7 @@ class Typicality:
         return beyond
 
     def as_dict(self) -> JsonObject:
-        """Return content for a model's metadata (JSON)."""
+        """Return features, medians, spreads and limits as a dictionary that JSON can hold."""
         return {
             "features": list(self.features),
             "middle": self.middle.tolist(),
@@ -272,12 +275,12 @@ class Typicality:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
-        """Read what :meth:`as_dict` gave.
+        """Make the object again from the dictionary of :meth:`as_dict`.
 
         Raises
         ------
         CadError
-            For limits of one region only, as earlier versions kept them.
+            When the dictionary is of an earlier version, whose limits were for one region only.
         """
         middle, low, high = (np.array(content[k], float) for k in ("middle", "low", "high"))
         if any(isinstance(values, float) for values in content["limits"].values()):

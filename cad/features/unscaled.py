@@ -53,7 +53,7 @@ class UnscaledT2:
         )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
-        """Return T2 columns, shape (n_regions,), as ``extract`` gives them on this scale."""
+        """Return the T2 feature columns by name, as ``extract`` gives them on this scale."""
         prepared = self.prepared(scale)
         return measure(prepared, self.regions, settings) | radiomics_features(
             prepared, self.regions, settings
@@ -101,7 +101,7 @@ def unscaled_t2(
     needed : Volume
         Boolean, on any part of the T2 grid.
     shares : sequence of ndarray, shape of ``needed``
-        Of each voxel, that the regions fill.
+        One array per region: the share (0 to 1) of each voxel that the region fills.
 
     Raises
     ------

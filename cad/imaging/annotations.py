@@ -47,9 +47,9 @@ class DrawnRegion:
     share : ndarray of float32, shape of the grid
         Share of every voxel that the region fills, 0 to 1.
     file : Path
-        The object.
+        The DICOM file.
     number : int
-        Its number in the object where another one there has the same name; else 0.
+        Number of the segment or structure in the file where another has the same name; else 0.
     """
 
     name: str
@@ -59,7 +59,10 @@ class DrawnRegion:
 
 
 def referenced_series(dataset: pydicom.Dataset) -> str:
-    """Return the SeriesInstanceUID of the images an object was drawn on, or nothing."""
+    """Return the SeriesInstanceUID of the images that a SEG or RTSTRUCT object was drawn on.
+
+    The text is empty where the object does not say.
+    """
     for series in dataset.get("ReferencedSeriesSequence", []):
         return str(series.get("SeriesInstanceUID", ""))
     for frame in dataset.get("ReferencedFrameOfReferenceSequence", []):

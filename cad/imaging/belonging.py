@@ -37,12 +37,15 @@ _MOVE_MM = 5.0
 
 
 def strays(study: Study) -> dict[str, CadError]:
-    """Return the regions that cannot be this gland's, or this body's, with the reason, by id.
+    """Return the regions that cannot be lesions of this gland, with the reason, by ROI id.
+
+    Such a region lies too far outside the gland or the body, or is as large as a gland.
 
     Parameters
     ----------
     study : Study
-        Without a gland mask T2 says where the body is; without both nothing is asked.
+        Regions are compared with the gland mask; without one, with the body in the T2 image;
+        without both, the result is empty.
     """
     labels = study.roi_map
     if labels is None or (study.gland is None and study.t2w is None):
@@ -78,10 +81,10 @@ def strays(study: Study) -> dict[str, CadError]:
 def measurable(
     study: Study, grids: Mapping[str, Volume], half: bool = False
 ) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
-    """Return every region on every grid, by region; those that no grid can measure are problems.
+    """Return the regions that can be measured, on every grid, and the problems of the others.
 
-    So is a region that lies beside the gland. Parameters as for
-    :func:`cad.imaging.drawn.require_measurable`.
+    A problem is a region that no grid can measure or that lies beside the gland. Parameters are
+    those of :func:`cad.imaging.drawn.require_measurable`.
     """
     stray, regions, problems = strays(study), {}, []
     for roi in study.rois:
@@ -249,6 +252,6 @@ def width(image: Volume) -> float:
 
 
 def voxel_hash(image: Volume) -> str:
-    """Return a hash of an image's voxels, however they are stored."""
+    """Return a hash of an image's voxels; the file's order of storage does not change it."""
     values = np.ascontiguousarray(image.array, np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).hexdigest()

@@ -48,7 +48,10 @@ class Listing:
     instances: dict[str, Path] = field(default_factory=dict)
 
     def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
-        """Add what lies in other files; ``check`` refuses a second file of one instance."""
+        """Add the content of another listing to this one, in place.
+
+        ``check`` is called as :func:`check_copy` for a second file of one SOPInstanceUID.
+        """
         twice = set()
         for uid in self.instances.keys() & other.instances.keys():
             path = other.instances[uid]

@@ -13,7 +13,7 @@ def maker(stated: object) -> str:
     Parameters
     ----------
     stated : object
-        Of a header or sidecar; may be missing.
+        Manufacturer as a header or sidecar states it; may be None.
 
     Returns
     -------

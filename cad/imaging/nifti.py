@@ -239,7 +239,7 @@ def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = Non
     dynamic : Dynamic
         Frames; times and repetition time in s, flip angle in degrees.
     sidecar : dict, optional
-        Further entries.
+        Further entries of the sidecar.
     """
     entries: JsonObject = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
     if dynamic.repetition_time is not None:
@@ -279,12 +279,12 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
     key : str
         Name of the entry.
     path : Path
-        The image, for the message.
+        The image, for the error message.
 
     Raises
     ------
     CadError
-        For anything else.
+        When the entry is not a positive number.
     """
     value = stated_number(sidecar, key, path)
     if value is not None and not value > 0:
@@ -298,7 +298,7 @@ def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     Raises
     ------
     CadError
-        For anything else.
+        When the entry is not a finite number.
     """
     value = sidecar.get(key)
     if value is None:

@@ -27,9 +27,9 @@ class Phases:
     timed : tuple of (float, Stack)
         Seconds and slices, increasing.
     clock : str
-        What dated them.
+        Source of the times, such as a header time.
     notes : tuple of str
-        What was done without a clock, or without the one asked for.
+        Sentences on how phases were dated where the requested clock, or any clock, was missing.
     """
 
     timed: tuple[tuple[float, Stack], ...]

@@ -33,11 +33,11 @@ class Check(NamedTuple):
     Parameters
     ----------
     low, high : float
-        No patient lies outside.
+        Range of the statistic that no patient leaves.
     title, unit : str
-        What it is called.
+        Name and unit of the statistic in messages.
     cause, way_out : str
-        Of a value outside.
+        Likely cause of a value outside, and what the user can do.
     """
 
     low: float
@@ -125,7 +125,7 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
     Parameters
     ----------
     folder : Path
-        Of one of its studies; the file lies in the cohort above it.
+        Folder of one study of the cohort; the file is looked for in the two folders above it.
     registered : bool
         Whether images are registered to T2 afterwards: they may then lie beside it and the
         gland.

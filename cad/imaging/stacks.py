@@ -33,7 +33,7 @@ class Stack:
     spacing, origin, direction
         As in :class:`cad.imaging.volume.Volume`.
     told_apart_by : str
-        What told it from others at the same positions; empty where nothing had to.
+        How the stack was told from others at the same positions; empty without such stacks.
     """
 
     slices: tuple[Frame, ...]

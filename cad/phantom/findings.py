@@ -74,7 +74,7 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
     Parameters
     ----------
     seed, index : int
-        Of the cohort, and of the patient from 0.
+        Seed of the cohort, and number of the patient from 0.
     """
     block, place = divmod(index, BLOCK)
     rng = np.random.default_rng([seed, 0x5EED, block])

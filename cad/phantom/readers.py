@@ -66,7 +66,7 @@ def conspicuity(region: TrueRegion) -> float:
     Parameters
     ----------
     region : TrueRegion
-        Its radius counts.
+        The region; only its radius is used.
     """
     return float(np.clip(0.4 + region.radius / 12.0, 0.55, 1.0))
 

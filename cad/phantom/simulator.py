@@ -69,17 +69,17 @@ T = TypeVar("T")
 
 
 def present(image: T | None) -> T:
-    """Return an image that every simulated study has.
+    """Return the image unchanged, and refuse None: every simulated study has its images.
 
     Parameters
     ----------
     image : Volume or None
-        Of the study.
+        An image of the study.
 
     Raises
     ------
     CadError
-        For None: somebody has taken the study apart.
+        When ``image`` is None.
     """
     if image is None:
         raise CadError("a simulated study has every image; this one was taken apart")
@@ -149,7 +149,9 @@ def write_cohort(
 
 
 def latent_auc(cohort: Path) -> float:
-    """Return the area under the ROC curve of the latent: what perfect sight would reach.
+    """Return the area under the ROC curve of the regions' latent severity.
+
+    A reader who saw the true severity without error would reach it.
 
     Parameters
     ----------
@@ -181,7 +183,7 @@ def make_patient(
     Parameters
     ----------
     seed, index : int
-        Of the cohort, and of the patient in it.
+        Seed of the cohort, and number of the patient in it.
     protocols : tuple of Protocol
         The sites' scanners.
     even : bool
