@@ -108,7 +108,7 @@ ReaderScore = Annotated[
 
 
 def archive_limits(name: str) -> ArchiveLimits:
-    """Return what an archive may cost, from a file or by name."""
+    """Return an archive's limits from a YAML file: its path, or a name in configs/archive."""
     from cad.dicom.archive.settings import ArchiveLimits
     from cad.settings import read_settings
 
@@ -117,7 +117,7 @@ def archive_limits(name: str) -> ArchiveLimits:
 
 @dataclass
 class Asked:
-    """Hold what the options before a command ask of every command."""
+    """Hold the global options ``--quiet`` and ``--verbose``, which stand before a command."""
 
     quiet: bool = False
     verbose: bool = False
@@ -160,7 +160,7 @@ def execution(
     time_limit: float = 600.0,
     memory_limit: float = 8.0,
 ) -> ExecutionOptions:
-    """Return how a command was asked to run its job."""
+    """Return a command's options of execution (processes, limits, resuming) as one object."""
     from cad.execution.options import ExecutionOptions
 
     return ExecutionOptions(
@@ -170,7 +170,17 @@ def execution(
 
 @contextmanager
 def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
-    """Start the workers of a new run while this process loads; a resumed one may need none."""
+    """Start worker processes while this process still loads; end them with the block.
+
+    A run that is resumed starts none here, because it may need none.
+
+    Parameters
+    ----------
+    out : Path
+        Run folder.
+    options : ExecutionOptions
+        How many processes, and their limits.
+    """
     from cad.execution.ahead import workers_ahead
     from cad.run_folder import RunFolder
 
@@ -183,7 +193,15 @@ def measuring(out: Path, options: ExecutionOptions) -> Iterator[None]:
 
 
 def finish(summary: Emitted, as_json: bool) -> None:
-    """Print what a run found; exit with 1 when a study failed."""
+    """Print the summary of a run; exit with code 1 when a study failed.
+
+    Parameters
+    ----------
+    summary : Emitted
+        Result of the run.
+    as_json : bool
+        Print JSON instead of text.
+    """
     say(json.dumps(summary.as_dict(), indent=1) if as_json else summary.as_text(asked.verbose))
     # The exit code tells a script what the last line tells a person.
     if summary.failures:
@@ -191,10 +209,13 @@ def finish(summary: Emitted, as_json: bool) -> None:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print for a person or a pipe: the one place where text reaches a terminal, made plain."""
+    """Print text, with control characters made harmless; every command prints through here.
+
+    ``err`` prints on standard error.
+    """
     typer.echo(plain(text), err=err)
 
 
 def show(result: Any, as_json: bool, text: Callable[[Any], str] = str) -> None:
-    """Print a result, as JSON or as text."""
+    """Print a result as JSON, or as the text that the function ``text`` makes of it."""
     say(json.dumps(result, indent=1) if as_json else text(result))

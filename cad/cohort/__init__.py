@@ -223,10 +223,12 @@ def _read_once(root: Path) -> Cohort:
 
 
 def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
-    """Return the cohort with readings that its tables do not hold.
+    """Return the cohort with further readings, which its files do not get.
 
     Parameters
     ----------
+    cohort : Cohort
+        Stays as it is.
     readings : sequence of str
         ``sub-XXX/ROI/READER=SCORE``, the score on ``likert5``. The reader need not be listed.
 
@@ -234,7 +236,7 @@ def with_readings(cohort: Cohort, readings: Sequence[str]) -> Cohort:
     ------
     CadError
         For another form, a region that is not in the cohort, a score off its scale, or a region
-        that the reader has scored.
+        that the reader has scored already.
     """
     rows = []
     for text in readings:

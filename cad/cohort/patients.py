@@ -1,4 +1,4 @@
-"""Source ids to BIDS labels, and which study of a cohort lies where."""
+"""Give source ids their BIDS labels, and keep track of where each study of a cohort lies."""
 
 import hashlib
 import hmac
@@ -22,10 +22,10 @@ _NEUTRAL_READER = re.compile(r"[A-Za-z]?[0-9]{1,3}|reader[ _-]?[0-9]{1,3}|")
 
 
 def patient_proof(root: Path) -> Callable[[str, str], bool] | None:
-    """Return a test whether two PatientIDs, an object's and an archive's, are one patient's.
+    """Return a function that tells whether two PatientIDs are one patient's.
 
-    Only a cohort that has its key can prove it for pseudonyms; without one None is returned, and
-    :func:`cad.dicom.archive.interface.file_under` compares what the objects themselves still say.
+    For pseudonyms this needs the cohort's key. Without the key None is returned, and
+    :func:`cad.dicom.archive.interface.file_under` compares the PatientIDs themselves.
 
     Parameters
     ----------
@@ -58,10 +58,18 @@ class Place:
 
 
 class Patients:
-    """Keep track of which patient and study of a source lies where in a cohort.
+    """Keep track of the patients and studies of a cohort, and of where each study lies.
 
-    Studies are known by StudyInstanceUID, read from the images' sidecars. A folder of a patient who
-    is not in ``known``, the table's, counts as nobody's.
+    Studies are identified by StudyInstanceUID, read from the images' sidecars.
+
+    Parameters
+    ----------
+    root : Path
+        The cohort folder.
+    labels : str
+        Whether labels are pseudonyms or made from the source ids.
+    known : set of str
+        Participants of ``participants.tsv``; the folder of any other participant is ignored.
     """
 
     def __init__(self, root: Path, labels: Literal["id", "pseudonym"], known: set[str]) -> None:
@@ -88,7 +96,7 @@ class Patients:
                 return
 
     def participant(self, patient_id: str) -> str:
-        """Return the BIDS label of a source id.
+        """Return the label ``sub-XXX`` of a patient in the source, given the PatientID.
 
         Raises
         ------
@@ -113,14 +121,32 @@ class Patients:
         return label
 
     def reader(self, name: str, declared: Collection[str]) -> str:
-        """Return a reader's id; under pseudonyms a name that nobody declared becomes one, too."""
+        """Return a reader's id in the cohort.
+
+        Parameters
+        ----------
+        name : str
+            The reader's name in the source.
+        declared : collection of str
+            Names that may be kept. Where patients get pseudonyms, any other name gets one, too,
+            unless it names no person.
+        """
         if self.labels != "pseudonym" or name in declared or _NEUTRAL_READER.fullmatch(name):
             return name
         digest = hmac.new(self._key(), f"reader {name}".encode(), hashlib.sha256).hexdigest()
         return f"r{digest[:_HEX]}"
 
     def place(self, participant: str, several: bool) -> Place:
-        """Return where a patient's next study goes; ``several`` when one import brings more."""
+        """Return where a patient's next study is to lie; nothing is written.
+
+        Parameters
+        ----------
+        participant : str
+            ``sub-XXX``.
+        several : bool
+            Whether the import brings more than one study of the patient; then even the first one
+            gets a session.
+        """
         home = self.root / participant
         taken = [p for p in self.studies.values() if p.participant_id == participant]
         # A man's only study lies without a session, as BIDS allows.
@@ -133,7 +159,17 @@ class Patients:
         return Place(participant, session, home / session)
 
     def settle(self, place: Place, uid: str, patient_id: str) -> None:
-        """Remember a study that has got its place; the patient's first one has a session then."""
+        """Remember the place of a new study.
+
+        If the new study has a session, an earlier study without one is from now on in ``ses-01``.
+
+        Parameters
+        ----------
+        place : Place
+            Where the study lies.
+        uid, patient_id : str
+            StudyInstanceUID and PatientID in the source.
+        """
         if place.session_id:
             for other, first in self.studies.items():
                 if first.participant_id == place.participant_id and first.session_id is None:
@@ -143,7 +179,20 @@ class Patients:
         self.sources[place.participant_id] = patient_id if self.labels == "id" else None
 
     def first_session(self, participant: str, build: Path) -> bool:
-        """Build a patient's only study anew as ``ses-01``; False where there is none to turn."""
+        """Copy a patient's only study into ``ses-01`` of another folder, and rename its files.
+
+        Parameters
+        ----------
+        participant : str
+            ``sub-XXX``.
+        build : Path
+            The patient's folder in preparation.
+
+        Returns
+        -------
+        bool
+            False where the patient has no study without a session.
+        """
         alone = [
             p
             for p in self.studies.values()
@@ -158,7 +207,7 @@ class Patients:
         return bool(alone)
 
     def same(self, participant: str, patient_id: str) -> bool:
-        """Tell whether a source id belongs to a participant (or is written as its PatientID)."""
+        """Tell whether a PatientID has the participant's label, or is that label itself."""
         try:
             return participant.strip() == patient_id.strip() or participant == self.participant(
                 patient_id

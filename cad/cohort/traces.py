@@ -47,7 +47,7 @@ class Names:
 
     @classmethod
     def of(cls, root: Path, participant: str) -> Names:
-        """Read the names that a patient's sidecars in a cohort hold."""
+        """Return the names of a patient that the sidecars in a cohort folder hold."""
         ids, uids = set[str](), set[str]()
         for path in sorted((root / participant).rglob("*.json")):
             try:
@@ -64,12 +64,12 @@ class Names:
         return cls(participant, frozenset(ids), frozenset(uids))
 
     def bears(self, name: str) -> bool:
-        """Tell whether a file or folder is the patient's by its name."""
+        """Tell whether the name of a file or folder begins with the patient's label."""
         label = self.participant
         return name == label or name.startswith((f"{label}_", f"{label}."))
 
     def within(self, content: bytes) -> bool:
-        """Tell whether bytes name the patient; a longer label or number is another's."""
+        """Tell whether a file's bytes contain one of the patient's names as a whole word."""
         words = "|".join(re.escape(word) for word in sorted({self.participant, *self.source_ids}))
         if re.search(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])".encode(), content):
             return True

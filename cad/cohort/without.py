@@ -26,12 +26,12 @@ def labels_of(patients: Collection[str]) -> list[str]:
 
 
 def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
-    """Return those of the patients who are not in the cohort, so that a mistyped id is noticed.
+    """Return the patients of a list who are not in the cohort, to detect a mistyped id.
 
     Parameters
     ----------
     cohort : Cohort
-        As read.
+        As :func:`cad.cohort.read_cohort` returns it.
     patients : collection of str
         ``sub-XXX`` or ``XXX``.
 
@@ -45,12 +45,14 @@ def strangers(cohort: Cohort, patients: Collection[str]) -> list[str]:
 
 
 def without(cohort: Cohort, patients: Collection[str]) -> Cohort:
-    """Return the cohort as it would be read had it never held these patients.
+    """Return a cohort without some patients, as if its tables had never held them.
 
     Parameters
     ----------
+    cohort : Cohort
+        Stays as it is, as do its files.
     patients : collection of str
-        Their ids, as :func:`labels_of` returns them; one that is not there changes nothing.
+        Their ids, as :func:`labels_of` returns them; an id that is not in the cohort is ignored.
     """
     if not patients:
         return cohort
