@@ -177,7 +177,7 @@ class StudySeen:
     problems: list[str] = field(default_factory=list)
 
     def alike(self) -> list[list[SeriesSeen]]:
-        """Return the series, those together that are phases of one dynamic series."""
+        """Return the series in groups: phases of one dynamic series together, any other alone."""
         return [list(phases) for _, phases in groupby(self.series, key=_kind)]
 
 
@@ -190,11 +190,11 @@ class Explanation:
     starter: str
 
     def as_dict(self) -> dict[str, object]:
-        """Return everything for ``--json``."""
+        """Return the explanation as plain values, for ``--json``."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """Return everything for a terminal."""
+        """Return the explanation as text, for a terminal."""
         return page_beside(__file__).render(vars(self)).removesuffix("\n")
 
 

@@ -44,14 +44,14 @@ class FileStudy:
 
     @property
     def uid(self) -> str:
-        """Return an identifier that is the same in every import: these files have no DICOM UID."""
+        """Return an identifier in place of a StudyInstanceUID; it is the same in every import."""
         return str(generate_uid(entropy_srcs=["files", self.patient_id, self.name]))
 
     def check_patient(self) -> None:
-        """Accept: a file belongs to the patient that its name says."""
+        """Do nothing: a file belongs to the patient that its name says."""
 
     def beside(self, name: str | None) -> Path | None:
-        """Return no file: scores lie at the top of the source."""
+        """Return None: in a cohort of files no scores lie beside a study."""
         return None
 
 

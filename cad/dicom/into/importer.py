@@ -41,17 +41,17 @@ Watch = Callable[[int], AbstractContextManager[Tell]]
 
 @contextmanager
 def unwatched(count: int) -> Iterator[Tell]:
-    """Follow an import without showing anything: the ``watch`` where nobody waits at a terminal.
+    """Show no progress of an import: the default of its argument ``watch``.
 
     Parameters
     ----------
     count : int
-        Number of studies.
+        Number of studies; not used.
 
     Yields
     ------
     callable
-        Takes a participant and why the study failed; does nothing.
+        Called after each study with the participant and the reason of its failure; does nothing.
     """
     yield lambda participant, problem: None
 
@@ -78,11 +78,11 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return everything for ``--json``."""
+        """Return the summary as plain values, for ``--json``."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
-        """Return everything for a terminal."""
+        """Return the summary as text, for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
         lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []

@@ -96,7 +96,11 @@ _FILES_A_CALL = 500
 
 
 def here(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in this process: the ``call`` where no process of limits is wanted."""
+    """Call a function with some arguments in this process, and return its result.
+
+    It is the default of the argument ``call``; another one runs the function in a process with
+    limits.
+    """
     return function(*arguments)
 
 
@@ -172,23 +176,23 @@ class SourceStudy:
 
     @property
     def simulated(self) -> bool:
-        """Tell whether its images say that the simulator made them."""
+        """Tell whether the study's images are marked as made by the simulator."""
         return any(s.manufacturer == SIMULATOR for s in self.slices)
 
     def beside(self, name: str | None) -> Path | None:
-        """Return a file of this name in one of the study's own folders."""
+        """Return the path of a file by its name in the study's own folders; None without one."""
         if name is None:
             return None
         return next((f / name for f in self.folders if (f / name).is_file()), None)
 
 
 def by_series(frames: Iterable[Frame]) -> list[list[Frame]]:
-    """Return frames by their series, in the order in which these appear.
+    """Group frames by series, in the order in which the series first appear.
 
     Parameters
     ----------
     frames : iterable of Frame
-        Headers.
+        Headers of images.
     """
     series: dict[str, list[Frame]] = defaultdict(list)
     for frame in frames:

@@ -39,17 +39,20 @@ class Tables:
 
     @classmethod
     def read(cls, root: Path) -> Tables:
-        """Read the tables of a cohort; empty ones where there are none yet."""
+        """Read a cohort's tables as text; a table that is not there yet is empty."""
         tables = {name: _read(root / f"{name}.tsv") for name in _COLUMNS}
         before = (root / "dataset_description.json").exists()
         return cls(**tables, simulated=before and is_simulated(root))  # once there, it stays
 
     def write(self, root: Path, name: str) -> None:
-        """Write all tables; each file is whole or absent."""
+        """Write all tables into a cohort folder; ``name`` is the cohort's name in its description.
+
+        Each file is written whole or not at all.
+        """
         write_tables(root, **vars(self), name=name)
 
     def same(self, other: Tables) -> bool:
-        """Tell whether every row of every table is equal, and the mark of simulated patients."""
+        """Tell whether two sets of tables have equal rows and are both simulated or both not."""
         equal = (getattr(self, name).equals(getattr(other, name)) for name in _COLUMNS)
         return self.simulated == other.simulated and all(equal)
 
@@ -61,7 +64,7 @@ class Tables:
         return [str(roi) for roi in own["roi_id"]]
 
     def with_session(self, participant: str) -> Tables:
-        """Give the patient's rows to the first session."""
+        """Return the tables with a patient's regions assigned to the first session, ``ses-01``."""
         rois = self.rois.copy()
         if "session_id" not in rois:
             rois["session_id"] = MISSING
@@ -77,7 +80,9 @@ class Tables:
         rules: ImportRules,
         others: Iterable[Place] = (),
     ) -> Tables:
-        """Add a study's patient, regions, readers and scores; what is there stays.
+        """Return the tables with a study's patient, regions, readers and scores added.
+
+        Rows that are there already stay as they are.
 
         Parameters
         ----------
@@ -90,7 +95,8 @@ class Tables:
         rules : ImportRules
             Site, readers and scale.
         others : iterable of Place
-            The patient's other studies: one without regions keeps the patient's status waiting.
+            The patient's other studies: while one of them has no regions, the patient's status is
+            that regions are awaited.
 
         Raises
         ------
@@ -140,10 +146,11 @@ class Tables:
         return replace(self, rois=_append(self.rois, added))
 
     def with_template(self, rules: ImportRules) -> Tables:
-        """Add a row without a score for every reader of every region that has no row yet.
+        """Return the tables with empty score rows, for readers to fill in.
 
-        Asked are the readers that the rules name, else all that the cohort knows, else ``r1``.
-        Made once an import has ended, so that the order of its studies does not decide.
+        Each region without any row in ``scores.tsv`` gets one for each reader that the rules name;
+        else for each reader of the cohort; else for ``r1``. Call it after the last study of an
+        import, so that the order of studies does not matter.
         """
         readers = list(rules.readers) or list(self.readers["reader_id"]) or [FIRST_READER]
         asked = set(zip(self.scores["participant_id"], self.scores["roi_id"], strict=True))

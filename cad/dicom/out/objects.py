@@ -90,12 +90,12 @@ def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
 
 
 def with_own_model(run: JsonObject, scored: pd.DataFrame) -> JsonObject:
-    """Return ``run.json`` as if the model that scored this study had been the only one.
+    """Return ``run.json`` reduced to the model that scored one study, where a run has several.
 
     Parameters
     ----------
     run : dict
-        Content of ``run.json``, of one model or several.
+        Content of ``run.json``.
     scored : DataFrame
         The study's rows of ``probabilities.csv``.
     """
@@ -176,7 +176,7 @@ def say_who(dataset: Dataset, source: SourceImages, participant_id: str) -> None
 
 
 def content(dataset: Dataset) -> bytes:
-    """Return the bytes of an object as a DICOM file."""
+    """Return an object in the form of a DICOM file, as bytes."""
     stream = BytesIO()
     dataset.save_as(stream, enforce_file_format=True)
     return stream.getvalue()

@@ -45,7 +45,7 @@ class Outline:
 
     @property
     def area(self) -> float:
-        """Return what it encloses, in pixels."""
+        """Return the area inside the line, in square pixels."""
         x, y = self.points.T
         return float(abs(x[:-1] @ y[1:] - x[1:] @ y[:-1]) / 2)
 

@@ -28,14 +28,20 @@ Earlier = tuple[str, str, str]
 def earlier_results(
     series: Iterable[Dataset], instances: Callable[[str], Iterable[str]]
 ) -> list[Earlier]:
-    """Return the results of ours among a study's series.
+    """Return the objects among a study's series that this program wrote.
 
     Parameters
     ----------
     series : iterable of Dataset
-        What the archive answers to a query for :data:`ASKED`.
+        The archive's answers to a query of the study's series for :data:`ASKED`.
     instances : callable
-        Returns the SOPInstanceUIDs of a series; asked for series of ours only.
+        Takes a SeriesInstanceUID and returns its SOPInstanceUIDs; called only for series that this
+        program wrote.
+
+    Returns
+    -------
+    list of Earlier
+        Modality, SeriesInstanceUID and SOPInstanceUID of each object.
     """
     return [
         (str(one.Modality), str(one.SeriesInstanceUID), uid)
@@ -51,7 +57,9 @@ def is_report(dataset: Dataset) -> bool:
 
 
 def sent_together(paths: Iterable[Path]) -> set[str]:
-    """Return the SOPInstanceUIDs of files that are sent together: none of them supersedes another.
+    """Return the SOPInstanceUIDs of files that are sent together.
+
+    No object in this set supersedes another one in it.
 
     Parameters
     ----------
@@ -72,21 +80,22 @@ def sent_together(paths: Iterable[Path]) -> set[str]:
 def supersede(
     dataset: Dataset, earlier: Iterable[Earlier], current: Collection[str] = ()
 ) -> list[str]:
-    """Let a report name the results that it supersedes; only the sent copy changes.
+    """Add to a report references to the earlier results of its study that it supersedes.
 
     Parameters
     ----------
     dataset : Dataset
-        A report of ours.
+        A report of this program; changed in place. Its file is not changed.
     earlier : iterable of Earlier
         The study's results in the archive.
     current : collection of str
-        SOPInstanceUIDs of what is sent together with the report.
+        SOPInstanceUIDs of the objects that are sent together with the report.
 
     Returns
     -------
     list of str
-        SOPInstanceUIDs of the reports that it supersedes; none where the archive has this report.
+        SOPInstanceUIDs of the reports that it supersedes; empty where the archive has this report
+        already.
     """
     found = list(earlier)
     # UIDs follow from the content: the archive has this very report, which supersedes nothing.
@@ -106,7 +115,7 @@ def supersede(
 
 
 def named_predecessors(uids: list[str]) -> str:
-    """Return the remark on a stored report that it supersedes others; empty where it does not.
+    """Return a remark, for the user, that a stored report supersedes others; empty for none.
 
     Parameters
     ----------
@@ -126,7 +135,7 @@ def _is_ours(dataset: Dataset) -> bool:
 
 
 def evidence(dataset: Dataset) -> set[str]:
-    """Return the SOPInstanceUIDs of what a report lists as its evidence."""
+    """Return the SOPInstanceUIDs of the objects that a report lists as its evidence."""
     return {
         str(instance.ReferencedSOPInstanceUID)
         for study in dataset.get("CurrentRequestedProcedureEvidenceSequence", [])
