@@ -63,7 +63,7 @@ class Options:
     jobs: int = 1
 
     def folder(self, content: str) -> Path:
-        """Return where the data lie; refuse to go on without them."""
+        """Return the folder of the data; raise CadError without one, naming its ``content``."""
         if self.data is None:
             raise CadError("this experiment needs --data", hint=f"give the folder of {content}")
         return self.data

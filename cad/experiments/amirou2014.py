@@ -245,7 +245,9 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
 
 
 def choose_cost(problem: DataSet) -> float:
-    """Return the C of lowest cost with rejection, by five folds of seed 0's training rows.
+    """Return the SVM's parameter C of least cost on held-out rows, rejections included.
+
+    The cost is measured in five folds of the training rows that seed 0 draws.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ SHIPPED = "P-SVM (shipped)"
 
 
 def rivals() -> dict[str, BaseEstimator]:
-    """Return what stands beside the P-SVM."""
+    """Return the learners that the P-SVM is compared with, by name."""
     return rival_learners()
 
 
@@ -42,7 +42,7 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
 
 
 def men(options: Options) -> Result:
-    """Compare learners in ten folds, and leave every man out once."""
+    """Compare the P-SVM with other learners in ten folds; also leave out one man at a time."""
     path = options.folder(FILE) / FILE
     with reading(path, "not FAE's table of features"):
         table = pd.read_csv(path, index_col=0)

@@ -38,7 +38,7 @@ RULES = ("mean", "pooled", "graded", "Dawid-Skene", "GLAD")
 
 
 def learners() -> dict[str, BaseEstimator]:
-    """Return the learners, all with one set of parameters or choosing on inner folds."""
+    """Return the learners by name; each has fixed parameters or chooses them in inner folds."""
     # 1396 features: gamma d = .3, the middle of what the shipped learner averages over.
     fixed: dict[str, Any] = {"C": 3.0, "gamma": 0.3 / 1396}
     return {

@@ -166,7 +166,15 @@ def try_method(
 
 
 def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return the median of every measure over the seeds, and the share of refused fits."""
+    """Return the median of every measure over the seeds, and the share of refused fits.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One row for each method and seed, as :func:`compare_methods` returns it.
+    by : list of str
+        Columns whose values form the groups.
+    """
     grouped = rows.drop(columns="seed").groupby(by, sort=False)
     return grouped.median().assign(refused=grouped["refused"].mean()).reset_index()
 
@@ -174,11 +182,26 @@ def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def paired_p(
     rows: pd.DataFrame, measure: str, method: str, other: str, better: str
 ) -> tuple[float, float]:
-    """Return one-sided p-values over seeds that a P-SVM is better than another method.
+    """Return one-sided p-values that a method is better than another, over the seeds.
 
-    Wilcoxon's signed-rank test, and the sign test, which counts seeds and not by how much. A seed
-    where the P-SVM refused counts against it, by more than any other. ``better`` is ``higher`` or
-    ``lower``.
+    The sign test counts in how many seeds the method is better, without regard to by how much. A
+    seed where the method's fit was refused counts as its greatest loss.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        One row for each method and seed, as :func:`compare_methods` returns it.
+    measure : str
+        Column to compare.
+    method, other : str
+        The method that may be better, and the one it is compared with.
+    better : str
+        ``higher`` or ``lower``: which values of the measure are better.
+
+    Returns
+    -------
+    tuple of float
+        p of Wilcoxon's signed-rank test, p of the sign test.
     """
     wide = rows.pivot(index="seed", columns="method", values=measure)
     gap = (wide[method] - wide[other]) * (1 if better == "higher" else -1)
@@ -482,7 +505,10 @@ def proportion(options: Options) -> Result:
 
 
 def discrete(options: Options) -> Result:
-    """Take five-level labels as readers give them ("data not shown" in [N14] VI)."""
+    """Compare the methods on labels of five levels, as readers give them.
+
+    [N14] VI mentions this comparison as "data not shown".
+    """
     seeds = options.repeats or SEEDS
     continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)
     rounded = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds, lambda p, rng: five_levels(p))

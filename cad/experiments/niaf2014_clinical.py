@@ -65,10 +65,10 @@ _WORDS = _TABLES["words"]
 
 
 def clinical(options: Options) -> Result:
-    """Train every method on the expert's and on all readers' scores, test on both truths.
+    """Train each method on one or all readers' scores; test it on scores and on histology.
 
-    ``options.repeats`` leaves out that many groups of patients in turn instead of every patient,
-    with a smaller grid.
+    Without ``options.data`` the cohort is simulated. With ``options.repeats`` that many groups of
+    patients are left out in turn, with a smaller grid of parameters; else every patient is.
     """
     cohort = options.data
     if cohort is None:

@@ -53,16 +53,17 @@ class Result:
         figures: dict[str, Figure] | None = None,
         **values: object,
     ) -> Self:
-        """Return a result whose words lie as data, with the values that they name filled in.
+        """Return a result whose text comes from a template.
 
         Parameters
         ----------
         words : dict
-            ``title``, ``setup`` and perhaps ``remarks``, with names in braces.
+            Templates ``title``, ``setup`` and perhaps ``remarks``, with the names of values in
+            braces.
         tables, figures : dict
             By caption.
         **values : object
-            By name.
+            Values to fill in, by name.
         """
         remarks = [remark.format(**values) for remark in words.get("remarks", [])]
         title, setup = words["title"].format(**values), words["setup"].format(**values)

@@ -55,9 +55,18 @@ REASONS: dict[str, str] = _TABLES["reasons"]
 
 
 def assemble(found: Found, spread: dict[str, list[float]], repeats: int, seconds: float) -> Result:
-    """Return tables and figures from the AUCs of every protocol, set and method.
+    """Return the tables and figures of the 34 sets as a result.
 
-    ``spread`` holds the SVM's mean AUC of every set for other draws of rows and folds.
+    Parameters
+    ----------
+    found : dict
+        By protocol, set and method: what :func:`measure` returns.
+    spread : dict of str to list of float
+        By set: the SVM's mean AUC for other draws of rows and folds.
+    repeats : int
+        Repetitions of the two folds.
+    seconds : float
+        Time that the experiment took.
     """
     names = list(spread)
     means = {
@@ -175,7 +184,17 @@ def _maps(grids: dict[str, list[float]], height: float) -> Figure:
 
 
 def draw_map(axes: Any, values: list[float], title: str) -> None:
-    """Draw the AUC of SSLROC's grid as a map over C and M."""
+    """Draw the AUC at every grid point of SSLROC, a semi-supervised ranker of [W14], as a map.
+
+    Parameters
+    ----------
+    axes : matplotlib Axes
+        Where to draw.
+    values : list of float
+        AUCs: for each cost C of a pair, one for every M, which says how far the margins move.
+    title : str
+        Title of the map.
+    """
     image = axes.imshow(np.reshape(values, (len(C_SSL), len(M_SSL))), cmap="cividis")
     axes.set(title=title, xlabel="log10 M", ylabel="log10 C")
     axes.set_xticks(range(len(M_SSL)), [f"{np.log10(m):g}" for m in M_SSL])
@@ -207,7 +226,7 @@ class Split:
 
     @property
     def both(self) -> tuple[Rows, Rows]:
-        """Return training and test rows with the labels 1, 0 and -1 (unlabelled)."""
+        """Return training and then test rows, and their labels: 1 or 0, and -1 for test rows."""
         labels = np.concatenate([self.y, np.full(len(self.X_test), -1.0)])
         return np.vstack([self.X, self.X_test]), labels
 
@@ -227,7 +246,7 @@ class Split:
         return replace(self, X=spanned[:n], X_test=spanned[n:])
 
     def kernel(self, a: Rows, b: Rows) -> Rows:
-        """Return the RBF kernel matrix."""
+        """Return the RBF kernel matrix between the rows of ``a`` and those of ``b``."""
         kernel: np.ndarray = np.exp(-self.gamma * squared_distances(a, b))
         return kernel
 
@@ -524,10 +543,18 @@ def _grid_aucs(
 
 
 def aucs(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the AUC of every row of scores (k, n); a refused fit (NaN) orders nothing.
+    """Return the AUC of each of k sets of scores.
 
-    Scores closer than 1e-4 of their range are ties: solvers are not more exact than that, and at
-    the margin, where many unlabelled rows end up, round-off would decide the order.
+    Scores closer than 1e-4 of their range are ties: solvers are not more exact than that, and
+    round-off would otherwise decide the order of unlabelled rows, many of which end up at the
+    learner's margin.
+
+    Parameters
+    ----------
+    y : ndarray, shape (n,)
+        1 or 0.
+    scores : ndarray, shape (k, n)
+        One set a row. A row with NaN, from a fit that was refused, has AUC .5.
     """
     scores = np.where(np.isfinite(scores).all(axis=1, keepdims=True), scores, 0.0)
     span = np.ptp(scores, axis=1, keepdims=True)
@@ -545,8 +572,10 @@ COLONOGRAPHY = {"RankBoost": 0.914, "SSLROC2": 0.909}
 
 
 def roi(options: Options) -> Result:
-    """Reproduce Figs 3 and 4 on regions: the AUC of eight rankers, and maps over C and M.
+    """Reproduce Figs 3 and 4 on a cohort's regions: AUC of eight rankers, maps over C and M.
 
+    C, the cost of a pair, and M, how far the margins move, are the parameters of SSLROC, [W14]'s
+    semi-supervised ranker.
     ``options.repeats`` is the number of batches of patients.
     """
     settings = read_settings(PipelineSettings, find("pipelines", "psvm", ".yaml"))
