@@ -36,7 +36,7 @@ DEFAULT_DECISION = DecisionSettings()
 
 @dataclass(frozen=True)
 class Sizes:
-    """Count the regions and the patients, and what is known of them."""
+    """Hold the number of patients, and of regions: all, with a prediction, histology or consensus."""
 
     rois: int = 0
     patients: int = 0
@@ -48,7 +48,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """Hold what one fold of the validation selected and was warned of, or why it failed."""
+    """Hold the parameters and features that one fold selected, its warnings, or why it failed."""
 
     name: str
     n_train: int
@@ -62,17 +62,17 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Given:
-    """Hold what trained models say beside a region's probability.
+    """Hold p-values and readers' probabilities with the tool, which trained models give per region.
 
-    A prediction is measured by these, for they are what its pages state; a validation makes its
+    The measures of a prediction use these values, which its pages show. A validation computes its
     own from the other patients.
 
     Parameters
     ----------
     p_benign, p_malignant : ndarray, shape (n,)
-        Conformal p-values by the training's regions.
+        Conformal p-values of the two classes, calibrated on the training's regions.
     with_tool : DataFrame, shape (n, readers)
-        Every reader's probability with the tool.
+        Every reader's probability of malignancy with the tool (score and model together).
     """
 
     p_benign: np.ndarray
@@ -82,55 +82,56 @@ class Given:
 
 @dataclass(frozen=True)
 class Summary:
-    """Hold the content of ``metrics.json``, key by key.
+    """Hold the content of ``metrics.json``; a field is a key.
 
     Parameters
     ----------
     n : Sizes
         Regions and patients.
     label_kinds : dict of str to int
-        Regions by what they told the learner.
+        Number of regions by kind of label (:data:`cad.learners.soft_labels.KIND_NAMES`).
     warnings : list of str
-        Sentences for whoever reads the numbers.
+        Sentences on what limits the meaning of the numbers.
     thresholds : Thresholds
         P- and P+.
     histology, consensus : Comparison or None
-        Against histology; against the readers' mean, thresholded at .5 for AUC and rates, as it
-        is for the measures of a probability.
+        Measures against histology, and against the readers' mean. For AUC and rates this mean is
+        thresholded at .5; the measures of a probability take it as it is.
     readers : dict of str to ReaderResult
         Each reader against histology.
     agreement : Agreement or None
-        Of the readers.
+        How well the readers agree with each other.
     cad_vs_readers : AgainstReaders or None
-        With the reason in ``cad_vs_readers_note``.
+        The classifier's AUC against the readers'; the reason for None is in
+        ``cad_vs_readers_note``.
     assisted : Assisted or None
-        Readers with the tool, with the reason for None in ``assisted_note``.
+        Readers with the tool; the reason for None is in ``assisted_note``.
     ceiling : Ceiling or None
-        What the readers allow.
+        How near to the readers a classifier can come.
     operating_point : OperatingChoice or None
         Thresholds with an aim, where the settings have one.
     reject : Reject or None
-        None without regions of both classes from enough patients.
+        Errors and cost of referring; None without regions of both classes from enough patients.
     conformal : dict of str to list of ConformalLevel, or None
-        None without both histologies.
+        Coverage of conformal sets; None unless histology has both classes.
     folds : list of FoldResult
-        Empty for predictions of a trained model.
+        One per fold of a validation; empty for predictions of a trained model.
     null : PermutationNull or None
-        When one was asked for.
+        AUC under permuted labels, when it was asked for.
     rows : Given or None
-        What measuring made of every region; a column of the result table each, and no measure.
+        Values per region, which become columns of the result table and are not in ``metrics.json``.
     decisions : dict of str to Decisions
-        What the decisions come to, by the rule that makes them.
+        Counts, predictive values and cost of decisions, by the rule that makes them.
     rivals : RivalTable or None
-        Of a validation: the other learners on the same folds.
+        In a validation: other learners on the same folds.
     reader_skill : SkillTable or None
-        Of a validation: what each reader adds to the others.
+        In a validation: how good each reader is, and what each adds to the others.
     unlabelled_rows : int or None
         Most rows without a label that a fold's learner saw.
     patient_level : PatientLevel or None
-        Of the men as a whole, measured once every decision is made.
+        Measures by man instead of by region.
     at_training : dict of str to OperatingChoice
-        Of a prediction, by model: the thresholds with an aim, and what they promise.
+        In a prediction, by model: the thresholds with an aim, and the values promised at training.
     """
 
     n: Sizes = field(default_factory=Sizes)
@@ -160,7 +161,7 @@ class Summary:
     at_training: dict[str, OperatingChoice] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-safe content of ``metrics.json``."""
+        """Return the content of ``metrics.json`` as JSON-safe values."""
         content = _fields(self)
         del content["rows"]
         content["null"] = self.null and self.null.as_dict()
@@ -175,7 +176,7 @@ class Summary:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Summary:
-        """Return what :meth:`as_dict` wrote, but for the columns of the result table."""
+        """Rebuild the summary from the result of :meth:`as_dict`; ``rows`` is None."""
         null = content.get("null")
         schemes = {k: v for k, v in (null or {}).items() if isinstance(v, dict)}
         made: Summary = typed(cls, {**content, "null": null and {**null, "schemes": schemes}})
@@ -208,13 +209,13 @@ def summarise(
     decision : DecisionSettings
         Costs of errors and of referring; P- and P+ follow from them.
     folds, feature_names
-        What each fold did, and names for the columns that selection kept.
+        Out-of-fold predictions of a validation, and the names of the feature columns.
     null, operating_point
-        Passed through; the operating point's thresholds replace those of the costs.
+        Stored as they are given; the operating point's thresholds replace those of the costs.
     given : Given, optional
-        Of a prediction.
+        For predictions of trained models: their values per region.
     bootstraps, seed : int
-        Patient resamples for the intervals of everything but the AUC, and their seed.
+        Number of patient resamples for the intervals of everything but the AUC, and their seed.
     """
     frame = frame.reset_index(drop=True)
     columns = _columns(frame)

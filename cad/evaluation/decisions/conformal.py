@@ -21,29 +21,34 @@ def conformal_p_values(
     label: int,
     of: ArrayLike | None = None,
 ) -> np.ndarray:
-    """Return how plausible ``label`` is for new ROIs, from calibration ROIs of other patients.
+    """Return conformal p-values of one class for new regions, from regions of calibration patients.
+
+    A small p-value says that the class is implausible for the region.
 
     Parameters
     ----------
     truth : array, shape (n,)
-        0, 1, or NaN (not used), of the calibration ROIs.
+        0 or 1 of the calibration regions; those with NaN are not used.
     score : array, shape (n,)
-        Their out-of-fold scores, larger is more malignant; NaN is not used.
+        Out-of-fold scores of the calibration regions, larger is more malignant; those with NaN are
+        not used.
     groups : array, shape (n,)
-        Their patients.
+        Patients of the calibration regions.
     new_score : array, shape (m,)
-        Scores of the new ROIs.
+        Scores of the new regions.
     label : {0, 1}
-        Class in question.
+        The class whose p-values are computed.
     of : array, shape (m,), optional
-        The patients of the new ROIs, where these are calibration ROIs too: each patient's are
-        calibrated on the others.
+        Patients of the new regions, where these are calibration regions too: a patient's regions
+        are then calibrated on the other patients only.
 
     Returns
     -------
     ndarray, shape (m,)
-        (1 + sum over patients of the share of their ROIs of this class that look no more typical
-        of it) / (1 + patients with the class): 1 for every ROI when the class is absent.
+        (1 + sum) / (1 + number of patients with regions of this class). The sum is over those
+        patients: the share of the patient's regions of this class that look no more typical of it
+        than the new region. 1 for every region when the class is absent; NaN where the new score is
+        NaN.
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     use = (y == label) & np.isfinite(s)
@@ -87,7 +92,7 @@ def _own(
 def leave_patient_out_p_values(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return conformal p-values of every region, calibrated on the other patients.
+    """Return conformal p-values of both classes for every region, calibrated on the other patients.
 
     Parameters
     ----------
@@ -101,7 +106,7 @@ def leave_patient_out_p_values(
     Returns
     -------
     benign, malignant : ndarray, shape (n,)
-        NaN where there is nothing to calibrate on.
+        p-values of the class benign and of the class malignant; NaN where the score is NaN.
     """
     benign, malignant = (
         conformal_p_values(truth, score, groups, score, label, groups) for label in (0, 1)
@@ -111,18 +116,20 @@ def leave_patient_out_p_values(
 
 @dataclass(frozen=True)
 class ConformalLevel:
-    """Hold coverage and size of the sets at one error level.
+    """Hold coverage and size of conformal sets at one error level.
+
+    A region's set holds each class (benign, malignant) whose p-value exceeds the error level.
 
     Parameters
     ----------
     error : float
-        Promised share of sets that miss the truth.
+        Error level: the promised share of sets that do not hold the truth.
     coverage_malignant, coverage_benign : float
-        Averaged within patients first: what is promised.
+        Share of sets that hold the truth, averaged within patients first, as the promise is.
     coverage_malignant_roi, coverage_benign_roi : float
-        Averaged over regions.
+        The same share, averaged over regions.
     empty, single, both : float
-        Shares of all regions by size of their set.
+        Shares of all regions whose set holds no class, one, or both.
     """
 
     error: float

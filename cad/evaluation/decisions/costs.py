@@ -24,12 +24,12 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Reject:
-    """Hold the errors and the cost of referring.
+    """Hold error rate and cost by how many regions are referred.
 
     Parameters
     ----------
     against : str
-        ``histology``, or ``readers`` where that has too few regions.
+        Truth of the errors: ``histology``, or ``readers`` where too few regions have histology.
     curve : dict of str to list of float
         See :func:`cad.evaluation.decisions.reject.reject_curve`.
     """
@@ -40,16 +40,16 @@ class Reject:
 
 @dataclass(frozen=True)
 class Counted:
-    """Count the regions of one decision.
+    """Hold how many regions got one decision (benign, refer or malignant).
 
     Parameters
     ----------
     n : int
         Regions.
     share : float
-        Of those with a probability; NaN without any.
+        Share of the regions with a probability; NaN where no region has one.
     malignant, benign, unknown : int
-        By histology.
+        How many of the ``n`` are malignant or benign by histology, or have none.
     """
 
     n: int
@@ -61,22 +61,25 @@ class Counted:
 
 @dataclass(frozen=True)
 class Decisions:
-    """Hold what one rule's decisions come to.
+    """Hold counts, predictive values, errors and cost of the decisions that one rule makes.
 
     Parameters
     ----------
     scored : int
         Regions with a probability.
     decided : float
-        Share of those that are called benign or malignant; NaN without any.
+        Share of the scored regions that are called benign or malignant; NaN without any.
     decisions : dict of str to Counted
-        By word.
+        By decision: benign, refer, malignant.
     npv, ppv : Interval or None
-        Predictive values with patient-clustered intervals; None with nothing to be counted on.
+        Predictive values with patient-clustered intervals;     histology.
+    None without a decided region of known
+        histology, or where histology changed the decisions.
+        histology.
     point : RejectPoint or None
-        Errors and cost.
+        Errors and cost where histology is known.
     sentence : str
-        Shares and predictive values.
+        Shares and predictive values, in words.
     """
 
     scored: int
@@ -101,7 +104,7 @@ def measure_decisions(
     Parameters
     ----------
     words : ndarray of str, shape (n,)
-        ``benign``, ``refer``, ``malignant``, or empty without a probability.
+        Decisions: ``benign``, ``refer``, ``malignant``, or empty without a probability.
     truth : ndarray, shape (n,)
         1, 0, or NaN where histology does not tell.
     patients : ndarray, shape (n,)
@@ -161,7 +164,9 @@ def reject_summary(
     patients: np.ndarray,
     costs: DecisionSettings,
 ) -> Reject | None:
-    """Measure referring against histology, or against readers where too few have histology.
+    """Measure errors and cost of referring, with histology as truth.
+
+    The readers' mean is the truth where too few regions have histology.
 
     Parameters
     ----------
@@ -175,7 +180,7 @@ def reject_summary(
     Returns
     -------
     Reject or None
-        None where neither truth has enough patients, or scores are no probabilities.
+        None where neither truth is known for enough patients, or scores are no probabilities.
     """
     majority = metrics.consensus_truth(consensus)[0]
     for against, y in (("histology", truth), ("readers", majority)):

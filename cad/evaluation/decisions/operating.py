@@ -22,7 +22,7 @@ COSTS_INSTEAD = "thresholds are those of the costs, not of the aim"
 
 @dataclass(frozen=True)
 class Side:
-    """Hold one kind of decision, benign or malignant.
+    """Hold one of the two decisions, benign or malignant: its threshold and predictive value.
 
     Parameters
     ----------
@@ -31,15 +31,15 @@ class Side:
     threshold : float
         Benign below it, or malignant above it.
     share : float
-        Of all regions with a probability, at the stored threshold.
+        Share of regions with a probability that get this decision at the stored threshold.
     observed : Interval
         Predictive value at the stored threshold, on the regions that it was chosen on.
     validated : Interval
         Predictive value of decisions by thresholds chosen on the other patients.
     n, validated_n : int
-        Regions with histology behind the two.
+        Number of regions with histology behind ``observed`` and ``validated``.
     note : str
-        What is missing: empty where the aim is met.
+        Why the aim is not met; empty where it is.
     """
 
     aim: float | None
@@ -53,20 +53,23 @@ class Side:
 
     @property
     def promise(self) -> float:
-        """Return the lower end of the validated interval; NaN where nothing was decided."""
+        """Return the predictive value that can be promised: the lower end of ``validated``.
+
+        NaN where nothing was decided.
+        """
         return self.validated.lower
 
 
 @dataclass(frozen=True)
 class OperatingChoice:
-    """Hold two thresholds, what they were chosen for and what can be promised of them.
+    """Hold an operating point: the two thresholds, their aims and the predictive values promised.
 
     Parameters
     ----------
     benign, malignant : Side
-        The negative and the positive predictive value.
+        The two decisions, with the negative and the positive predictive value.
     refer : float
-        Share of regions with a probability that are decided by neither.
+        Share of regions with a probability that are referred: neither benign nor malignant.
     """
 
     benign: Side
@@ -99,7 +102,9 @@ class OperatingChoice:
 def choose_operating_point(
     truth: np.ndarray, q: np.ndarray, patients: np.ndarray, settings: DecisionSettings
 ) -> OperatingChoice:
-    """Choose thresholds on out-of-fold probabilities for the aims; costs where there is none.
+    """Choose the two thresholds that reach the aims on out-of-fold probabilities.
+
+    A threshold without an aim follows from the costs.
 
     Parameters
     ----------
@@ -164,8 +169,9 @@ def choose_thresholds(
 ) -> tuple[float, float]:
     """Return the lower and the upper threshold that reach the settings' aims on known truths.
 
-    A side without an aim takes the costs' threshold, one whose aim cannot be met 0 or 1, where
-    nothing is decided. Where both aims hold on overlapping sides, the benign side keeps its own.
+    A threshold without an aim follows from the costs. One whose aim cannot be reached is 0 (lower)
+    or 1 (upper), so that no region gets that decision. Where both aims hold for the same regions,
+    these are called benign.
 
     Parameters
     ----------

@@ -51,18 +51,19 @@ WHOLE, BLOCKS = 200, 20  # men up to whom each is left out alone, and the parts 
 
 @dataclass(frozen=True)
 class ManModel:
-    """Turn what is known of a man into his probability.
+    """Compute a man's probability of clinically significant cancer from what is known of him.
 
     Parameters
     ----------
     names : tuple of str
         Columns of :data:`PRIORS` that are used.
     centre, weight, absent : tuple of float
-        The training's mean of each, its weight, and the weight of not knowing it.
+        Of each column: its mean in training, its weight, and the weight that stands in where the
+        value is not known.
     intercept : float
         Log-odds of a man at the means.
     men, positive : int
-        Fitted on, and those with significant cancer.
+        Number of men in training, and of those with significant cancer.
     """
 
     names: tuple[str, ...]
@@ -74,9 +75,14 @@ class ManModel:
     positive: int
 
     def log_odds(self, table: pd.DataFrame) -> np.ndarray:
-        """Return the log-odds of every row of a table with columns of :data:`PRIORS`, shape (n,).
+        """Return the log-odds of clinically significant cancer of every man, shape (n,).
 
-        NaN where a model of regions meets a man without any.
+        NaN for a man without a scored region, where the model uses regions.
+
+        Parameters
+        ----------
+        table : DataFrame, shape (n, ...)
+            A row per man, with columns of :data:`PRIORS`; absent columns and NaN are not known.
         """
         total = np.full(len(table), self.intercept)
         for name, centre, weight, absent in zip(
@@ -91,18 +97,35 @@ class ManModel:
         return total
 
     def probability(self, table: pd.DataFrame) -> np.ndarray:
-        """Return P(any ISUP 2 or more), shape (n,)."""
+        """Return every man's probability of any cancer of ISUP grade 2 or more, shape (n,).
+
+        Parameters
+        ----------
+        table : DataFrame, shape (n, ...)
+            As for :meth:`log_odds`.
+        """
         p: np.ndarray = expit(self.log_odds(table))
         return p
 
     def unknown(self, table: pd.DataFrame) -> list[str]:
-        """Return what the model uses and does not know of each man: ``age, PSA``, or nothing."""
+        """Name, for each man, the values that the model uses and that are missing.
+
+        Parameters
+        ----------
+        table : DataFrame, shape (n, ...)
+            As for :meth:`log_odds`.
+
+        Returns
+        -------
+        list of str
+            One text per man, such as ``age, PSA``; empty where nothing is missing.
+        """
         used = [name for name in self.names if name != "rest"]
         lacking = np.column_stack([np.isnan(column(table, name)) for name in used])
         return [", ".join(WORDS[used[i]] for i in np.flatnonzero(row)) for row in lacking]
 
     def recalibrated(self, intercept: float, slope: float) -> ManModel:
-        """Return the model whose log-odds are ``intercept + slope * log_odds``."""
+        """Return a new model whose log-odds are ``intercept + slope`` times those of this one."""
         return replace(
             self,
             weight=tuple(slope * value for value in self.weight),
@@ -113,25 +136,26 @@ class ManModel:
 
 @dataclass(frozen=True)
 class PatientLevel:
-    """Hold what the probabilities of men are worth.
+    """Hold how good the probabilities of men are.
 
     Parameters
     ----------
     n, positive, unknown : int
-        Men with truth and probability; those with significant cancer; those without one of both.
+        Men with truth and probability; those of them with significant cancer; men who lack one of
+        the two.
     auc, average_precision : Interval
-        The challenge measures of the field; out of fold, each man ranked among the others by the
-        model that did not see him.
+        The measures of the field's challenges. Out of fold, each man is ranked among the others by
+        a model that did not see him.
     calibration_intercept, calibration_slope, brier : Interval
         Of the probabilities.
     note : str
-        Why there is no model, or no threshold for the aim.
+        Why there is no model, or why no threshold reaches the aim.
     model : ManModel or None
-        Of a validation: the model of all men.
+        In a validation: the model fitted to all men.
     operating_point : OperatingChoice or None
-        Where the site has an aim by man.
+        Thresholds, where the settings have an aim for men.
     promised_share : float or None
-        Of a prediction: the share of men that the training's thresholds decide.
+        In a prediction: the share of men that the thresholds decided in training.
     decisions : dict
         How many men are decided, and how often rightly.
     """
@@ -157,9 +181,9 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
     Parameters
     ----------
     table : DataFrame
-        Of men.
+        A row per man.
     name : str
-        Of the column.
+        Name of the column.
     """
     if name not in table:
         return np.full(len(table), np.nan)
@@ -168,14 +192,20 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def region_columns(q: np.ndarray, patients: np.ndarray) -> pd.DataFrame:
-    """Return ``highest`` and ``rest`` of every man, by sorted name.
+    """Return the columns of :data:`PRIORS` that come from regions, ``highest`` and ``rest``.
 
     Parameters
     ----------
     q : ndarray, shape (n,)
         Probability of each region; NaN where there is none.
     patients : ndarray of str, shape (n,)
-        Whose it is.
+        The man of each region.
+
+    Returns
+    -------
+    DataFrame, shape (n_men, 2)
+        Men in sorted order. ``highest``: log-odds of the man's highest region; ``rest``: log of the
+        mean odds of his other regions. NaN without a scored region, and without another one.
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     p = np.clip(np.asarray(q, float), metrics.CLIP, 1 - metrics.CLIP)
@@ -216,19 +246,19 @@ def truth_of_men(truth: np.ndarray, patients: np.ndarray) -> np.ndarray:
 
 
 def fit_men(table: pd.DataFrame, truth: np.ndarray, few: int = FEW) -> ManModel:
-    """Fit the weights on the men whose truth is known.
+    """Fit the model of men to those whose truth is known.
 
     Parameters
     ----------
     table : DataFrame, shape (n, ...)
-        Columns of :data:`PRIORS`, all optional, NaN where unknown.
+        A row per man with columns of :data:`PRIORS`, all optional, NaN where unknown.
     truth : ndarray, shape (n,)
-        1, 0 or NaN.
+        1 with clinically significant cancer, 0 without, NaN where unknown.
 
     Raises
     ------
     CadError
-        For fewer than ``few`` men of a class, and a table that tells nothing.
+        For fewer than ``few`` men of a class, and for a table without information.
     """
     use = np.isfinite(truth)
     if "highest" in table:
@@ -274,14 +304,14 @@ def out_of_fold_men(
     table, truth
         As for :func:`fit_men`.
     seed : int
-        Deals more than 200 men into 20 parts.
+        Each man is left out alone, up to 200 men; more men are dealt into 20 parts by this seed.
 
     Returns
     -------
     probability : ndarray, shape (n,)
-        Men without truth have that of the model of all others.
+        Men without truth have the probability by the model of all men with truth.
     rank : ndarray, shape (n,)
-        The share of the other men, with truth, whom the same model puts below; NaN without truth.
+        Share of the other men with truth to whom the same model gives less; NaN without truth.
 
     Raises
     ------
@@ -309,14 +339,14 @@ def measure_men(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> PatientLevel:
-    """Measure men's probabilities; of no man where none has both truth and probability.
+    """Measure how good men's probabilities are; a result with n = 0 where no man has truth and one.
 
     Parameters
     ----------
     truth, probability : ndarray, shape (n,)
-        NaN where unknown.
+        Each man's truth (1 or 0) and probability; NaN where unknown.
     rank : ndarray, shape (n,), optional
-        Orders men for AUC and average precision; the probability where it is not given.
+        Orders men for AUC and average precision; when not given, the probability does.
     bootstraps, seed : int
         Resamples of men for the intervals of everything but the AUC, and their seed.
     """

@@ -25,7 +25,7 @@ class Recalibration:
     slope: float
 
     def probability(self, q: np.ndarray) -> np.ndarray:
-        """Return the probabilities at the site, shape as ``q``; NaN stays NaN."""
+        """Return probabilities recalibrated for the site, in the shape of ``q``; NaN stays NaN."""
         z = logit(np.clip(np.asarray(q, float), CLIP, 1 - CLIP))
         moved: np.ndarray = expit(self.intercept + self.slope * z)
         return moved
@@ -34,21 +34,27 @@ class Recalibration:
 def recalibration(
     truth: np.ndarray, q: np.ndarray, men: np.ndarray, least: int = LEAST
 ) -> Recalibration:
-    """Fit intercept ~ N(0, 1) and slope ~ N(1, .35) on a site's regions, or men.
+    """Fit the map of log-odds to a site's regions, or to its men.
+
+    The priors are normal: intercept ~ N(0, 1), slope ~ N(1, .35), the second number being the
+    standard deviation.
 
     Parameters
     ----------
-    truth, q : ndarray, shape (n,)
-        1, 0 or NaN; the model's probability, NaN where it has none.
+    truth : ndarray, shape (n,)
+        1 or 0; NaN where unknown.
+    q : ndarray, shape (n,)
+        The model's probability; NaN where it has none.
     men : ndarray, shape (n,)
-        Whose the row is.
+        The man of every row.
     least : int
-        Men with both that are needed.
+        Least number of men who have truth and probability.
 
     Raises
     ------
     CadError
-        For fewer men, one class, and probabilities that rank the wrong way there.
+        For fewer men, for one class, and where the probabilities rank the site's rows the wrong
+        way.
     """
     y, p, names = _known(truth, q, men)
     count = len(np.unique(names))
@@ -76,22 +82,22 @@ def recalibration(
 
 
 def before_and_after(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> JsonObject:
-    """Return calibration as it is, and by maps that were fitted without the man.
+    """Return the calibration of probabilities before recalibration and after it, out of fold.
 
     Parameters
     ----------
     truth : ndarray, shape (n,)
         1 or 0 by histology, NaN where unknown.
     q : ndarray, shape (n,)
-        Probabilities.
+        The model's probabilities; NaN where it has none.
     men : ndarray, shape (n,)
-        The man of every row: he is left out when his map is fitted.
+        The man of every row; a row is moved by a map that was fitted without its man.
 
     Returns
     -------
     dict
-        ``men`` and their rows ``n``, ``positive`` among them; ``before``, ``after``: intercept,
-        slope and Brier score.
+        ``men`` and ``n``, the numbers of men and rows; ``positive``, the malignant rows; ``before``
+        and ``after``: calibration intercept, slope and Brier score.
     """
     y, p, names = _known(truth, q, men)
     moved = np.empty(len(p))

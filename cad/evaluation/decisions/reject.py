@@ -11,14 +11,15 @@ from cad.settings import DecisionSettings
 
 @dataclass(frozen=True)
 class RejectPoint:
-    """Hold what one rule gives, every rate over all n ROIs.
+    """Hold error rate, reject rate and cost of one rule's decisions on n regions.
 
     Parameters
     ----------
     reject_rate, error_rate : float
         Referred / n, wrong / n.
     cost : float
-        (C_p FN + C_n FP + reject costs) / n.
+        (C_p FN + C_n FP + costs of the referred) / n; C_p is the cost of a false negative, C_n of a
+        false positive.
     sensitivity, ppv : float
         TP / (TP + FN) and TP / (TP + FP) among the decided ([A14]); NaN without any.
     tp, fp, tn, fn, referred_malignant, referred_benign : int
@@ -41,15 +42,15 @@ class RejectPoint:
 def decide(score: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> np.ndarray:
     """Return a decision for every score: 1 malignant, 0 benign, -1 refer.
 
-    Works alike on probabilities with P- and P+ and on the decision values of a classifier with a
-    reject option with its delta- and delta+.
+    Scores and thresholds may be probabilities (P-, P+), or decision values with the thresholds of a
+    classifier with a reject option.
 
     Parameters
     ----------
     score : array, shape (n,)
         Probabilities or decision values; NaN is referred.
     lower, upper : float or array, shape (n,)
-        Benign below the first, malignant above the second; the thresholds themselves are
+        Below the first is benign, above the second malignant; a score equal to a threshold is
         referred.
     """
     s = np.asarray(score, dtype=float)
@@ -106,18 +107,30 @@ def reject_point(truth: ArrayLike, decision: ArrayLike, costs: DecisionSettings)
 def reject_curve(
     truth: ArrayLike, probability: ArrayLike, costs: DecisionSettings, points: int = 40
 ) -> dict[str, list[float]]:
-    """Return error and cost over reject rate, from referring much to referring nothing.
+    """Return error rate and cost by reject rate, from referring many regions to referring none.
 
-    The costs of referring are scaled together, from near 0 up to the scale at which referring
-    no longer lowers the cost. The thresholds follow from the scaled costs; the cost itself is
-    counted at the costs given.
+    Each point multiplies the costs of referring by one number, ``scale``, from near 0 up to the
+    value at which referring no longer lowers the cost. The thresholds follow from the scaled costs;
+    the cost itself is counted at the costs given.
+
+    Parameters
+    ----------
+    truth : array, shape (n,)
+        1 or 0.
+    probability : array, shape (n,)
+        Of malignancy.
+    costs : DecisionSettings
+        Of errors and of referring.
+    points : int
+        Number of points of the curve.
 
     Returns
     -------
     dict
         ``scale, lower, upper, reject_rate, error_rate, cost, sensitivity, ppv``, and
-        ``error_reject_ratio``: (E - E0) / (R - R0) against referring nothing, equal to minus the
-        share of the referred that would have been errors (NaN where nothing is referred).
+        ``error_reject_ratio``: (E - E0) / (R - R0), with E0 and R0 the rates when nothing is
+        referred. It is minus the share of the referred that would have been errors (NaN where
+        nothing is referred).
     """
     use = costs.refer_positive / costs.false_negative + costs.refer_negative / costs.false_positive
     scales = np.linspace(0, 1, points + 2)[1:-1] / use

@@ -15,23 +15,24 @@ from sklearn.isotonic import isotonic_regression
 def venn_abers(
     truth: ArrayLike, score: ArrayLike, groups: ArrayLike, new_score: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return between what shares of regions with such scores are malignant.
+    """Return the lower and upper Venn-Abers probability of malignancy for new regions' scores.
 
     Parameters
     ----------
     truth : array, shape (n,)
-        0, 1, or NaN (not used), of the calibration regions.
+        0 or 1 of the calibration regions; those with NaN are not used.
     score : array, shape (n,)
-        Their out-of-fold probabilities; NaN is not used.
+        Out-of-fold probabilities of the calibration regions; those with NaN are not used.
     groups : array, shape (n,)
-        Their patients.
+        Patients of the calibration regions.
     new_score : array, shape (m,)
         Probabilities of the new regions.
 
     Returns
     -------
     low, high : ndarray, shape (m,)
-        NaN for a NaN, and everywhere without a malignant and a benign calibration region.
+        NaN where ``new_score`` is NaN, and everywhere unless calibration regions of both classes
+        exist.
     """
     y, s = np.asarray(truth, dtype=float), np.asarray(score, dtype=float)
     new = np.asarray(new_score, dtype=float)
@@ -77,7 +78,7 @@ def leave_patient_out_venn_abers(
     Returns
     -------
     lower, upper : ndarray, shape (n,)
-        NaN where the others have one class only.
+        NaN where the other patients' regions are of one class only.
     """
     y, s, g = np.asarray(truth, float), np.asarray(score, float), np.asarray(groups)
     ends = np.full((2, len(s)), np.nan)

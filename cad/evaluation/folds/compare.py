@@ -41,22 +41,23 @@ def compare_learners(
     groups : array, shape (n,)
         The patient of every ROI.
     target : array, shape (n,), optional
-        Probability that probabilities are compared with; the truth when not given.
+        Probability that a learner's probabilities should match, for the measures of probability;
+        the truth when not given.
     measures : tuple of str
         Names in :data:`~cad.evaluation.measures.table.MEASURES`.
     resamples, seed : int
-        Patient bootstrap resamples, and patient permutations; seed of both.
+        Number of bootstrap resamples of patients, and of permutations; seed of both.
 
     Returns
     -------
     DataFrame
         A row per measure and pair, in columns: ``measure``; the learners ``a`` and ``b``;
-        ``value_a``, ``value_b`` and their ``difference``, first less second; ``lower``, ``upper``
-        and ``p_bootstrap`` of the patient-clustered paired bootstrap; ``p_permutation``, learners
-        swapped inside randomly chosen patients (ranks for the AUC); ``p_clustered`` and
-        ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and ``patients``
-        compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected over the pairs
-        of one measure.
+        ``value_a``, ``value_b`` and their ``difference``, a minus b; ``lower``, ``upper`` and
+        ``p_bootstrap`` of the patient-clustered paired bootstrap; ``p_permutation``, from
+        exchanging the two learners' values in randomly chosen patients (ranks for the AUC);
+        ``p_clustered`` and ``p_delong``, two-sided, AUC only, NaN for the others; ``n`` regions and
+        ``patients`` compared; ``p_holm`` and ``p_hochberg``, the permutation's p-value corrected
+        over the pairs of one measure.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def _on_common_rows(
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Return p-values adjusted for their number by Holm's step-down rule.
+    """Return p-values adjusted for multiple tests by Holm's step-down rule, shape (n,).
 
     Parameters
     ----------
@@ -114,11 +115,12 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def hochberg(p: ArrayLike) -> np.ndarray:
-    """Return Hochberg's step-up adjusted p-values; NaN stays NaN and is not counted.
+    """Return p-values adjusted for multiple tests by Hochberg's step-up rule, shape (m,).
 
     Parameters
     ----------
     p : array, shape (m,)
+        NaN stays NaN and is not counted.
     """
     return _stepwise(np.asarray(p, dtype=float), down=False)
 
@@ -129,15 +131,16 @@ def paper_sign_test(
     resamples: int = 100,
     seed: int = 0,
 ) -> float:
-    """Return the p-value of [N14] IV: a one-sided sign test over resampled test points.
+    """Return the p-value of a one-sided sign test over resampled test points, as in [N14] IV.
 
-    It measures the resampling and not the data (more resamples make any difference
-    "significant"), so it stands beside the paper's tables only and earns no star elsewhere.
+    More resamples make any difference "significant": the test measures the resampling and not the
+    data. Use it for comparison with the paper's tables only.
 
     Parameters
     ----------
     statistic : callable
-        Row indices -> (value of the first learner, value of the second); larger is better.
+        Gets row indices, returns the value of the first learner and of the second; larger is
+        better.
     n : int
         Test points.
     resamples : int
@@ -148,8 +151,8 @@ def paper_sign_test(
     Returns
     -------
     float
-        P(at least as many wins of the first | fair coin); resamples with equal values are
-        dropped; 1 when all are equal.
+        Probability that a fair coin gives at least as many wins as the first learner has. Resamples
+        with equal values are dropped; 1 when all are equal.
     """
     rng = np.random.default_rng(seed)
     pairs = np.array([statistic(rng.integers(0, n, n)) for _ in range(resamples)])

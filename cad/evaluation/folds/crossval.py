@@ -43,20 +43,20 @@ FIRST_USE_SECONDS = 1.5
 def each_piece(
     function: Callable[..., Result], pieces: Iterable[tuple[Any, ...]], n_jobs: int
 ) -> Iterator[Result]:
-    """Yield the function's results in the order of the pieces.
+    """Call a function once for each piece of work; yield the results in the order of the pieces.
 
-    A small cohort's folds take less time than processes take to start: pieces are done one after
-    the other here, and what is left goes to processes once the last piece says that they will save
-    more than their start. Where a piece is done changes no result.
+    Pieces are done one after the other in this process. Once a piece took so long that parallel
+    processes would save more time than their start costs, the remaining pieces go to them. The
+    results are the same.
 
     Parameters
     ----------
     function : callable
         Importable by name in another process.
     pieces : iterable of tuple
-        Arguments of each call.
+        The arguments of each call.
     n_jobs : int
-        Processes, as joblib counts them.
+        Number of processes, with joblib's meaning: -1 is one for each core.
     """
     waiting = list(pieces)
     # A cluster's cores, whatever n_jobs says, where joblib's loops are sent to one.
@@ -78,7 +78,7 @@ def each_piece(
 
 @dataclass(frozen=True)
 class Fold:
-    """Hold what one fold gave.
+    """Hold one fold: its left-out rows and the predictions for them by the model of the others.
 
     Parameters
     ----------
@@ -89,9 +89,10 @@ class Fold:
     n_train : int
         Labelled rows that the fold was fitted on.
     n_unlabelled : int
-        Rows without a label that a semi-supervised learner learned of beside them.
+        Rows without a label from which a semi-supervised learner learned too.
     probability, decision : ndarray, shape (len(rows),)
-        NaN where the fold failed or the estimator has no such output.
+        Probability of malignancy and decision value of the left-out rows; NaN where the fold failed
+        or the estimator has no such output.
     selected : dict
         Hyper-parameters that nested validation chose, empty without one.
     features : list of int or None
@@ -119,12 +120,12 @@ class Fold:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Hold the predictions for every row by the fold that did not see its patient.
+    """Hold out-of-fold predictions: each row's comes from the fold that did not see its patient.
 
     Parameters
     ----------
     probability, decision : ndarray, shape (n,)
-        NaN where the row's fold failed.
+        Probability of malignancy and decision value; NaN where the row's fold failed.
     folds : list of Fold
         One per left-out patient (or site), in sorted order of their names.
     """
@@ -189,7 +190,7 @@ def out_of_fold(
     keep_estimators: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> OutOfFold:
-    """Leave one group out, fit on the others, predict the one.
+    """Return out-of-fold predictions: each group's are by a model fitted on the other groups.
 
     Parameters
     ----------
@@ -197,21 +198,24 @@ def out_of_fold(
         Unfitted; cloned for each fold. Selection, scaling, imputation and nested validation belong
         inside it.
     X : array or DataFrame, shape (n, d), or callable
-        Features. A callable gets the training rows and returns the features of all rows: the way
-        for a standardisation that is itself fitted on the training patients (docs/methods.md 7).
+        Features. A callable gets the indices of the training rows and returns the features of all
+        rows. It serves a standardisation that is itself fitted on the training patients
+        (docs/methods.md 7).
     y : array, shape (n,)
         Labels, soft or hard. Rows with NaN are predicted; only semi-supervised learners see them.
     groups : array, shape (n,)
-        What is left out together: patients, or sites.
+        Rows of one group are left out together: the patient of every row, or the site.
     eta : array, shape (n,), or float, optional
         Uncertainty of y, passed to every ``fit`` that takes it.
     patients : array, shape (n,), optional
         Patient of every row, for splits inside the fold; ``groups`` when not given.
     relabel : callable, optional
-        Gets the training rows and returns y and spread of all rows: the way for labels that are
-        themselves learned on the training patients (docs/methods.md 8).
-    n_jobs, keep_estimators
-        Parallel folds, which change no result; whether every fold's fitted estimator is kept.
+        Gets the indices of the training rows and returns y and eta of all rows. It serves labels
+        that are themselves learned on the training patients (docs/methods.md 8).
+    n_jobs : int
+        Parallel folds, which change no result.
+    keep_estimators : bool
+        Whether each :class:`Fold` keeps its fitted estimator.
     progress : callable, optional
         Called with (folds done, folds in all), in order.
 
@@ -231,21 +235,21 @@ def out_of_fold(
 
 
 def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
-    """Return the fold of every row, shape (n,): whole patients, dealt at random like cards.
+    """Assign patients to folds at random; return the fold of every row, shape (n,).
 
     Parameters
     ----------
     patients : array, shape (n,)
         Patient of every row.
     folds : int
-        Their number, at least 2 and at most that of the patients.
+        Number of folds, at least 2 and at most the number of patients.
     seed : int
-        Of the deal.
+        Seed of the assignment.
 
     Raises
     ------
     CadError
-        For a number of folds that cannot be dealt.
+        For a number of folds outside that range.
     """
     names, code = np.unique(np.asarray(patients).astype(str), return_inverse=True)
     if not 2 <= folds <= len(names):
@@ -259,7 +263,7 @@ def deal_patients(patients: ArrayLike, folds: int, seed: int = 0) -> np.ndarray:
 
 
 def put_together(folds: list[Fold], n: int) -> OutOfFold:
-    """Return the out-of-fold predictions of all rows from those of the folds.
+    """Collect the predictions of all folds into one prediction per row.
 
     Parameters
     ----------
@@ -288,10 +292,10 @@ def put_together(folds: list[Fold], n: int) -> OutOfFold:
 def fit_keywords(
     estimator: Any, eta: np.ndarray | None, groups: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return keywords for ``estimator.fit``: those of ``eta`` and ``groups`` that it declares.
+    """Return ``eta`` and ``groups`` as keywords for ``estimator.fit``, where it declares them.
 
-    For a pipeline every step that declares one gets it, as ``step__eta``. With scikit-learn's
-    metadata routing on, what is requested is given, to pipelines and searches alike.
+    In a pipeline every step that declares one of them gets it, as ``step__eta``. With
+    scikit-learn's metadata routing on, the ones that the estimator requests are given.
 
     Parameters
     ----------
@@ -317,7 +321,8 @@ def fit_keywords(
 def positive_probability(estimator: Any, X: Any) -> np.ndarray:
     """Return a fitted estimator's probability of malignancy, shape (n,); NaN where it has none.
 
-    Rows outside the training's range raise no warning: who calls knows, and says it of features.
+    The learner's warning of rows outside the training's range is suppressed: callers warn with the
+    names of the features.
 
     Parameters
     ----------
@@ -404,7 +409,7 @@ def _before_last(fitted: Any, X: Any) -> tuple[Any, Any]:
 
 @cache
 def blas_threads() -> ThreadpoolController:
-    """Return what limits the threads of the linear algebra (threadpoolctl's controller)."""
+    """Return threadpoolctl's controller, which limits the threads of the linear algebra."""
     return ThreadpoolController()
 
 
@@ -438,10 +443,10 @@ def folds_side_by_side(
     fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
-    """Leave one group out, fit every estimator on the others, predict the one.
+    """Return the folds of several estimators: each group is predicted by models of the other groups.
 
-    The folds are those that :func:`cad.evaluation.folds.crossval.out_of_fold` has for
-    ``Pipeline([*front.steps, ("learner", estimator)])``, to rounding; features that are made for
+    The results are, up to rounding, those of :func:`cad.evaluation.folds.crossval.out_of_fold` for
+    ``Pipeline([*front.steps, ("learner", estimator)])``. It saves time: features that are made for
     the training rows, learned labels and ``front`` are made once for all estimators.
 
     Parameters
@@ -449,17 +454,17 @@ def folds_side_by_side(
     estimators : mapping of str to estimator
         Unfitted.
     front : Pipeline, optional
-        Unfitted steps before each of them. What it warns about is not repeated here.
+        Unfitted steps before each estimator. Their warnings are not kept.
     fronts : mapping of str to Pipeline, optional
-        ``front`` as it was already fitted on the same rows and labels, by what is left out; it is
-        fitted here where there is none.
+        By name of the left-out group, ``front`` already fitted on the same rows and labels. It is
+        fitted here for groups that are absent.
     X, y, groups, eta, patients, relabel, n_jobs
         As :func:`cad.evaluation.folds.crossval.out_of_fold`.
 
     Returns
     -------
     dict of str to list of Fold
-        By estimator, also of one whose every fold failed.
+        By name of the estimator; also for an estimator all of whose folds failed.
 
     Raises
     ------

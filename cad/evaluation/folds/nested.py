@@ -36,7 +36,7 @@ CRITERIA: dict[str, _Loss] = {
 
 
 class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Search a grid with folds that leave out whole patients and a criterion for probabilities.
+    """Choose parameters from a grid on inner folds that leave out whole patients.
 
     Parameters
     ----------
@@ -46,20 +46,21 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters of the estimator; for a pipeline those of its last step (or ``step__name``).
         Among equally good points the first in grid order is kept, so list simple ones first.
     criterion : {"cross-entropy", "auc", "kl", "brier"}
-        Cross-entropy, two-sided KL and Brier measure the probability against the soft label;
-        ``auc`` the ranking against the label thresholded at .5. Averaged over the inner folds,
-        never pooled: scores of different folds need not share a scale.
+        Cross-entropy, two-sided KL and Brier compare the probability with the soft label; ``auc``
+        compares the ranking with the label thresholded at .5. The criterion is averaged over the
+        inner folds and not computed on pooled scores, which need not share a scale.
     n_folds : int
         Inner folds, grouped by patient.
 
     Attributes
     ----------
     best_params_ : dict
-        The chosen point.
+        The chosen parameters.
     best_estimator_ : estimator
-        Fitted with it on all rows.
+        The estimator with these parameters, fitted on all rows.
     losses_ : ndarray, shape (n_points,)
-        Mean inner loss (1 - AUC for ``auc``); infinite where a fit failed.
+        Mean loss of each grid point over the inner folds (1 - AUC for ``auc``); infinite where a
+        fit failed.
     points_ : list of dict
         Grid points in the order of ``losses_``.
     """
@@ -85,7 +86,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         eta: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> PatientGridSearch:
-        """Choose on inner folds and refit on all rows.
+        """Choose the parameters on inner folds and refit on all rows.
 
         Parameters
         ----------
@@ -94,7 +95,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array, shape (n,)
             Labels in [0, 1]; -1 for unlabelled, where the estimator is semi-supervised.
         eta : array, shape (n,), or float, optional
-            Passed to every ``fit`` that takes it.
+            Uncertainty of y, passed to every ``fit`` that takes it.
         groups : array, shape (n,), optional
             Patient of every row; every row its own when not given.
 
@@ -158,7 +159,7 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.best_estimator_.predict(X))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the cross-entropy of soft labels, as :data:`soft_log_loss`."""
+        """Return minus the mean cross-entropy with soft labels y: larger is better."""
         check_is_fitted(self)
         return float(soft_log_loss(self.best_estimator_, X, y, sample_weight=sample_weight))
 
@@ -179,14 +180,14 @@ class PatientGridSearch(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def with_params(estimator: Any, params: dict[str, Any]) -> Any:
-    """Return a clone of an estimator with parameters set.
+    """Return an unfitted copy of an estimator with parameters set.
 
     Parameters
     ----------
     estimator : estimator or pipeline
         Stays as it is.
     params : dict of str to object
-        For a pipeline names without ``__`` are those of its last step.
+        Values by name. For a pipeline, names without ``__`` are parameters of its last step.
     """
     new = clone(estimator)
     if isinstance(new, Pipeline):

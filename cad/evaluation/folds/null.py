@@ -50,7 +50,9 @@ _TOGETHER = 500
 
 @dataclass(frozen=True)
 class SharedFolds:
-    """Leave one group out under many labellings, the label-free part of a fold made once.
+    """Predict left-out groups under many labellings of the same rows.
+
+    The steps of a fold that do not look at labels are fitted once for all labellings.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ class SharedFolds:
     X : array or DataFrame, shape (n, d), or callable
         As in :func:`~cad.evaluation.folds.crossval.out_of_fold`.
     groups, patients : ndarray, shape (n,)
-        What is left out together; patient of every row.
+        Group of every row, whose rows are left out together; patient of every row.
     """
 
     front: Pipeline | None
@@ -74,10 +76,11 @@ class SharedFolds:
     def of(
         cls, estimator: Any, X: Any, y: np.ndarray, groups: np.ndarray, patients: np.ndarray
     ) -> SharedFolds | None:
-        """Return the shared folds; None where a fold has nothing that labels leave alone.
+        """Return the shared folds of an estimator; None where labellings cannot share work.
 
-        That is the case where a label is missing (the training rows move with it) and where the
-        estimator is no pipeline whose steps before the last are of :data:`LABEL_FREE`.
+        They cannot where a label is missing, because the training rows then change with the
+        labelling, and where the estimator is no pipeline whose steps before the last are all of
+        :data:`LABEL_FREE`.
         """
         if np.isnan(y).any() or not isinstance(estimator, Pipeline) or estimator.memory is not None:
             return None
@@ -91,7 +94,7 @@ class SharedFolds:
     def scores(
         self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield how many labellings are as good as done and, with the last fold, their scores.
+        """Yield the progress after each fold, and scores after the last fold of a part of labellings.
 
         Parameters
         ----------
@@ -103,9 +106,10 @@ class SharedFolds:
         Yields
         ------
         done : int
+            The folds done, converted into a number of labellings, for a display of progress.
         scores : ndarray, shape (2, k_part, n)
-            Probabilities and decision values of a part of the labellings, NaN where a fold failed;
-            of no labelling before the part's last fold.
+            Probabilities and decision values of one part of the labellings, NaN where a fold
+            failed. Before the last fold of the part, ``k_part`` is 0.
         """
         names = np.unique(self.groups)
         for begin in range(0, len(labels), _TOGETHER):
@@ -180,10 +184,11 @@ SIGNIFICANT = 0.05
 
 
 def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
-    """Exchange labels between patients, and return whose labels each row receives.
+    """Return a permutation that exchanges labels between patients.
 
-    The patients' blocks are laid end to end in random patient order, rotated by a random number of
-    ROIs and cut at the original ROI counts, so neighbours stay neighbours.
+    The rows are laid end to end, patient after patient in random order, rotated by a random number
+    of rows, and cut again into the patients' original numbers of rows. Labels that stood side by
+    side in one patient so mostly stay side by side.
 
     Parameters
     ----------
@@ -194,7 +199,7 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     Returns
     -------
     ndarray of int, shape (n,)
-        A permutation of the rows.
+        For every row the row whose label it receives.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     order = np.argsort(code, kind="stable")
@@ -208,7 +213,7 @@ def permute_between(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
 
 
 def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
-    """Shuffle labels among the ROIs of each patient, and return whose labels each row receives.
+    """Return a permutation that shuffles labels among the regions of each patient.
 
     Parameters
     ----------
@@ -219,7 +224,7 @@ def permute_within(groups: ArrayLike, rng: np.random.Generator) -> np.ndarray:
     Returns
     -------
     ndarray of int, shape (n,)
-        A permutation of the rows.
+        For every row the row whose label it receives.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
     source = np.arange(len(code))
@@ -237,23 +242,23 @@ _PERMUTE: dict[str, Callable[[ArrayLike, np.random.Generator], np.ndarray]] = {
 
 @dataclass(frozen=True)
 class NullScheme:
-    """Hold what permuted labels gave under one scheme.
+    """Hold the AUCs of the validation under labels permuted by one scheme.
 
     Parameters
     ----------
     aucs : ndarray, shape (n,)
-        NaN where the loop failed.
+        AUC under each permutation; NaN where the validation failed.
     failed : int
-        How many did.
+        Number of permutations whose validation failed.
     p : float
-        (1 + b) / (1 + n) with b permutations at or above the observed AUC; a permutation whose
-        loop failed counts as one.
+        p-value (1 + b) / (1 + n), with b the number of permutations at or above the observed AUC; a
+        failed permutation counts as one of them.
     lower, upper : float
-        The central 95 % of the null.
+        Central 95 % of ``aucs``.
     mean : float
-        Of the null.
+        Mean of ``aucs``.
     evidence : str
-        A sentence.
+        What the test shows, in one sentence.
     """
 
     aucs: np.ndarray
@@ -287,7 +292,7 @@ class PermutationNull:
     schemes: dict[str, NullScheme]
 
     def as_dict(self) -> JsonObject:
-        """Return the form of ``metrics.json``, the schemes beside the other keys."""
+        """Return the content for ``metrics.json``: a key per scheme, beside those of other fields."""
         common = {"observed": self.observed, "n": self.n, "against": self.against}
         return {**common, **{name: asdict(part) for name, part in self.schemes.items()}}
 
@@ -308,16 +313,18 @@ def permutation_null(
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> PermutationNull:
-    """Run the whole loop under permuted labels, everything in it fitted anew each time.
+    """Return the AUC of the whole validation under permuted labels, all of it fitted anew each time.
 
-    Each ROI's label, uncertainty and truth travel as one tuple; features and patients stay.
+    A permutation moves each region's label, uncertainty and truth together to another region;
+    features and patients stay in place.
 
     Parameters
     ----------
     estimator, X, y, groups, eta, patients
-        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`; labels move between ``patients``.
+        As in :func:`~cad.evaluation.folds.crossval.out_of_fold`. Labels move between or within
+        ``patients``.
     truth : array, shape (n_rois,)
-        What the AUC is measured against: 1, 0 or NaN; the labels above .5 where all are NaN.
+        Truth of the AUC: 1, 0 or NaN. Where all are NaN, labels above .5 are the positives.
     n : int
         Permutations of each scheme.
     observed : float, optional
@@ -325,9 +332,10 @@ def permutation_null(
     schemes : tuple of str
         ``between`` and ``within``.
     seed, n_jobs : int
-        Permutation k is the same whatever ``n`` and ``n_jobs``.
+        Seed of the permutations, and parallel processes. Permutation k does not depend on ``n`` or
+        ``n_jobs``.
     progress : callable, optional
-        Called with (permutations as good as done, permutations in all).
+        Called with the number of permutations done and the number of all.
 
     Raises
     ------

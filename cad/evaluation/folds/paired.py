@@ -33,7 +33,7 @@ _JUDGED_BY = {"readers": "kl", "histology": "brier"}
 
 
 class RivalRow(TypedDict):
-    """Hold one row of that table: a learner's measure, and its difference from the reference."""
+    """Hold one row of :attr:`Rivals.table`: a learner's measure and difference to the reference."""
 
     against: str
     measure: str
@@ -65,13 +65,14 @@ class Rivals:
         One row per truth (``against``: readers, histology), measure (kl, brier, auc,
         calibration_slope) and learner: ``value``; ``difference`` to the reference with ``lower``,
         ``upper`` (95 %, paired, patient-clustered; NaN for the reference, for slopes and where
-        nothing was predicted); ``beyond_chance``; ``note``.
+        nothing was predicted); ``beyond_chance``, whether the difference is larger than chance;
+        ``note``, why a value is missing or doubtful.
     sentence : str
         Which learner is best, and whether the difference is larger than chance.
     probabilities : dict of str to ndarray, shape (n,)
         Out-of-fold probabilities, NaN where a learner failed.
     reference : str
-        What the others are compared with.
+        Name of the learner that the others are compared with.
     """
 
     table: pd.DataFrame
@@ -104,23 +105,26 @@ def compare_with_rivals(
     name : str
         The learner's name in the table.
     probability : array, shape (n,)
-        Its out-of-fold probabilities; NaN where it has none.
+        The learner's out-of-fold probabilities; NaN where it has none.
     rivals : mapping of str to estimator
-        Unfitted; with ``cad.learners.rivals.rival_learners()`` those every validation shows.
+        Unfitted, by name; ``cad.learners.rivals.rival_learners()`` has the rivals of every
+        validation.
     X, y, groups, eta, patients, relabel, n_jobs
-        As :func:`cad.evaluation.folds.crossval.out_of_fold`; the same that gave ``probability``.
+        As for :func:`cad.evaluation.folds.crossval.out_of_fold`: the arguments that gave
+        ``probability``.
     front, fronts
         Steps before every rival, see :func:`cad.evaluation.folds.crossval.folds_side_by_side`.
     target : array, shape (n,), optional
-        What readers believed (their mean), NaN where nobody read; ``y`` when not given.
+        The readers' mean probability, NaN where nobody read; ``y`` when not given.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
 
     Returns
     -------
     Rivals
-        With a row for the constant (the training folds' mean of ``y``) and, against histology, for
-        the readers' mean. A rival that failed or warned has a note that says so.
+        Besides the rivals, the table has rows of a constant prediction (the mean of ``y`` in the
+        training folds) and, against histology, of the readers' mean. A rival that failed or warned
+        has a note that says so.
 
     Raises
     ------
@@ -163,21 +167,21 @@ def compare_probabilities(
     Parameters
     ----------
     probabilities : mapping of str to array, shape (n,)
-        By learner; NaN where it has none. Each is compared with the reference on the regions that
-        both predicted.
+        By name of the learner; NaN where it has none. Each learner is compared with the reference
+        on the regions that both predicted.
     groups : array, shape (n,)
         Patient of every region.
     reference : str
         The learner that others are compared with.
     target : array, shape (n,), optional
-        What readers believed, in [0, 1] or NaN.
+        The readers' mean probability, or NaN.
     truth : array, shape (n,), optional
         Histology, 1, 0 or NaN.
 
     Raises
     ------
     CadError
-        When the reference is not among them, or there is nothing to compare with.
+        When the reference is not in ``probabilities``, or neither target nor truth is known.
     """
     arrays = {name: np.asarray(q, dtype=float) for name, q in probabilities.items()}
     if reference not in arrays:

@@ -81,7 +81,9 @@ class TTestSelector(_Selector):
 
 
 class MutualInformationSelector(_Selector):
-    """Keep the columns that share most information with the class, in groups of equal size.
+    """Keep the columns of largest mutual information with the class.
+
+    Each column is first cut into quantile groups of equal size.
 
     Parameters
     ----------
@@ -100,10 +102,10 @@ class MutualInformationSelector(_Selector):
 
 
 class MRMRSelector(MutualInformationSelector):
-    """Keep columns by greedy maximum relevance, minimum redundancy (difference; Peng et al. 2005).
+    """Keep columns by maximum relevance and minimum redundancy (mRMR, Peng et al. 2005).
 
-    Each next column has the largest mutual information with the class less its mean mutual
-    information with the columns already kept.
+    Columns are added one by one. The next one maximises a difference: its mutual information with
+    the class minus its mean mutual information with the columns already kept.
     """
 
     def _rank(self, X: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,8 +124,8 @@ class MRMRSelector(MutualInformationSelector):
 class StabilitySelector(_Selector):
     """Keep the columns that a t-test keeps most often over half-samples of patients.
 
-    After Meinshausen & Buhlmann (2010) with a ranking in place of the lasso; equal frequencies
-    are ordered by the t-test on all rows.
+    After Meinshausen & Buhlmann (2010), with the t-test's ranking in place of the lasso. Columns
+    that are kept equally often are ordered by the t-test on all rows.
 
     Parameters
     ----------
@@ -143,7 +145,17 @@ class StabilitySelector(_Selector):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> StabilitySelector:
-        """Choose as :meth:`_Selector.fit` does; ``groups`` names the patient of every row."""
+        """Choose the columns to keep.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features, without NaN.
+        y : array, shape (n,)
+            Labels in [0, 1]; above .5 is malignant.
+        groups : array, shape (n,), optional
+            The patient of every row; half-samples take whole patients.
+        """
         values, positive = self._checked(X, y)
         owner = np.arange(len(values)) if groups is None else np.asarray(groups)
         names, code = np.unique(owner, return_inverse=True)
@@ -172,14 +184,14 @@ SELECTORS: dict[str, type[_Selector]] = {
 
 
 def welch_t(X: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Return the absolute Welch t of every column, shape (d,).
+    """Return the absolute value of Welch's t between the two classes, for every column.
 
     Parameters
     ----------
     X : ndarray, shape (n, d)
         Without NaN.
     positive : ndarray of bool, shape (n,)
-        The class.
+        Whether each row is malignant.
 
     Returns
     -------
@@ -220,12 +232,14 @@ def quantile_codes(X: np.ndarray, bins: int) -> np.ndarray:
 
 
 def column_information(codes: np.ndarray, other: np.ndarray, bins: int) -> np.ndarray:
-    """Return plug-in mutual information, in nats, of every column of codes with a vector.
+    """Return the mutual information, in nats, of every column with a vector, shape (d,).
+
+    It is estimated from the counts of pairs of values.
 
     Parameters
     ----------
     codes : ndarray of int, shape (n, d)
-        In [0, bins).
+        Quantile groups from 0 to ``bins - 1``.
     other : ndarray of int, shape (n,)
         In [0, bins).
     """

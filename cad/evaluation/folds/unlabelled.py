@@ -16,16 +16,17 @@ UNLABELLED = -1.0
 class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
     """Fit imputation, scaling and selection to labelled rows and the last step to all rows.
 
-    Fit takes y in [0, 1], and -1 for unlabelled. What the steps before the learner do to a row
-    does not depend on which rows joined without a label.
+    ``fit`` takes y in [0, 1], and -1 for rows without a label. Unlabelled rows do not
+    change how the steps before the learner transform any row.
     """
 
     def fit(self, X: Any, y: ArrayLike, **params: Any) -> SemiSupervisedPipeline:
-        """Fit the steps.
+        """Fit the steps before the last to labelled rows, and the last step to all rows.
 
         Parameters
         ----------
         X : array or DataFrame, shape (n, d)
+            Features.
         y : array, shape (n,)
             Labels in [0, 1]; -1 for unlabelled.
         **params
@@ -47,9 +48,10 @@ class SemiSupervisedPipeline(Pipeline):  # type: ignore[misc]
 
 
 def labels_told(estimator: Any, y: np.ndarray) -> np.ndarray:
-    """Return labels as an estimator takes them, shape (n,): NaN rows as -1 where it learns of them.
+    """Return labels as an estimator's ``fit`` takes them, shape (n,).
 
-    A NaN that stays says that the row is no training row.
+    For a semi-supervised estimator NaN becomes -1, the mark of an unlabelled row. For another one
+    NaN stays, and callers leave these rows out of training.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ CLASS_PATIENTS = 2  # patients that must have regions of each class before a cur
 
 
 class OperatingPoint(TypedDict):
-    """Hold the counts of regions at one threshold, and each rate with its interval."""
+    """Hold the counts of true and false calls at one threshold, and each rate with its interval."""
 
     threshold: float
     tp: int
@@ -46,17 +46,17 @@ class Comparison:
     n, patients, positive, negative : int
         Regions, their patients, and the classes.
     unknown, not_predicted : int
-        Regions without a truth; with a truth and without a score.
+        Regions without a truth; regions with a truth and without a score.
     ties : int
         Regions whose consensus lies on .5 (counted as benign).
     warnings : list of str
-        What keeps the numbers from meaning what they seem to.
+        Sentences on what limits the meaning of the numbers.
     auc : Interval
-        Patient-clustered, the primary one.
+        With the patient-clustered interval; the AUC to report.
     auc_roi_level : Interval
-        DeLong's, which takes regions as independent.
+        With DeLong's interval, which takes regions as independent.
     auc_bootstrap : Interval
-        From resampled patients.
+        With the interval from resampled patients.
     measures : dict of str to Interval
         Every other :data:`~cad.evaluation.measures.table.MEASURES` by name.
     operating_points : list of OperatingPoint
@@ -95,7 +95,7 @@ def compare_with_truth(
     seed: int,
     ties: int = 0,
 ) -> Comparison | None:
-    """Measure scores against one truth; None where no region has both.
+    """Measure scores against one truth; return None where no region has both.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def compare_with_truth(
     bootstraps, seed : int
         Patient resamples for the intervals, and their seed.
     ties : int
-        Passed on.
+        Number of ties of the consensus, stored as it is given.
     """
     judged, predicted = np.isfinite(truth), np.isfinite(score)
     if not (judged & predicted).any():
@@ -144,14 +144,16 @@ def roc_points(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
 
     Parameters
     ----------
-    truth, score : ndarray, shape (n,)
-        0 or 1; larger is more malignant.
+    truth : ndarray, shape (n,)
+        0 or 1.
+    score : ndarray, shape (n,)
+        Larger is more malignant.
 
     Returns
     -------
     dict of str to ndarray, shape (n_distinct + 1,)
-        ``fpr``, ``tpr``, ``threshold``: a ROI is called positive when its score is at or above the
-        threshold; the first is infinite. Rates are NaN where their class is absent.
+        ``fpr``, ``tpr``, ``threshold``: a region is called positive when its score is at or above
+        the threshold. The first threshold is infinite. Rates are NaN where their class is absent.
     """
     if not len(truth):
         nothing = np.full(1, np.nan)
@@ -169,12 +171,14 @@ def _precision_recall(truth: np.ndarray, score: np.ndarray) -> dict[str, np.ndar
 
 
 def enough_patients(truth: np.ndarray, patients: np.ndarray) -> bool:
-    """Return whether each class has the patients that a curve needs.
+    """Return whether each class has regions of enough patients for a curve.
 
     Parameters
     ----------
-    truth, patients : ndarray, shape (n,)
-        0 or 1; the patient of every region.
+    truth : ndarray, shape (n,)
+        0 or 1.
+    patients : ndarray, shape (n,)
+        The patient of every region.
     """
     return min(len(np.unique(patients[truth == label])) for label in (0, 1)) >= CLASS_PATIENTS
 

@@ -28,9 +28,9 @@ class Interval:
     value : float
         The estimate.
     lower, upper : float
-        NaN where the data allow no interval.
+        Ends of the interval; NaN where the data allow none.
     method : str
-        How it was made, for the reader of a table.
+        How the interval was computed, in words for a table.
     level : float
         Confidence level.
     """
@@ -61,7 +61,8 @@ def auc_covariance(
     aucs : ndarray, shape (k,)
         NaN where a class is absent.
     covariance : ndarray, shape (k, k)
-        NaN where fewer than two patients have a class. Obuchowski, Biometrics 53 (1997) 567.
+        By Obuchowski, Biometrics 53 (1997) 567; NaN where fewer than two patients have regions of a
+        class.
     """
     y = np.asarray(truth, dtype=float) == 1
     s = np.atleast_2d(np.asarray(scores, dtype=float))
@@ -86,10 +87,10 @@ def auc_covariance(
 def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Interval:
     """Return the AUC with a patient-clustered interval that holds for few patients.
 
-    The patients are jackknifed on the logit scale: with L_k the logit of the AUC without patient
-    k, the variance is (K - 1)/K sum (L_k - mean)^2, and the ends are logit AUC -+ t(K - 1) times
-    its root. Where a patient's absence leaves no error, half a pair counts as one. An AUC of 0 or
-    1, or fewer than two patients with a class, has no interval.
+    The K patients are jackknifed on the logit scale. With L_k the logit of the AUC without patient
+    k, the variance is (K - 1)/K sum (L_k - mean)^2. The ends are logit AUC -+ t(K - 1) times its
+    root. Where no wrongly ordered pair is left without a patient, half a pair counts as wrong. An
+    AUC of 0 or 1, or fewer than two patients with regions of a class, has no interval (NaN).
 
     Parameters
     ----------
@@ -122,14 +123,25 @@ def clustered_auc(truth: ArrayLike, score: ArrayLike, groups: ArrayLike) -> Inte
 def auc_without_each_patient(
     y: np.ndarray, s: np.ndarray, code: np.ndarray
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the AUC, that without each patient, and the pairs left; NaN where a class is gone.
+    """Return the AUC of all regions, and the AUC of the regions without each patient in turn.
 
     Parameters
     ----------
     y : ndarray of bool, shape (n,)
+        Whether each region is malignant.
     s : ndarray, shape (n,)
+        Scores; larger is more malignant.
     code : ndarray of int, shape (n,)
         The patient of every region, from 0.
+
+    Returns
+    -------
+    auc : float
+        Of all regions.
+    without : ndarray, shape (n_patients,)
+        Without each patient; NaN where no region of a class is left.
+    pairs : ndarray, shape (n_patients,)
+        Pairs of a malignant and a benign region that are left.
     """
     m, n = int(y.sum()), int((~y).sum())
     positive, negative = (part[0] for part in _placements(y, s[None, :]))
@@ -154,13 +166,15 @@ def auc_without_each_patient(
 def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
     """Return the AUC with DeLong's interval on the logit scale.
 
-    It takes regions as independent and is too narrow where patients have several: it stands beside
-    :func:`clustered_auc` because papers print it.
+    The interval takes regions as independent, so it is too narrow where patients have several. It
+    stands beside :func:`clustered_auc` because papers print it.
 
     Parameters
     ----------
-    truth, score : array, shape (n,)
-        0 or 1; larger is more malignant.
+    truth : array, shape (n,)
+        0 or 1.
+    score : array, shape (n,)
+        Larger is more malignant.
     """
     aucs, cov = auc_covariance(truth, score, np.arange(len(np.asarray(truth))))
     theta, variance, method = float(aucs[0]), cov[0, 0], "ROI-level (DeLong)"
@@ -175,9 +189,9 @@ def delong_auc(truth: ArrayLike, score: ArrayLike) -> Interval:
 def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float = 1.0) -> Interval:
     """Return a share with an interval that holds for few patients and for shares of 0 and 1.
 
-    Clopper and Pearson's exact interval at the effective number of regions, n over the design
-    effect, reduced by the squared ratio of t-quantiles of regions and patients (Korn & Graubard,
-    Surv. Methodol. 24 (1998) 193). The design effect is that of the data, at least 1.
+    Clopper and Pearson's exact interval, computed at the effective number of regions: n over the
+    design effect of the data (at least 1), reduced by the squared ratio of t-quantiles of regions
+    and patients (Korn & Graubard, Surv. Methodol. 24 (1998) 193).
 
     Parameters
     ----------
@@ -186,7 +200,7 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
     groups : array, shape (n,)
         The patient of every region.
     design_effect : float
-        Taken where all are equal, which leaves none to estimate.
+        Used where all values of ``success`` are equal, so that the data cannot give one.
     """
     x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
     n, none = len(x), float("nan")
@@ -209,12 +223,16 @@ def clustered_share(success: ArrayLike, groups: ArrayLike, design_effect: float 
 
 
 def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
-    """Return the clustered variance of a share over the independent one; NaN where both are 0.
+    """Return the design effect of a share: how much patients' several regions widen its variance.
+
+    The patient-clustered variance over that of independent regions; NaN where both are 0.
 
     Parameters
     ----------
-    success, groups : array, shape (n,)
-        0 or 1; the patient of every region.
+    success : array, shape (n,)
+        0 or 1.
+    groups : array, shape (n,)
+        The patient of every region.
     """
     x, code = np.asarray(success, dtype=float), np.unique(groups, return_inverse=True)[1]
     share, patients = x.mean(), int(code.max()) + 1
@@ -226,17 +244,18 @@ def share_design_effect(success: ArrayLike, groups: ArrayLike) -> float:
 
 
 def patient_resamples(groups: ArrayLike, n: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield ``n`` bootstrap resamples of whole patients, some at a time.
+    """Yield ``n`` bootstrap resamples of whole patients, in blocks of several resamples.
 
     Parameters
     ----------
     groups : array, shape (n_rows,)
         The patient of every row.
     n, seed : int
+        Number of resamples, and the seed of the draws.
 
     Yields
     ------
-    ndarray, shape (some, n_rows)
+    ndarray, shape (resamples of this block, n_rows)
         How often every row was drawn.
     """
     code = np.unique(np.asarray(groups), return_inverse=True)[1]
@@ -255,8 +274,8 @@ def bootstrap(
     Parameters
     ----------
     statistic : callable
-        How often each row counts, shape (draws, n_rois) -> ndarray of shape (draws, k); NaN where a
-        draw does not allow one.
+        Gets how often each row counts, shape (draws, n_rois). Returns the k statistics of every
+        draw, shape (draws, k); NaN where a draw does not allow one.
     groups : array, shape (n_rois,)
         The patient of every ROI.
     n : int
@@ -267,8 +286,8 @@ def bootstrap(
     Returns
     -------
     ndarray, shape (k, 2)
-        Lower and upper ends; NaN without resamples, where more than half of them failed, or where
-        all of them agree (one patient, no error at all): a width of 0 would be a lie.
+        Lower and upper ends. NaN without resamples, where more than half of them failed, or where
+        all of them agree (one patient, no error at all): a width of 0 would mislead.
     """
     if n == 0:
         k = statistic(np.ones((1, len(np.asarray(groups))))).shape[1]

@@ -24,7 +24,12 @@ CLIP = 1e-6  # probabilities enter logarithms no closer to 0 and 1 than this
 
 
 class Measured(Protocol):
-    """Describe how a measure is called: with two arrays, or with ``weight`` beside them."""
+    """Describe how a measure is called.
+
+    Called with two arrays it counts every region once and returns a number. With ``weight``, shape
+    (draws, n), how often each region counts in each draw of a resampling, it returns one value for
+    each draw, shape (draws,).
+    """
 
     @overload
     def __call__(self, truth: ArrayLike, score: ArrayLike, *others: Any) -> float: ...
@@ -76,17 +81,21 @@ def _floats(target: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, np.n
 
 
 def cumulative(y: np.ndarray, s: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return true and false positives at or above each threshold, from infinity down.
+    """Count the true and false positives at or above each threshold, from infinity down.
 
     Parameters
     ----------
     y : ndarray of bool, shape (n,)
+        Whether each region is malignant.
     s : ndarray, shape (n,)
+        Scores; larger is more malignant.
     weight : ndarray, shape (draws, n)
+        How often each region counts in each draw.
 
     Returns
     -------
     true, false : ndarray, shape (draws, n_distinct + 1)
+        The first column, for the infinite threshold, is 0.
     """
     order = np.argsort(-s, kind="stable")
     y, s, weight = y[order], s[order], weight[:, order]
@@ -107,7 +116,7 @@ def auc(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
 @_measure(_binary)
 def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the sum of precision times the step in recall; NaN without positives."""
+    """Return the sum of precision times the step in recall (AUPRC); NaN without positives."""
     true, false = cumulative(y, s, weight)
     called = true + false
     # Precision is 1 by convention where nothing is called yet.
@@ -121,11 +130,12 @@ def average_precision(y: np.ndarray, s: np.ndarray, *, weight: np.ndarray) -> np
 def patient_average_precision(
     y: np.ndarray, s: np.ndarray, patients: ArrayLike, *, weight: np.ndarray
 ) -> np.ndarray:
-    """Return the average precision over patients, each with the largest of their regions' scores.
+    """Return the average precision over patients; a patient's score is the largest of the regions'.
 
-    A patient counts as malignant when one of the regions is: the AUPRC at patient level of the
+    A patient counts as malignant when one of the regions is. This is the patient-level AUPRC of the
     field's challenges (Saha et al. 2024). NaN without a malignant patient. ``patients``, shape
-    (n,), names the patient of every region; patients count as often as their first ROI.
+    (n,), names the patient of every region. With ``weight`` a patient counts as often as the first
+    region.
     """
     _, first, code = np.unique(np.asarray(patients), return_index=True, return_inverse=True)
     largest = np.full((2, len(first)), -np.inf)
@@ -138,7 +148,9 @@ def patient_average_precision(
 def partial_auc(
     y: np.ndarray, s: np.ndarray, max_fpr: float = 0.2, *, weight: np.ndarray
 ) -> np.ndarray:
-    """Return the area left of ``max_fpr``, chance being .5 and perfect 1 (McClish 1989).
+    """Return the area under the ROC curve up to the false-positive rate ``max_fpr``.
+
+    It is rescaled so that chance has .5 and a perfect score 1 (McClish 1989).
 
     Raises
     ------
@@ -159,7 +171,7 @@ def partial_auc(
 
 
 def consensus_truth(p: ArrayLike, threshold: float = 0.5) -> tuple[np.ndarray, int]:
-    """Threshold a consensus: above is positive, a tie is negative.
+    """Turn the readers' mean into a truth: 1 above the threshold, else 0, a tie included.
 
     Parameters
     ----------
@@ -188,7 +200,10 @@ def accuracy(y: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
 
 
 def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Return P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)) of every ROI, in nats; both clipped."""
+    """Return every region's Kullback-Leibler distance of probability Q from target P, in nats.
+
+    P ln(P/Q) + (1 - P) ln((1 - P)/(1 - Q)), shape (n,); P and Q are clipped to :data:`CLIP`.
+    """
     t, q = clipped(target), clipped(probability)
     nats: np.ndarray = xlogy(t, t / q) + xlogy(1 - t, (1 - t) / (1 - q))
     return nats
@@ -196,16 +211,17 @@ def divergences(target: np.ndarray, probability: np.ndarray) -> np.ndarray:
 
 @_measure(_floats)
 def kl(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the two-sided binary Kullback-Leibler distance, a sum in nats; both clipped."""
+    """Return the two-sided Kullback-Leibler distance: the sum of :func:`divergences`."""
     # A sum, as in [N14]: it grows with the number of regions.
     return _sum(weight, divergences(t, q))
 
 
 @_measure(_floats)
 def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return [N14] App. C as printed: sum of P ln(P/Q). Can be negative; Q = 1 games it.
+    """Return the one-sided Kullback-Leibler distance: the sum of P ln(P/Q) over all regions.
 
-    Only for standing beside the paper's numbers, never a criterion.
+    As [N14] App. C prints it, P the target and Q the probability. It can be negative, and Q = 1
+    everywhere makes it small. It is for comparison with the paper's numbers and no criterion.
     """
     t, q = clipped(t), clipped(q)
     return _sum(weight, xlogy(t, t / q))
@@ -213,14 +229,20 @@ def kl_one_sided(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndar
 
 @_measure(_floats)
 def alignment_error(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return 1 - <P, Q> / (|P| |Q|) ([N14] App. C), blind to scale; NaN for a zero vector."""
+    """Return 1 minus the cosine of the angle between targets P and probabilities Q ([N14] App. C).
+
+    It does not change when all probabilities are multiplied by one number. NaN for a zero vector.
+    """
     size = np.sqrt(_sum(weight, t * t) * _sum(weight, q * q))
     return 1 - _share(_sum(weight, t * q), size)
 
 
 @_measure(_floats)
 def cross_entropy(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
-    """Return the mean of -P ln Q - (1 - P) ln(1 - Q), Q clipped, in nats."""
+    """Return the mean cross-entropy -P ln Q - (1 - P) ln(1 - Q), in nats.
+
+    P is the target, Q the probability, clipped to :data:`CLIP`.
+    """
     q = clipped(q)
     return -_share(_sum(weight, t * np.log(q) + (1 - t) * np.log(1 - q)), weight.sum(axis=1))
 
@@ -250,9 +272,9 @@ def calibration_intercept(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -
 def calibration_slope(t: np.ndarray, q: np.ndarray, *, weight: np.ndarray) -> np.ndarray:
     """Return the slope b of target ~ expit(a + b logit(probability)), least cross-entropy.
 
-    1 is right, below 1 means too extreme probabilities. With a soft target it is 1 where
-    probabilities are the target's expectation, which a target thresholded at 1/2 would not show:
-    that asks for more extreme ones.
+    1 is right; below 1 the probabilities are too extreme. With a soft target the slope is 1 where
+    probabilities are the target's expectation. A target thresholded at 1/2 would not show that: it
+    asks for more extreme probabilities.
 
     NaN where target or probability is constant, or where the classes of a hard target are separated
     by the probability, which has no finite slope.
@@ -280,6 +302,7 @@ def calibration_curve(
     Parameters
     ----------
     truth, probability : array, shape (n,)
+        0 or 1, and a learner's probability.
     bins : int
         Groups at most.
 
@@ -311,13 +334,14 @@ def calibration_curve(
 def decision_curve(
     truth: ArrayLike, probability: ArrayLike, thresholds: ArrayLike | None = None
 ) -> dict[str, list[float]]:
-    """Return the net benefit over threshold probabilities (Vickers & Elkin 2006).
+    """Return the net benefit of treating by the model, by threshold (Vickers & Elkin 2006).
 
     Parameters
     ----------
     truth, probability : array, shape (n,)
+        0 or 1, and a learner's probability.
     thresholds : array, optional
-        .01 to .99 when not given.
+        Probabilities t from which on a region is treated; .01 to .99 when not given.
 
     Returns
     -------
@@ -342,10 +366,10 @@ def decision_curve(
 
 
 def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the share of others whom the same model puts below each value; ties count half.
+    """Return each value's rank among other patients' values: the share that is smaller, ties half.
 
-    Ranks and not probabilities are pooled over folds. Leaving out a man with cancer lowers his
-    category's share of cancer, and with it every probability of his fold: pooled probabilities
+    Both come from one fold's model. Folds are pooled by these ranks and not by probabilities:
+    leaving out a man with cancer lowers every probability of his fold, so that pooled probabilities
     would order men against the truth.
 
     Parameters
@@ -353,7 +377,7 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     values : ndarray, shape (n,)
         Log-odds or probabilities; NaN stays NaN.
     others : ndarray, shape (m,)
-        Those of others, by the same model; NaN is not counted.
+        The other patients' values, by the same model; NaN is not counted.
     """
     line = np.sort(others[np.isfinite(others)])
     # Ties count half, as in the AUC.
@@ -362,7 +386,7 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return probabilities at least :data:`CLIP` away from 0 and 1: logarithms stay finite."""
+    """Return probabilities moved at least :data:`CLIP` away from 0 and 1, so that logs are finite."""
     inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
     return inside
 

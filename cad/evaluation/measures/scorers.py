@@ -10,14 +10,15 @@ from cad.evaluation.measures import metrics
 
 
 def mean_kl(target: ArrayLike, probability: ArrayLike) -> float:
-    """Return the two-sided Kullback-Leibler distance of a mean region, in nats.
+    """Return the two-sided Kullback-Leibler distance, mean over regions, in nats.
 
-    Of folds of different sizes only means can be averaged; papers print the sum
-    (:func:`cad.evaluation.measures.metrics.kl`).
+    Papers print the sum (:func:`cad.evaluation.measures.metrics.kl`), which grows with the number
+    of regions and so cannot be averaged over folds of different sizes.
 
     Parameters
     ----------
     target, probability : array, shape (n,)
+        The soft label, and a learner's probability.
     """
     return metrics.kl(target, probability) / np.size(target)
 

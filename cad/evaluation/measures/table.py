@@ -24,7 +24,8 @@ class Cases:
     truth : ndarray, shape (n,)
         0 or 1.
     target : ndarray, shape (n,)
-        Probability in [0, 1] that a probability is compared with: the truth, or the readers' mean.
+        Probability in [0, 1] that a learner's probability should match: the truth, or the readers'
+        mean.
     score : ndarray, shape (n,)
         Larger is more malignant.
     patients : ndarray of int, shape (n,)
@@ -48,14 +49,15 @@ ndarray of shape (draws,); NaN where it is not defined."""
 
 @dataclass(frozen=True)
 class Measure(MeasureWords):
-    """Define one measure of predictions; what it is called is in :mod:`cad.terms.measures`.
+    """Define how one measure of predictions is computed; its title is in :mod:`cad.terms.measures`.
 
     Parameters
     ----------
     function : Function
-        What computes it.
+        Gets the regions and the weights, returns a value for each draw.
     needs : {"score", "probability"}
-        Whether any ranking will do. Without a probability the value is NaN.
+        "score" where any ranking can be measured; "probability" where scores that are no
+        probabilities give NaN.
     """
 
     needs: _Needs = "score"
@@ -66,7 +68,15 @@ class Measure(MeasureWords):
         return float(self.draws(cases, np.ones((1, len(cases.truth))))[0])
 
     def draws(self, cases: Cases, weight: np.ndarray) -> np.ndarray:
-        """Return the value in each draw, shape (draws,); ``weight`` as in ``function``."""
+        """Return the measure's value in each draw of a resampling, shape (draws,).
+
+        Parameters
+        ----------
+        cases : Cases
+            The regions.
+        weight : ndarray, shape (draws, n)
+            How often each region counts in each draw.
+        """
         if self.needs == "probability" and not cases.is_probability:
             return np.full(len(weight), np.nan)
         return self.function(cases, weight)
@@ -114,7 +124,8 @@ def measure_values(cases: Cases, weight: np.ndarray | None = None) -> dict[str, 
     cases : Cases
         The regions.
     weight : ndarray, shape (draws, n), optional
-        How often each counts in each draw; once, in one draw, when not given.
+        How often each region counts in each draw of a resampling; when not given, one draw in which
+        each region counts once.
     """
     times = np.ones((1, len(cases.truth))) if weight is None else weight
     return {name: measure.draws(cases, times) for name, measure in MEASURES.items()}

@@ -55,7 +55,7 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
     -------
     Agreement
         ``kappa`` for each pair, ``icc`` by :func:`intraclass`, ``krippendorff_alpha``; NaN for a
-        measure that cannot be had.
+        measure that these scores do not define.
     """
     table = np.asarray(ratings, dtype=float)
     scored = np.isfinite(table)
@@ -79,7 +79,13 @@ def agreement(ratings: ArrayLike, names: list[str]) -> Agreement:
 def weighted_kappa(a: ArrayLike, b: ArrayLike) -> float:
     """Return Cohen's kappa with quadratic weights on the values themselves.
 
-    On an equidistant scale these are the usual category weights; NaN without variation.
+    The weight of a disagreement is the squared difference of the two values; on an equidistant
+    scale these are the usual category weights. NaN without variation.
+
+    Parameters
+    ----------
+    a, b : array, shape (n,)
+        The two readers' values on the same regions.
     """
     x, z = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     if len(x) == 0:
@@ -96,15 +102,15 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
     Parameters
     ----------
     ratings : array, shape (readers, n)
-        Complete.
+        One row per reader; no value may be missing.
 
     Returns
     -------
     Intraclass
-        ``n``, the regions; ``single``, ICC(2,1): agreement of single readers, readers random;
-        ``average``, ICC(2,k): agreement of the mean of these readers; ``consistency``, ICC(3,1): as
-        ``single``, constant differences between readers forgiven. NaN for fewer than two readers
-        or regions.
+        ``n``, the number of regions; ``single``, ICC(2,1): agreement of single readers, taken as a
+        random sample of readers; ``average``, ICC(2,k): reliability of the mean of these readers;
+        ``consistency``, ICC(3,1): as ``single``, but a constant difference between readers does
+        not count. NaN for fewer than two readers or regions.
     """
     x = np.asarray(ratings, dtype=float)
     k, n = x.shape
@@ -125,14 +131,14 @@ def intraclass(ratings: ArrayLike) -> Intraclass:
 
 
 def krippendorff_alpha(ratings: ArrayLike, level: str = "interval") -> float:
-    """Return Krippendorff's alpha with missing values, from the coincidence matrix.
+    """Return Krippendorff's alpha, the agreement of all readers; values may be missing.
 
     Parameters
     ----------
     ratings : array, shape (readers, n)
-        NaN where there is none; units with fewer than two values do not count.
+        NaN where there is none; regions with fewer than two values do not count.
     level : {"nominal", "ordinal", "interval"}
-        Distance between values.
+        Kind of scale, which sets the distance between two values.
 
     Raises
     ------

@@ -38,12 +38,13 @@ COMMON_SD, OWN_SD, TOOL_SD = 3.0, 0.5, 1.0
 
 @dataclass(frozen=True)
 class Combination:
-    """Hold weights that add a reader's score to the classifier's log-odds.
+    """Hold one reader's weights: how the score and the classifier's log-odds add up.
 
     Parameters
     ----------
     intercept, score, tool : float
-        a, b and c of the module's formula; the score as a probability in [0, 1].
+        log-odds = intercept + score * s + tool * logit q, with s the reader's score as a
+        probability in [0, 1] and q the classifier's probability.
     n, positive : int
         Regions with histology that this reader had scored, and the malignant among them.
     """
@@ -55,7 +56,15 @@ class Combination:
     positive: int
 
     def probability(self, score: np.ndarray, classifier: np.ndarray) -> np.ndarray:
-        """Return P(malignant | score, classifier), shape (n,); NaN where either is."""
+        """Return the probability of malignancy given score and classifier, shape (n,).
+
+        Parameters
+        ----------
+        score : ndarray, shape (n,)
+            The reader's scores as probabilities.
+        classifier : ndarray, shape (n,)
+            The classifier's probabilities. The result is NaN where either of the two is.
+        """
         q = np.clip(np.asarray(classifier, dtype=float), CLIP, 1 - CLIP)
         s = np.asarray(score, dtype=float)
         posterior: np.ndarray = expit(self.intercept + self.score * s + self.tool * logit(q))
@@ -64,14 +73,14 @@ class Combination:
 
 @dataclass(frozen=True)
 class Combinations:
-    """Hold the weights of every reader, and of one who is not known.
+    """Hold the weights of every reader, and common weights for any other reader.
 
     Parameters
     ----------
     readers : dict of str to Combination
         By reader id.
     anyone : Combination
-        The common weights, for a reader without own ones.
+        The common weights, for a reader who is not in ``readers``.
     """
 
     readers: dict[str, Combination]
@@ -80,7 +89,21 @@ class Combinations:
     def probability(
         self, reader: str, score: np.ndarray, classifier: np.ndarray
     ) -> tuple[np.ndarray, str]:
-        """Return P(malignant | score, classifier) and, for a reader not known, a note."""
+        """Return the probability of malignancy given a reader's scores and the classifier.
+
+        Parameters
+        ----------
+        reader : str
+            Reader id; one that is not in ``readers`` gets the common weights.
+        score, classifier : ndarray, shape (n,)
+            As for :meth:`Combination.probability`.
+
+        Returns
+        -------
+        probability : ndarray, shape (n,)
+        note : str
+            Says that the common weights were used; empty for a reader with weights.
+        """
         combination = self.readers.get(reader)
         if combination is not None:
             return combination.probability(score, classifier), ""
@@ -98,16 +121,17 @@ class WithTool(TypedDict):
 
 @dataclass(frozen=True)
 class Assisted:
-    """Hold what the tool does for readers.
+    """Hold how readers' AUC changes when the classifier (the tool) is added to their scores.
 
     Parameters
     ----------
     readers : dict of str to WithTool
         By reader id.
     combinations : Combinations or None
-        Fitted on all patients, for new cases; None where a training's were used.
+        Weights fitted on all patients, for new cases; None where those of a training were used.
     test : MRMC or None
-        Obuchowski-Rockette, alone against with the tool, readers and patients random.
+        Test of the readers with the tool against the same readers alone
+        (:func:`cad.evaluation.readers.mrmc.obuchowski_rockette`).
     note : str
         Why there is no test.
     """
@@ -157,14 +181,16 @@ def assist(
     names : list of str
         Reader ids.
     given : ndarray, shape (readers, n), optional
-        With the tool by weights of a training; nothing is fitted then.
+        Readers' probabilities with the tool by the weights of an earlier training; nothing is
+        fitted then.
 
     Returns
     -------
     assisted : Assisted
-        What the tool does for readers.
+        The readers' AUC alone and with the tool, and the test.
     probability : dict of str to ndarray, shape (n,)
-        By reader, of every region with the reader's score, by weights fitted without its patient.
+        By reader id, the probability with the tool. Its weights were fitted without the region's
+        patient.
 
     Raises
     ------
@@ -225,7 +251,7 @@ def _assisted(
 def fit_combinations(
     truth: np.ndarray, scores: np.ndarray, classifier: np.ndarray, names: list[str]
 ) -> Combinations:
-    """Fit how much each reader's score and the tool's probability weigh together, for all readers.
+    """Fit the weights of all readers' scores and of the classifier's probability.
 
     Parameters and errors as in :func:`assist`.
     """

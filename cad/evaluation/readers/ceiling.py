@@ -21,23 +21,23 @@ class Ceiling:
     Parameters
     ----------
     auc : Interval
-        Of the mean of all readers against histology, patient-clustered; the rivals' "readers'
-        mean" is of the readers whose scores are learned from.
+        AUC of the mean of all readers against histology, with a patient-clustered interval. (The
+        table of rivals has the mean of only those readers whose scores are learned from.)
     brier : float
-        Of the same; NaN without histology.
+        Brier score of that mean; NaN without histology.
     classifier_auc : Interval
-        On the same regions.
+        AUC of the classifier on the same regions.
     against_others : dict of str to dict
-        By reader id, on the ``n`` regions that the reader, another reader and the classifier have
-        scored: mean squared distance to the others' mean of the reader's score (``brier``) and of
-        the classifier (``classifier_brier``). Readers who share no region with another are left
-        out.
+        By reader id: the mean squared distance to the other readers' mean, of the reader's score
+        (``brier``) and of the classifier (``classifier_brier``). Both on the ``n`` regions that the
+        reader, another reader and the classifier have scored. Readers who share no region with
+        another reader are left out.
     distance : float
         Mean squared distance of the classifier to the readers' mean, on regions with two or more.
     scatter : float
-        Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores
-        spread by s: expected of a classifier that knew what all readers of the world think on
-        average.
+        Mean over those regions of s^2 / R, the variance of a mean of R readers whose scores have
+        standard deviation s. It is the distance to expect of a classifier that knew the mean of
+        infinitely many readers.
     share : Interval
         scatter / distance: the readers' part of the classifier's distance.
     """
@@ -86,7 +86,7 @@ def readers_ceiling(
     bootstraps: int = 1000,
     seed: int = 0,
 ) -> Ceiling:
-    """Measure what the readers allow.
+    """Measure how near to the readers' mean a classifier can come, and how near this one comes.
 
     Parameters
     ----------

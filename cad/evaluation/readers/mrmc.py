@@ -19,25 +19,29 @@ from cad.evaluation.measures.metrics import auc
 
 @dataclass(frozen=True)
 class MRMC:
-    """Compare treatments (with and without CAD, say) read by the same readers on the same cases.
+    """Hold a comparison of treatments: the same readers read the same cases under each of them.
+
+    A treatment is a way of reading, such as without and with CAD (multi-reader multi-case design).
 
     Parameters
     ----------
     aucs : ndarray, shape (treatments, readers)
-        Empirical AUCs.
+        AUC of each reader under each treatment.
     treatment_aucs : ndarray, shape (treatments,)
         Means over readers.
     f, df1, df2, p : float
-        Test that all treatments are equal; p is NaN where there is no variation at all.
+        F statistic, degrees of freedom and p-value of the hypothesis that all treatments are equal;
+        p is NaN where there is no variation at all.
     difference, error, lower, upper : float
-        Last treatment less first, its standard error and 95 % interval.
+        Mean AUC of the last treatment minus that of the first, its standard error and 95 %
+        interval.
     cov1, cov2, cov3 : float
-        Jackknife covariances: same reader and other treatment, same treatment and other reader,
-        both other.
+        Jackknife covariances of two AUCs: of one reader under two treatments, of two readers under
+        one treatment, and of two readers under two treatments.
     variance : float
         Mean jackknife variance of one AUC.
     ms_treatment, ms_interaction : float
-        Mean squares of the AUCs' two-way table.
+        Mean squares of treatment, and of treatment by reader, in the two-way table of AUCs.
     n, omitted : int
         Cases used, and cases without a rating by everyone, which are left out.
     """
@@ -64,7 +68,7 @@ class MRMC:
 
 @dataclass(frozen=True)
 class AgainstReaders:
-    """Compare one CAD system with several readers of the same cases.
+    """Hold a comparison of one CAD system with several readers of the same cases.
 
     Parameters
     ----------
@@ -73,7 +77,7 @@ class AgainstReaders:
     reader_aucs : ndarray, shape (readers,)
         AUC of every reader.
     difference, lower, upper : float
-        CAD less the readers' mean, with its 95 % interval.
+        AUC of CAD minus the readers' mean AUC, with its 95 % interval.
     t, df, p : float
         Test that the difference is zero.
     n, omitted : int
@@ -95,7 +99,9 @@ class AgainstReaders:
 def obuchowski_rockette(
     truth: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
 ) -> MRMC:
-    """Compare treatments over readers and patients.
+    """Compare the mean AUC of treatments by the method of Obuchowski and Rockette.
+
+    Readers and patients are both random samples. Cases that somebody did not rate are left out.
 
     Parameters
     ----------
@@ -158,10 +164,11 @@ def obuchowski_rockette(
 
 
 def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float, float]:
-    """Compare two treatments where not every reader read every case.
+    """Compare the AUC of two treatments where not every reader read every case.
 
-    Unbiased moments of pairs of kernels that share a reader, a malignant or a benign case or none
-    (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for incomplete designs).
+    The variance comes from unbiased moments of comparisons of a malignant with a benign case, which
+    may share a reader or a case (Gallas, Acad. Radiol. 13 (2006) 353; Gallas & Brown 2008 for
+    incomplete designs).
 
     Parameters
     ----------
@@ -173,9 +180,10 @@ def u_statistic(truth: ArrayLike, ratings: ArrayLike) -> tuple[np.ndarray, float
     Returns
     -------
     aucs : ndarray, shape (2,)
-        Every pair of a malignant and a benign case that one reader read counts once.
+        AUC of each treatment; every pair of a malignant and a benign case that one reader read
+        counts once.
     difference, error : float
-        Last less first, and its standard error.
+        AUC of the last treatment minus that of the first, and its standard error.
 
     Raises
     ------
@@ -218,10 +226,11 @@ def _shared(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def against_readers(
     truth: ArrayLike, cad: ArrayLike, ratings: ArrayLike, groups: ArrayLike | None = None
 ) -> AgainstReaders:
-    """Compare one CAD system with readers, readers and patients random.
+    """Compare the AUC of one CAD system with the mean AUC of readers.
 
-    The reader-wise differences CAD - reader are one treatment whose mean is tested against zero
-    (Hillis, Obuchowski & Berbaum 2011; used for stand-alone CAD by Hupse et al. 2013).
+    Readers and patients are both random samples. The AUC differences, CAD minus each reader, are
+    tested for a mean of zero (Hillis, Obuchowski & Berbaum 2011; used for stand-alone CAD by Hupse
+    et al. 2013).
 
     Parameters
     ----------

@@ -18,8 +18,8 @@ from cad.labels.pooled import mean_of_known
 class AgainstOthers(TypedDict):
     """Hold the AUC of one reader against the mean of the others, thresholded at .5.
 
-    ``n`` regions were scored by the reader and another; ``ties`` of them lie on .5 and count as
-    benign; ``auc`` is patient-clustered.
+    ``n`` regions were scored by this reader and by another one. On ``ties`` of them the others'
+    mean is .5, which counts as benign. The interval of ``auc`` is patient-clustered.
     """
 
     n: int
@@ -29,16 +29,16 @@ class AgainstOthers(TypedDict):
 
 @dataclass(frozen=True)
 class ReaderResult:
-    """Compare one reader with histology, and with the mean of the other readers.
+    """Hold how well one reader agrees with histology, and with the mean of the other readers.
 
     Parameters
     ----------
     n : int
         Regions with the reader's score and histology.
     auc : Interval
-        The reader's, patient-clustered.
+        The reader's AUC, with a patient-clustered interval.
     cad_auc : Interval
-        The classifier's on the same regions.
+        The classifier's AUC on the same regions.
     roc : dict of str to ndarray
         The reader's curve (:func:`cad.evaluation.measures.comparison.roc_points`).
     consensus_of_others : AgainstOthers
@@ -53,12 +53,17 @@ class ReaderResult:
 
 
 def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Return one column per reader and one row per region of ``frame``; None without any score.
+    """Return readers' probabilities as a table: a row per region of ``frame``, a column per reader.
 
     Parameters
     ----------
     frame, reader_scores : DataFrame
         As in :func:`cad.evaluation.summary.summarise`.
+
+    Returns
+    -------
+    DataFrame or None
+        NaN where a reader did not score a region; None without any score.
     """
     if reader_scores is None or len(reader_scores) == 0:
         return None
@@ -71,7 +76,7 @@ def score_table(frame: pd.DataFrame, reader_scores: pd.DataFrame | None) -> pd.D
 def reader_results(
     truth: np.ndarray, score: np.ndarray, patients: np.ndarray, wide: pd.DataFrame | None
 ) -> dict[str, Any]:
-    """Measure every reader.
+    """Measure every reader against histology and the readers against each other and the classifier.
 
     Parameters
     ----------
@@ -84,8 +89,8 @@ def reader_results(
     -------
     dict
         ``readers``, a :class:`ReaderResult` by reader id; ``agreement``, None for fewer than two
-        readers; ``cad_vs_readers``, Obuchowski-Rockette with readers and patients random, or None
-        and in ``cad_vs_readers_note`` why there is none.
+        readers; ``cad_vs_readers``, see :func:`cad.evaluation.readers.mrmc.against_readers`, or
+        None, with the reason in ``cad_vs_readers_note``.
     """
     if wide is None:
         results: dict[str, Any] = dict.fromkeys(("agreement", "cad_vs_readers"))

@@ -23,22 +23,22 @@ def items(name: str) -> dict[str, dict[str, Any]]:
     Parameters
     ----------
     name : str
-        ``claim``, ``tripod``, ``clear``, or ``metrics``, whose items have ``weight`` and ``state``
-        or ``proof``.
+        ``claim``, ``tripod``, ``clear`` or ``metrics``. Items of ``metrics`` have ``weight`` and
+        ``state`` or ``proof`` too.
     """
     found: dict[str, dict[str, Any]] = table_beside(__file__)[name]
     return found
 
 
 def answers(name: str, facts: RunFacts) -> dict[str, str]:
-    """Return the sentence that a run answers each item of a checklist with.
+    """Return the answers of a run to the items of a checklist, one sentence each.
 
     Parameters
     ----------
     name : str
         As for :func:`items`.
     facts : RunFacts
-        Of the run.
+        Facts of the run.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
     Parameters
     ----------
     facts : RunFacts
-        Of the run.
+        Facts of the run.
 
     Returns
     -------
@@ -74,10 +74,10 @@ def metrics_states(facts: RunFacts) -> dict[str, State]:
 
 
 def metrics_score(states: dict[str, State]) -> tuple[float, float]:
-    """Return the METRICS score of a run: at the least, and at the most.
+    """Return the lowest and the highest METRICS score that a run may have.
 
-    The least is the share of the applicable weight that the run itself proves; the most counts
-    every item that only a person can tell as fulfilled.
+    The lowest is the share of the applicable weight that the run itself proves. The highest also
+    counts every item that only a person can judge.
 
     Parameters
     ----------

@@ -9,7 +9,10 @@ _LARGEST_SHARE, _RAREST = 0.3, 0.05
 
 
 def effective_patients(patients: ArrayLike) -> float:
-    """Return how many patients of equal size would say as much: (sum n_i)^2 / sum n_i^2.
+    """Return the effective number of patients, (sum n_i)^2 / sum n_i^2.
+
+    n_i is the number of regions of patient i: as many patients with equal numbers of regions would
+    carry the same information.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ def broken_promises(
     grades: ArrayLike | None = None,
     comparison: pd.DataFrame | None = None,
 ) -> list[str]:
-    """Return notes on data that intervals, tests or slopes of a validation do not hold for.
+    """Return warnings where the data break an assumption of a validation's intervals or tests.
 
     Parameters
     ----------
@@ -36,10 +39,10 @@ def broken_promises(
     p, truth : array, shape (n,)
         Readers' mean in [0, 1] and histology (1, 0), NaN where not known.
     grades : array, shape (n, readers), optional
-        Every reader's probability, NaN where one did not read.
+        Every reader's probability, NaN where a reader did not read.
     comparison : DataFrame, optional
-        Of the learner with its rivals, a constant among them: ``against, measure, learner,
-        difference, lower``.
+        Table of the learner and its rivals, a constant prediction among them: ``against, measure,
+        learner, difference, lower``.
     """
     names, sizes = np.unique(np.asarray(patients).astype(str), return_counts=True)
     notes = [f"{len(names)} patients, effectively {effective_patients(patients):.1f} of equal size"]

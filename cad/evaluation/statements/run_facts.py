@@ -18,9 +18,9 @@ SIMPLE = ("logistic", "linear", "mean")
 
 
 class RunFacts:
-    """Make sentences about one run, each from run.json and metrics.json only.
+    """Make sentences about one run from its ``run.json`` and ``metrics.json`` only.
 
-    ``facts["missing"]`` is the sentence of that name.
+    ``facts["missing"]`` gives the sentence that has the name ``missing``.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class RunFacts:
     Attributes
     ----------
     known : dict of str to object
-        What sentences and proofs may name.
+        Values by name, which the sentences and :meth:`proves` may use.
     """
 
     def __init__(self, run: Json, metrics: Summary) -> None:
@@ -100,12 +100,12 @@ class RunFacts:
         return " ".join(str(getattr(self._sentences, name)()).split())
 
     def proves(self, expression: str) -> bool | None:
-        """Tell whether an expression of Jinja holds for the run; None where nobody knows.
+        """Return whether a Jinja expression is true for the run; None where the run does not tell.
 
         Parameters
         ----------
         expression : str
-            Over what is :attr:`known`.
+            Uses the names of :attr:`known`.
         """
         holds = self._environment.compile_expression(expression)(**self.known)
         return None if holds is None else bool(holds)
