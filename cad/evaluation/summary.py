@@ -36,7 +36,7 @@ DEFAULT_DECISION = DecisionSettings()
 
 @dataclass(frozen=True)
 class Sizes:
-    """Hold the number of patients, and of regions: all, with a prediction, histology or consensus."""
+    """Hold the numbers of patients and regions, and of regions of which something is known."""
 
     rois: int = 0
     patients: int = 0

@@ -51,13 +51,14 @@ class Point:
     Parameters
     ----------
     scaling : "rank", "clipped" or "given"
-        How the features of the Gaussian are scaled.
+        How features are scaled before the Gaussian kernel.
     gamma : float
-        Of exp(-gamma |u - v|^2 / d), d the number of features.
+        Width of the kernel exp(-gamma |u - v|^2 / d), d the number of features.
     eta0, kappa : float
-        Half-widths clip(max(eta0, kappa eta), 0, 1/2) (docs/methods.md 8).
+        A soft label's interval has half-width clip(max(eta0, kappa eta), 0, 1/2), eta the readers'
+        spread (docs/methods.md 8).
     C : float
-        Cost of certain and of soft labels.
+        Cost of a violated margin or interval, for certain and soft labels.
     """
 
     scaling: str
@@ -69,31 +70,33 @@ class Point:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AveragedProbabilisticSVC(KernelMachine):
-    """Average P-SVMs over their settings, by what each predicts on inner folds.
+    """Average probabilistic SVMs over settings, weighted by how well each predicts inner folds.
 
-    The log-odds are z_0 + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0), s_k = 1 / ln(1/eta0_k - 1),
-    with z_0 those of the mean label. The scale 1/a of the sigmoid predicts inner folds best
-    (logistic regression through z_0, its prior drawn to 1).
+    The log-odds are z_0 + a (sum_k w_k (f_k(x) + b_k) / s_k - z_0). Setting k has weight w_k,
+    decision value f_k + b_k and scale s_k = 1 / ln(1/eta0_k - 1); z_0 are the log-odds of the mean
+    label. The slope a is fitted to the inner folds by logistic regression with a prior around 1.
 
     Parameters
     ----------
     C : float or sequence of float
-        Costs.
+        Costs to try. Every combination of the values of C, gamma, eta0, kappa and scaling is a
+        setting.
     gamma : float or sequence of float
-        Kernel widths times the number of features d.
+        gamma of exp(-gamma |u - v|^2 / d), d the number of features.
     eta0 : float or sequence of float
-        Reading precisions.
+        Reading precisions: the narrowest half-widths.
     kappa : float or sequence of float
-        Shares of the readers' spread that become width; 1 is the adaptive eta of [N14].
+        Shares of the readers' spread that become half-width; 1 is the adaptive eta of [N14].
     scaling : str or sequence of str
         "rank": ranks of the training rows; "clipped": standardised values within three standard
         deviations (:mod:`cad.learners.scaling`); "given": as the features come.
     boundary : "drop" or "paper"
-        What an interval that leaves (0, 1) means (docs/methods.md 1).
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain (docs/methods.md 1).
     folds : int
-        Inner folds; whole patients where ``fit`` is given ``groups``.
+        Number of inner folds; they keep patients whole where ``fit`` is given ``groups``.
     drop : float
-        Settings of less weight are left out of the average.
+        Settings with a smaller weight are left out of the average.
     solver, tol
         As :class:`cad.learners.PlattSVC`.
 
@@ -104,16 +107,16 @@ class AveragedProbabilisticSVC(KernelMachine):
     best_params_ : dict
         The heaviest setting.
     label_kinds_, label_counts_
-        What the labels said at the heaviest setting.
+        Kind of every label, and how many there are of each, at the heaviest setting.
     scalers_ : dict of str to transformer
-        By scaling; fitted on all rows, without labels.
+        Fitted transformer by name of the scaling.
     scalings_, gammas_ : list of str and ndarray, shape (k,)
-        The Gaussians of the average: how rows are scaled, and gamma (of |u - v|^2, not times d).
+        The k kernels of the average: scaling, and gamma of exp(-gamma |u - v|^2), not divided by d.
     base_, slope_ : float
-        z_0 and a; coefficients and intercept have taken them in.
+        z_0 and a, which ``dual_coef_`` and ``intercept_`` already include.
     support_, support_vectors_, classes_
     dual_coef_ : ndarray, shape (k, n_support)
-        Coefficients of the log-odds, one row per Gaussian.
+        Coefficients of the log-odds, one row per kernel.
     intercept_ : ndarray, shape (1,)
     """
 
@@ -140,12 +143,12 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Weigh the settings on inner folds, then fit those that count to all rows.
+        """Weigh the settings on inner folds, then fit those with enough weight to all rows.
 
         Parameters
         ----------
         X : array, shape (n, d)
-            Features; they are scaled here.
+            Features, not scaled: this learner scales them.
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (0 and 1 are certain).
         eta : float or array, shape (n,), optional
@@ -153,7 +156,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         sample_weight : array, shape (n,), optional
             Multiplies the costs and the inner losses.
         groups : array, shape (n,), optional
-            Patient of every row; every row its own when not given.
+            Patient of every row; when not given, every row counts as another patient.
 
         Raises
         ------
@@ -224,7 +227,7 @@ class AveragedProbabilisticSVC(KernelMachine):
         return count
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return averaged log-odds, shape (n,)."""
+        """Return the averaged log-odds of the positive class, shape (n,)."""
         check_is_fitted(self)
         rows: Array = validate_data(self, X, dtype=np.float64, reset=False, order="C")
         values = np.full(len(rows), self.intercept_[0])

@@ -24,15 +24,20 @@ _NAMED = 5
 
 
 class LearnerWarning(UserWarning):
-    """Warn of a fit that did what was asked and is hardly of use, such as a constant answer."""
+    """Warn of a fit that succeeded but is hardly useful, such as a constant prediction."""
 
 
 class RangeWarning(LearnerWarning):
-    """Warn of rows that are unlike those that were trained on."""
+    """Warn of rows to predict that are unlike the training rows."""
 
 
 def read_targets(y: ArrayLike) -> tuple[NDArray[Any], Array]:
-    """Read two classes of any kind, or probabilities in [0, 1].
+    """Return the two classes and the probability of the positive class that labels state.
+
+    Parameters
+    ----------
+    y : array, shape (n,)
+        Two classes of any kind, or probabilities in [0, 1].
 
     Returns
     -------
@@ -91,7 +96,7 @@ def _is_plain(X: ArrayLike) -> bool:
 
 
 def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
-    """Return the weights of rows, shape (n,), 1 each where none are given.
+    """Return checked weights of the rows, shape (n,); 1 each where ``sample_weight`` is None.
 
     Raises
     ------
@@ -110,7 +115,7 @@ def read_weight(sample_weight: ArrayLike | None, rows: Array) -> Array:
 
 
 def check_cost(name: str, value: Any) -> float:
-    """Return a cost as a float.
+    """Return a cost as a float, or refuse it.
 
     Raises
     ------
@@ -143,7 +148,7 @@ def warn_unless_converged(solution: Solution, name: str) -> None:
 
 
 def training_range(rows: Array) -> Array:
-    """Return smallest value, largest, mean and standard deviation of every column.
+    """Return the minimum, maximum, mean and standard deviation of every column.
 
     Parameters
     ----------
@@ -153,27 +158,36 @@ def training_range(rows: Array) -> Array:
     Returns
     -------
     ndarray, shape (4, d)
+        In that order.
     """
     parts = [part(rows, axis=0) for part in (np.nanmin, np.nanmax, np.nanmean, np.nanstd)]
     return np.array(parts)
 
 
 def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[str]:
-    """Say which columns' means, and how many rows, are further from the training than chance.
+    """Return warnings where rows differ from the training rows by more than chance.
 
-    A mean is, of values clipped at three standard deviations, when it is off by four standard
-    errors, six rows counting as one (those of a patient err together). A row is when it leaves the
-    training's range in more than a fifth of the columns, and in one by the range's whole width.
+    One warning is about column means, taken of values clipped at three standard deviations: a mean
+    differs when it is off by four standard errors, six rows counting as one because the rows of a
+    patient depend on each other. The other is about single rows: a row differs when it leaves the
+    training's range in more than a fifth of the columns, and in one of them by the whole width of
+    that range.
 
     Parameters
     ----------
     rows : ndarray, shape (m, d)
-        NaN lies nowhere.
+        Rows to predict; NaN is left out.
     trained : ndarray, shape (4, d)
-        Of :func:`training_range`.
+        Result of :func:`training_range` for the training rows.
     n : int
-        How many rows these were.
+        Number of training rows.
     names : sequence of str, length d
+        Names of the columns.
+
+    Returns
+    -------
+    list of str
+        Sentences; empty where nothing differs.
     """
     least, most, mean, deviation = trained
     # A constant column differs by more than rounding.
@@ -195,10 +209,10 @@ def outside(rows: Array, trained: Array, n: int, names: Sequence[str]) -> list[s
 
 
 class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Share what every learner of two classes has: its classes, and a score of soft labels.
+    """Give all learners of two classes ``predict`` and a ``score`` for soft labels.
 
-    scikit-learn's classifiers score by accuracy, which soft labels do not have: its grid search
-    would take the error for NaN and keep the first point.
+    scikit-learn's classifiers score by accuracy, which is not defined for soft labels. Its grid
+    search would turn that error into NaN and keep the first grid point.
     """
 
     classes_: NDArray[Any]
@@ -228,7 +242,7 @@ class BinaryLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class whose side of the decision surface a sample is on, shape (n,)."""
+        """Return the class of every row by the sign of its decision value, shape (n,)."""
         values = self.decision_function(X)
         chosen: NDArray[Any] = self.classes_[(values > 0).astype(int)]
         return chosen
@@ -259,7 +273,7 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
     Parameters
     ----------
     target, q : ndarray, shape (n,)
-        Probabilities in [0, 1]; a target of NaN is not known.
+        Soft labels and predicted probabilities, in [0, 1]; a target of NaN is not known.
     sample_weight : array, shape (n,), optional
 
     Raises
@@ -275,7 +289,14 @@ def soft_score(target: Array, q: Array, sample_weight: ArrayLike | None = None) 
 
 
 def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
-    """Return labels as probabilities of the second class; NaN where a row is unlabelled (-1).
+    """Return labels as probabilities of the second class, shape (n,); NaN for unlabelled rows (-1).
+
+    Parameters
+    ----------
+    y : array, shape (n,)
+        Members of ``classes``, or probabilities where the classes are 0 and 1.
+    classes : ndarray, shape (2,)
+        Negative and positive class.
 
     Raises
     ------
@@ -298,14 +319,17 @@ def as_probabilities(y: ArrayLike, classes: NDArray[Any]) -> Array:
 
 
 def cross_entropies(p: Array, q: Array) -> Array:
-    """Return -p ln q - (1 - p) ln(1 - q) of every row, q clipped to [1e-6, 1 - 1e-6]."""
+    """Return the cross-entropy -p ln q - (1 - p) ln(1 - q) of every row, shape (n,).
+
+    p is the label, q the predicted probability, which is clipped to [1e-6, 1 - 1e-6].
+    """
     q = np.clip(q, _CLIP, 1 - _CLIP)
     losses: Array = -p * np.log(q) - (1 - p) * np.log1p(-q)
     return losses
 
 
 class SoftLearner(BinaryLearner):
-    """Share what learners of p without a kernel have in common; subclasses declare ``fit``."""
+    """Share the methods of learners of soft labels without a kernel; subclasses declare ``fit``."""
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True}
 
@@ -358,7 +382,7 @@ class SoftLearner(BinaryLearner):
         return rows[used], p[used], weight[used], owner[used]
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return log-odds, shape (n,)."""
+        """Return the log-odds of the positive class, shape (n,)."""
         log_odds: Array = logit(np.clip(self.predict_proba(X)[:, 1], _CLIP, 1 - _CLIP))
         return log_odds
 
@@ -367,7 +391,7 @@ class SoftLearner(BinaryLearner):
 
 
 class KernelMachine(BinaryLearner):
-    """Share what kernel estimators have in common; subclasses declare parameters and ``fit``.
+    """Share the methods of estimators with a kernel; subclasses declare parameters and ``fit``.
 
     Every subclass has the parameters ``kernel, gamma, degree, coef0, solver, tol, cache_size`` and
     after ``fit`` the attributes ``classes_, support_, support_vectors_, dual_coef_, intercept_``.
@@ -430,7 +454,7 @@ class KernelMachine(BinaryLearner):
         self.n_iter_ = max(1, iterations)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return the decision values f + b.
+        """Return the decision values f + b: what becomes a probability by ``predict_proba``.
 
         Parameters
         ----------
@@ -469,13 +493,17 @@ class KernelMachine(BinaryLearner):
 
 
 def platt_targets(positive: ArrayLike, weight: ArrayLike | None = None) -> Array:
-    """Regularise targets: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives.
+    """Return Platt's targets for fitting a sigmoid, shape (n,).
+
+    They replace the classes 1 and 0: (N+ + 1)/(N+ + 2) for positives and 1/(N- + 2) for negatives,
+    N+ and N- the numbers of positives and negatives.
 
     Parameters
     ----------
     positive : array of bool, shape (n,)
+        Whether each row is positive.
     weight : array, shape (n,), optional
-        Counted instead of ones.
+        How often each row counts in N+ and N-.
     """
     positive = np.asarray(positive, dtype=bool)
     weight = np.ones(len(positive)) if weight is None else np.asarray(weight, dtype=float)
@@ -496,6 +524,7 @@ def fit_sigmoid(
     targets : array, shape (n,)
         Probabilities aimed at, in [0, 1]: :func:`platt_targets`, or soft labels themselves.
     weight : array, shape (n,), optional
+        How much each row counts.
 
     Returns
     -------

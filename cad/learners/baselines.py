@@ -34,17 +34,20 @@ class _Baseline(KernelMachine):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KernelLogistic(_Baseline):
-    """Learn kernel logistic regression on soft labels: 1/2 |f|^2 + C sum of cross-entropies.
+    """Learn kernel logistic regression on soft labels.
 
-    A soft label p is a positive of weight p and a negative of weight 1 - p. The kernel enters as
-    its exact feature map (eigenvectors of K), the solver is scikit-learn's LogisticRegression by
-    Newton steps, which need a handful where quasi-Newton ones need hundreds.
+    Minimises 1/2 |f|^2 + C times the sum of cross-entropies. A soft label p counts as a positive of
+    weight p and a negative of weight 1 - p. scikit-learn's LogisticRegression is fitted by Newton
+    steps to an exact feature map of the kernel (eigenvectors of the kernel matrix).
 
     Parameters
     ----------
     C : float
+        Cost of a unit of cross-entropy.
     kernel, gamma, degree, coef0, tol, cache_size
         As :class:`cad.learners.PlattSVC`; ``tol`` is LogisticRegression's.
+    max_iter : int
+        Most Newton steps.
     """
 
     C: float = 1.0
@@ -91,14 +94,14 @@ class KernelLogistic(_Baseline):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LogitSVR(_Baseline):
-    """Learn logit(p) by support vector regression, p clipped to [clip, 1 - clip].
+    """Learn soft labels p by support vector regression of logit(p), p clipped to [clip, 1 - clip].
 
     Parameters
     ----------
     C, epsilon : float
-        Of scikit-learn's SVR; epsilon in logits.
+        Cost and tube of scikit-learn's SVR; epsilon in units of the logit.
     clip : float
-        Certain labels become logit(1 - clip).
+        A label of 1 becomes logit(1 - clip), a label of 0 logit(clip).
     kernel, gamma, degree, coef0, tol, cache_size
         As :class:`cad.learners.PlattSVC`; ``tol`` is SVR's.
     """

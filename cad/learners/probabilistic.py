@@ -38,9 +38,10 @@ _NO_FIT = (ValueError, ArithmeticError, np.linalg.LinAlgError)
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ProbabilisticSVC(base.KernelMachine):
-    """Learn a probabilistic SVM: certain labels keep a margin, soft ones keep P inside p +- eta.
+    """Learn a probabilistic SVM (P-SVM) from certain and soft labels in one convex problem.
 
-    P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)).
+    A certain label asks for a margin; a soft label p asks that the probability lies in p +- eta.
+    The probability is P(y = 1 | x) = 1 / (1 + exp(-(f(x) + b) / s)) with the scale s.
 
     Parameters
     ----------
@@ -49,32 +50,33 @@ class ProbabilisticSVC(base.KernelMachine):
     C_soft : float, optional
         Cost of leaving the interval of a soft label; C when None.
     eta : float
-        Uncertainty of every label when ``fit`` is given none.
+        Uncertainty of every label, used when ``fit`` gets no ``eta``.
     eta0 : float, optional
-        Reading precision: the narrowest half-width, the edge of the boundary rule and the margin
-        of a certain label at the fixed scale. None: the papers' protocol, no narrowest width and
-        ``eta`` for the other two. Never taken from the argument of ``fit``.
+        Reading precision. It is the narrowest half-width; labels within it of 0 or 1 are certain
+        under "drop"; and the fixed scale follows from it. None is the papers' protocol: no
+        narrowest half-width, and the parameter ``eta`` for the other two.
     kappa : float
-        Share of the uncertainty that becomes half-width: eta_i = clip(max(eta0, kappa eta), 0,
-        1/2) (docs/methods.md 8).
+        Share of the uncertainty that becomes half-width: clip(max(eta0, kappa eta), 0, 1/2)
+        (docs/methods.md 8).
     boundary : "drop" or "paper"
-        What an interval that leaves (0, 1) means (docs/methods.md 1).
+        How an interval that leaves (0, 1) is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain (docs/methods.md 1).
     scale : "learned", "fixed" or float
-        s = 1/A learned with s >= 0 ([N14] (13)), the smallest where several are optimal;
-        fixed at 1 / ln(1/eta0 - 1) so that a certain label's margin means 1 - eta0 ([N14]
-        (14)); or given.
+        The scale s. "learned": a variable of the problem, s >= 0 ([N14] (13), where it is 1/A); the
+        smallest where several are optimal. "fixed": 1 / ln(1/eta0 - 1), so that the margin of a
+        certain label has probability 1 - eta0 ([N14] (14)). A number: that scale.
     kernel, gamma, degree, coef0, solver, tol, cache_size
         As :class:`cad.learners.PlattSVC`.
 
     Attributes
     ----------
     scale_ : float
-        s. Where there is nothing to learn it from (every label certain, or every interval around
-        1/2 at any kappa) it is the fixed one.
+        The scale s. It is the fixed one where the labels cannot determine it: every label certain,
+        or every interval around 1/2 at any kappa.
     kappa_ : float
-        kappa, or the narrower one that was needed to learn the scale; a warning says so.
+        kappa, or a smaller one that was needed to learn the scale; a warning then says so.
     label_kinds_ : ndarray of str, shape (n,)
-        What every sample said (:data:`cad.learners.soft_labels.KIND_NAMES`).
+        Kind of every label (:data:`cad.learners.soft_labels.KIND_NAMES`).
     label_counts_ : dict
         Number of samples of every kind of label.
     classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
@@ -112,8 +114,8 @@ class ProbabilisticSVC(base.KernelMachine):
         y : array, shape (n,)
             Two classes, or probabilities in [0, 1] (0 and 1 are certain).
         eta : float or array, shape (n,), optional
-            Uncertainty of the labels; overrides the constructor's. One number means the same as
-            an array of it.
+            Uncertainty of the labels, in place of the constructor's; a number stands for all
+            labels.
         sample_weight : array, shape (n,), optional
             Multiplies the costs.
         start : array, shape (n,), optional
@@ -145,12 +147,12 @@ class ProbabilisticSVC(base.KernelMachine):
         X_new: ArrayLike,
         eta: ArrayLike | None = None,
     ) -> Array:
-        """Return what a fit at every point of a grid predicts; points share inputs and kernels.
+        """Fit at every point of a grid and return the predictions; quicker than single fits.
 
         Parameters
         ----------
         points : sequence of dict
-            Parameters that differ from this estimator's own.
+            For each point the parameters that differ from this estimator's.
         X, y, eta
             As :meth:`fit`.
         X_new : array, shape (m, d)
@@ -159,8 +161,8 @@ class ProbabilisticSVC(base.KernelMachine):
         Returns
         -------
         ndarray, shape (n_points, m)
-            P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a fit is
-            refused.
+            P(y = 1 | x) as :meth:`fit` and :meth:`predict_proba` give it; NaN where a
+            fit fails.
         """
         rows, _, p, weight = self._read_inputs(X, y, None)
         new: Array = validate_data(self, X_new, dtype=np.float64, reset=False, order="C")
@@ -213,7 +215,7 @@ class ProbabilisticSVC(base.KernelMachine):
         etas: ArrayLike | None = None,
         starts: ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
-        """Return what fits to the same rows under many labellings predict; they share the kernel.
+        """Fit the same rows under many labellings and return the predictions.
 
         Parameters
         ----------
@@ -224,14 +226,16 @@ class ProbabilisticSVC(base.KernelMachine):
         X_new : array, shape (m, d)
             Rows to predict; for a precomputed kernel (m, n).
         etas, starts : array, shape (k, n), optional
-            Uncertainties, and coefficients of similar fits to start from: quicker, same answer.
+            Uncertainties of the labels; and coefficients of similar fits to start from, which saves
+            time and does not change the result.
 
         Returns
         -------
         probability, decision : ndarray, shape (k, m)
             P(y = 1 | x) and f + b of the new rows; NaN where a labelling could not be fitted.
         coefficients : ndarray, shape (k, n)
-            beta of every fit, to start others from; zeros where there is none.
+            Coefficients of every fit, which may be ``starts`` of another call; zeros where a fit
+            failed.
         """
         y = np.asarray(labellings, dtype=float)
         rows, _, _, weight = self._read_inputs(X, np.arange(len(y[0])) % 2, None)
@@ -422,12 +426,12 @@ def _in_range(name: str, value: Any, end: float) -> float:
 
 
 def margin_scale(precision: float) -> float:
-    """Return the scale s of [N14] (14): decision value 1 then means a probability of 1 - eta_0.
+    """Return the fixed scale s, at which decision value 1 has probability 1 - eta_0 ([N14] (14)).
 
     Parameters
     ----------
     precision : float
-        eta_0, in (0, .5).
+        Reading precision eta_0, in (0, .5).
 
     Raises
     ------

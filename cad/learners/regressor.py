@@ -15,11 +15,10 @@ from cad.learners.solvers.problem import Array
 
 
 class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Give a learner's probability of the positive class as a regressor's prediction.
+    """Wrap a learner as a regressor whose prediction is the probability of the positive class.
 
-    ``cross_val_predict`` turns the labels of a classifier into integers before it asks for
-    probabilities, which soft labels do not survive. A regressor's labels are left as they are,
-    and its folds never look for classes.
+    scikit-learn's ``cross_val_predict`` turns the labels of a classifier into integers, which
+    destroys soft labels. It leaves the labels of a regressor as they are.
 
     Parameters
     ----------
@@ -30,7 +29,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
     Attributes
     ----------
     estimator_ : estimator
-        The fitted one.
+        The fitted learner.
 
     Examples
     --------
@@ -48,7 +47,10 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         self.estimator = estimator
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
-        """Fit the learner; parameters as its own ``fit``, routed where routing is enabled."""
+        """Fit a clone of the learner; parameters as the learner's ``fit``.
+
+        Further parameters pass scikit-learn's metadata routing where it is enabled.
+        """
         if fit_params and get_config()["enable_metadata_routing"]:
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
         self.estimator_ = clone(self.estimator)
@@ -62,7 +64,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         return probability
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Return minus the cross-entropy, as the learner's own ``score`` does."""
+        """Return minus the mean cross-entropy with labels y: larger is better."""
         q = self.predict(X)
         return soft_score(as_probabilities(y, self.estimator_.classes_), q, sample_weight)
 
@@ -72,7 +74,7 @@ class ProbabilityRegressor(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  
         return int(self.estimator_.n_features_in_)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return the router that hands what ``fit`` is given to the learner."""
+        """Return scikit-learn's router, which passes parameters of ``fit`` on to the learner."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 

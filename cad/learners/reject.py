@@ -13,18 +13,19 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, pointwise
 
 
 class RejectRule(NamedTuple):
-    """Hold the double hinge of one set of costs, and its decision thresholds.
+    """Hold the loss of an SVM with reject option, a double hinge, and its decision thresholds.
 
     Parameters
     ----------
     margins : tuple
-        tau+, rho for positives; -tau-, -rho for negatives: ((positive), (negative)).
+        Where the loss changes slope: (tau+, rho) for positives, (-tau-, -rho) for negatives
+        (docs/methods.md 3).
     costs : tuple
-        Costs of those rows per unit of C.
+        Cost of each of those margins, per unit of C.
     lower, upper : float
-        Decide negative below, positive above, refer between (decision values).
+        Decision values: negative below ``lower``, positive above ``upper``, referred between.
     slope : float
-        P(y = 1 | x) = 1 / (1 + exp(-slope f)).
+        Slope of the probability 1 / (1 + exp(-slope f)), f the decision value.
     """
 
     margins: tuple[tuple[float, float], tuple[float, float]]
@@ -35,14 +36,15 @@ class RejectRule(NamedTuple):
 
 
 def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
-    """Return the double hinge that touches the log-loss at logit P- and logit P+.
+    """Return the double hinge for four different costs.
 
-    [A14] (7), docs/methods.md 3.
+    It touches the log-loss at the two thresholds, logit P- and logit P+ ([A14] (7), docs/methods.md
+    3).
 
     Parameters
     ----------
     costs : (C_n, C_p, R_n, R_p)
-        Of a false positive, a false negative, and of referring a negative, a positive.
+        Costs of a false positive and a false negative, and of referring a negative and a positive.
 
     Raises
     ------
@@ -73,7 +75,16 @@ def asymmetric_rule(costs: tuple[float, float, float, float]) -> RejectRule:
 
 
 def symmetric_rule(r: float, delta0: float = 0.5) -> RejectRule:
-    """Return the generalised hinge psi_r and its threshold delta_0 (docs/methods.md 3).
+    """Return the double hinge for one cost of referring, the generalised hinge psi_r.
+
+    See docs/methods.md 3.
+
+    Parameters
+    ----------
+    r : float
+        Cost of referring, relative to that of an error.
+    delta0 : float
+        Rows with a decision value between -delta0 and delta0 are referred.
 
     Raises
     ------
@@ -97,9 +108,9 @@ def reject_problem(positive: NDArray[np.bool_], cost: Array, rule: RejectRule) -
     Parameters
     ----------
     positive : ndarray of bool, shape (n,)
-        The class.
+        Whether each sample is positive.
     cost : ndarray, shape (n,)
-        Of each sample; one of cost zero has no row.
+        Cost of each sample; a sample of cost zero has no row.
     rule : RejectRule
         Margins and their shares of the cost, by class.
 
@@ -135,16 +146,16 @@ class RejectSVC(KernelMachine):
     Parameters
     ----------
     C : float
-        C_0, weight of the loss against the margin.
+        Weight of the loss against the margin (C_0 in [A14]).
     costs : (C_n, C_p, R_n, R_p)
-        Of a false positive, a false negative, and of referring a negative, a positive. The default
-        is illustrative; a site sets its own.
+        Costs of a false positive and a false negative, and of referring a negative and a positive.
+        The default is an example; a site sets its own costs.
     symmetric : float, optional
-        r: use the symmetric psi_r, referring costs r of an error, instead of ``costs``.
+        Cost of referring relative to that of an error; replaces ``costs`` by the symmetric rule.
     delta0 : float
-        Threshold of the symmetric rule, in [r, 1 - r].
+        Threshold of the symmetric rule, in [symmetric, 1 - symmetric].
     reject_label : int or str
-        What ``predict`` gives where it declines; must not be a class.
+        Value that ``predict`` gives to referred rows; must not be a class.
     kernel, gamma, degree, coef0, solver, tol, cache_size
         As :class:`cad.learners.PlattSVC`.
 
@@ -153,8 +164,7 @@ class RejectSVC(KernelMachine):
     thresholds_ : ndarray, shape (2,)
         Decide negative below the first, positive above the second decision value.
     slope_ : float
-        Of the sigmoid in ``predict_proba``; the double hinge touches the log-loss at the
-        thresholds of the asymmetric rule, so decision values are logits (times 1 / slope).
+        Slope of the sigmoid in ``predict_proba``: the log-odds are slope times the decision value.
     classes_, support_, support_vectors_, dual_coef_, intercept_, solution_
     """
 
@@ -179,12 +189,14 @@ class RejectSVC(KernelMachine):
         sample_weight: ArrayLike | None = None,
         start: ArrayLike | None = None,
     ) -> Self:
-        """Fit to two classes (soft labels count by the side of .5 they are on).
+        """Fit to two classes; a soft label is positive above .5.
 
         Parameters
         ----------
         X : array, shape (n, d)
+            Features; for a precomputed kernel the (n, n) kernel matrix.
         y : array, shape (n,)
+            Two classes, or probabilities in [0, 1] (positive above .5).
         eta : ignored
             Accepted so that learners from soft labels can be exchanged.
         sample_weight : array, shape (n,), optional
@@ -195,7 +207,7 @@ class RejectSVC(KernelMachine):
         Raises
         ------
         LearnerError
-            For unusable labels, costs, a reject label that is a class.
+            For unusable labels or costs, and for a reject label that is a class.
         """
         X, classes, p, weight = self._read_inputs(X, y, sample_weight)
         if self.reject_label in list(classes):
@@ -225,7 +237,7 @@ class RejectSVC(KernelMachine):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class, or ``reject_label`` between the thresholds; shape (n,)."""
+        """Return the class of every row, or ``reject_label`` where it is referred, shape (n,)."""
         values = self.decision_function(X)
         kind = np.result_type(self.classes_, np.asarray(self.reject_label))
         chosen = np.full(len(values), self.reject_label, dtype=kind)

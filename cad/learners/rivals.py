@@ -36,7 +36,7 @@ _PATIENCE = 8
 
 
 def rival_learners() -> dict[str, BaseEstimator]:
-    """Return the rivals by the names that tables show, each unfitted."""
+    """Return the unfitted learners that every validation compares with, by name in tables."""
     return {
         "logistic on soft labels": SoftLogistic(),
         "kernel ridge on p": RidgeProbability(),
@@ -60,7 +60,21 @@ class GroupedLearner(SoftLearner):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit to two classes or probabilities; ``eta`` is accepted and not used."""
+        """Choose the settings on inner folds and fit to all rows.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1].
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row, kept whole by the inner folds.
+        """
         self._fit(*self._read_grouped(X, y, sample_weight, groups))
         return self
 
@@ -70,24 +84,27 @@ class GroupedLearner(SoftLearner):
 
 
 class SoftLogistic(GroupedLearner):
-    """Learn logistic regression on soft labels: |w|^2 / 2 + C times the sum of cross-entropies.
+    """Learn logistic regression on soft labels.
+
+    Minimises |w|^2 / 2 + C times the sum of cross-entropies, w the weights of the features.
 
     Parameters
     ----------
     Cs : tuple of float
-        Tried on inner folds by cross-entropy; the first of equally good ones is kept.
+        Values of C, ascending, tried on inner folds by cross-entropy. The search stops once the
+        loss rises; the first of equally good values is kept.
     scaling : tuple of str
-        Of :data:`cad.learners.scaling.SCALERS`, or "given"; tried with every C.
+        Scalings to try: names in :data:`cad.learners.scaling.SCALERS`, or "given" (none).
     folds : int
-        Inner folds, patients kept whole.
+        Number of inner folds; they keep patients whole.
 
     Attributes
     ----------
     C_, scaling_ : float and str
-        The chosen ones.
+        The chosen values.
     scaler_ : transformer or None
     coef_ : ndarray, shape (d,)
-        Of scaled features.
+        Weights of the scaled features.
     intercept_ : float
     """
 
@@ -133,7 +150,7 @@ class SoftLogistic(GroupedLearner):
         self.coef_ = chosen.T @ alpha
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return log-odds, shape (n,)."""
+        """Return the log-odds of the positive class, shape (n,)."""
         check_is_fitted(self)
         return self._linear(validate_data(self, X, dtype=np.float64, reset=False))
 
@@ -149,30 +166,30 @@ class SoftLogistic(GroupedLearner):
 
 @dataclass(eq=False, repr=False)
 class RidgeProbability(GroupedLearner):
-    """Learn p by kernel ridge, clipped inside (0, 1) so that cross-entropy is finite.
+    """Learn soft labels p by kernel ridge regression, predictions clipped inside (0, 1).
 
     Parameters
     ----------
     gammas : tuple of float
-        Widths of the Gaussian kernel, times 1 / d: exp(-gamma |u - v|^2 / d).
+        Values of gamma to try in the Gaussian kernel exp(-gamma |u - v|^2 / d), d features.
     alphas : tuple of float
-        Ridges.
+        Strengths of the ridge penalty to try.
     choose : "left-out error" or "likelihood"
-        By the squared error of left-out groups of patients, which for a ridge needs no refit: its
-        residuals are (I - H_gg)^-1 (p - Hp)_g. Or by the marginal likelihood of the Gaussian
-        process whose mean the ridge is (Rasmussen and Williams 2006, section 2.7), its scale
-        profiled.
+        How the settings are chosen. "left-out error": by the squared error on left-out groups of
+        patients, which for a ridge needs no refit. "likelihood": by the marginal likelihood of the
+        Gaussian process whose mean is this ridge (Rasmussen and Williams 2006, section 2.7), at
+        its best scale.
     scaling : tuple of str
         As :class:`SoftLogistic`.
     clip : float
-        Probabilities lie in [clip, 1 - clip]; 0 and 1 would be infinitely wrong once.
+        Probabilities lie in [clip, 1 - clip], so that the cross-entropy is finite.
     folds : int
-        Groups of patients.
+        Number of groups of patients that are left out.
 
     Attributes
     ----------
     gamma_, alpha_, scaling_ : float, float and str
-        The chosen ones.
+        The chosen values.
     """
 
     gammas: tuple[float, ...] = (0.02, 0.06, 0.2, 0.6)
@@ -217,33 +234,33 @@ class RidgeProbability(GroupedLearner):
 
 @dataclass(eq=False, repr=False)
 class SoftBoosting(GroupedLearner):
-    """Boost trees on soft labels by Newton's steps on the cross-entropy (Friedman 2001).
+    """Learn soft labels by boosted trees: Newton's steps on the cross-entropy (Friedman 2001).
 
     Parameters
     ----------
     depths : tuple of int
         Depths of the trees that are tried.
     trees : int
-        At most; depth and number are chosen by the cross-entropy of inner folds.
+        Most trees. Depth and number of trees are chosen by the cross-entropy of inner folds.
     rate : float
-        Share of each step that is taken.
+        Learning rate: the share of each tree's step that is taken.
     sample : float
         Share of the rows that each tree is grown on.
     min_leaf : int
-        Rows of a leaf, at least.
+        Least number of rows of a leaf.
     folds : int
-        Inner folds, patients kept whole.
+        Number of inner folds; they keep patients whole.
     seed : int
-        Of rows and columns drawn.
+        Seed of the rows and columns that each tree draws.
 
     Attributes
     ----------
     depth_, n_trees_ : int
-        The chosen ones.
+        The chosen depth and number of trees.
     start_ : float
         Log-odds before the first tree.
     roots_, features_, left_, right_, thresholds_, values_
-        As :class:`cad.learners.SoftExtraTrees`; values are steps of the log-odds.
+        As in :class:`cad.learners.SoftExtraTrees`; values are added to the log-odds.
     """
 
     depths: tuple[int, ...] = (1, 2, 3)

@@ -24,7 +24,7 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
     scale_: Array
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
-        """Learn each column's scale from rows, shape (n, d); ``y`` is not used."""
+        """Learn each column's scale from the rows of X, shape (n, d); ``y`` is not used."""
         rows = validate_data(self, X, dtype=np.float64)
         self._learn(rows)
         values = self._scaled(rows)
@@ -47,19 +47,18 @@ class _Scaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: i
 
 
 class RankScaler(_Scaler):
-    """Replace a value by its rank among the training rows, read off 21 quantiles.
+    """Replace each value by its rank among the training rows, then standardise the ranks.
 
-    Between quantiles the rank is linear in the value. Equal quantiles are one block of ties, whose
-    rank is the middle of its range. The line from a block to its neighbour starts there, so that
-    two values that differ by a hair have ranks that differ by a hair, however many rows share one
-    of them.
+    The rank is read off 21 quantiles and is linear in the value between them. Equal quantiles form
+    one block of ties, whose rank is the middle of the block. The rank is a continuous function of
+    the value: nearly equal values have nearly equal ranks, however many rows share one of them.
 
     Attributes
     ----------
     quantiles_, ranks_ : ndarray, shape (q, d)
         Ascending values of each column and their ranks in [0, 1].
     mean_, scale_ : ndarray, shape (d,)
-        Of the training rows' ranks.
+        Mean and standard deviation of the training rows' ranks.
     """
 
     quantiles_: Array
@@ -82,14 +81,14 @@ class RankScaler(_Scaler):
 
 
 class ClippedScaler(_Scaler):
-    """Standardise values and clip them at three standard deviations.
+    """Standardise values, clip them at three standard deviations, and standardise again.
 
     Attributes
     ----------
     center_, spread_ : ndarray, shape (d,)
         Mean and standard deviation before clipping.
     mean_, scale_ : ndarray, shape (d,)
-        Of the clipped values.
+        Mean and standard deviation of the clipped training values.
     """
 
     center_: Array

@@ -26,15 +26,15 @@ _TIE = 1e-9
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Hold what every sample tells the learner.
+    """Hold the constraints that labels set: each sample's kind and its interval of log-odds.
 
     Parameters
     ----------
     kinds : ndarray of int, shape (n,)
         Index into :data:`KIND_NAMES`.
     lower, upper : ndarray, shape (n,)
-        logit of p minus and plus the half-width of soft labels, infinite where there is no bound;
-        for certain labels both are 0 and mean nothing.
+        Ends of a soft label's interval: the logit of p minus and plus the half-width, infinite
+        where there is no bound. For certain labels both are 0 and not used.
     """
 
     kinds: NDArray[np.int64]
@@ -43,31 +43,33 @@ class SoftLabels:
 
     @cached_property
     def certain(self) -> NDArray[np.bool_]:
-        """Mark the samples with a certain label."""
+        """Return whether each sample has a certain label, shape (n,)."""
         return self.kinds <= CERTAIN_POSITIVE
 
     @cached_property
     def bounded(self) -> NDArray[np.bool_]:
-        """Mark the samples with a soft label that says something: a bound on either side."""
+        """Return whether each sample has a soft label with at least one bound, shape (n,)."""
         return ~self.certain & (self.kinds < NONE)
 
     def counts(self) -> dict[str, int]:
-        """Count the samples of every kind."""
+        """Return the number of samples by kind of label."""
         counts = np.bincount(self.kinds, minlength=len(KIND_NAMES)).tolist()
         return dict(zip(KIND_NAMES, counts, strict=True))
 
 
 def half_widths(spread: ArrayLike, precision: float, kappa: float) -> Array:
-    """Return eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
+    """Return the half-widths of soft labels' intervals, in the shape of ``spread``.
+
+    eta_i = clip(max(eta_0, kappa spread_i), 0, 1/2 - 1e-6) (docs/methods.md 8).
 
     Parameters
     ----------
     spread : float or array, shape (n,)
-        How much the readers differ, in units of probability, >= 0.
+        Standard deviation of the readers' probabilities, >= 0.
     precision : float
-        eta_0: no interval is narrower.
+        eta_0, the least half-width.
     kappa : float
-        Share of the spread that becomes width; 0 gives every sample eta_0.
+        Share of the spread that becomes half-width; 0 gives every sample eta_0.
     """
     return np.clip(np.maximum(precision, kappa * np.asarray(spread, dtype=float)), 0.0, WIDEST)
 
@@ -96,14 +98,16 @@ def _kinds(
 def soft_labels(
     p: ArrayLike, half_width: ArrayLike, rule: Rule = "drop", precision: float = 0.125
 ) -> SoftLabels:
-    """Check labels with intervals, and return kind and bounds of each.
+    """Check labels and half-widths, and return the constraints that they set on the learner.
 
     Parameters
     ----------
     p : array, shape (n,)
         Probabilities in [0, 1]; 0 and 1 are certain under either rule.
     half_width : float or array, shape (n,)
+    rule
         Of each interval, >= 0.
+    rule
     rule : "drop" or "paper"
     precision : float
         eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
@@ -117,16 +121,17 @@ def soft_labels(
 
 
 def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> SoftLabels:
-    """Turn labels with intervals into what the P-SVM is constrained by (docs/methods.md 1).
+    """Return the constraints that labels and half-widths set on a P-SVM (docs/methods.md 1).
 
     Parameters
     ----------
     p, half_width : ndarray, shape (n,)
         Probability and half-width of its interval, checked by :func:`check_soft`.
     rule : {"paper", "drop"}
-        What becomes of an interval that reaches 0 or 1.
+        How an interval that reaches 0 or 1 is treated: "drop" ignores the bound outside, "paper"
+        makes the label certain.
     precision : float
-        Half-width of a reader's own precision, eta_0.
+        eta_0; under "drop" only p <= eta_0 or p >= 1 - eta_0 is certain.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def read_labels(p: Array, half_width: Array, rule: Rule, precision: float) -> So
 
 
 def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
-    """Return labels and half-widths as arrays of one length.
+    """Check labels and their spreads or half-widths, and return both as arrays of one length.
 
     Parameters
     ----------
@@ -176,7 +181,7 @@ def check_soft(p: ArrayLike, eta: ArrayLike) -> tuple[Array, Array]:
 
 
 def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Mark certain and informative soft labels; refuse those that say nothing, or of one class.
+    """Return which samples have a certain label, and which a soft label with a bound.
 
     Parameters
     ----------
@@ -187,7 +192,12 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
     Raises
     ------
     LearnerError
-        As the first line says.
+        When no sample has either, or all labels are certain and of one class.
+
+    Returns
+    -------
+    certain, informative : ndarray of bool, shape (n,)
+        False for samples that do not count.
     """
     certain, informative = labels.certain & used, labels.bounded & used
     if not (certain | informative).any():
@@ -204,15 +214,16 @@ def check_labels(labels: SoftLabels, used: Any) -> tuple[NDArray[np.bool_], NDAr
 def probabilistic_problem(
     labels: SoftLabels, cost_certain: Array, cost_soft: Array, scale: float | None
 ) -> Problem:
-    """Build the rows of the P-SVM (docs/methods.md 2).
+    """Return the optimisation problem of the P-SVM (docs/methods.md 2).
 
     Parameters
     ----------
     labels : SoftLabels
     cost_certain, cost_soft : ndarray, shape (n,)
-        C and C-tilde times the sample weights; zero leaves a sample out.
+        Cost of each sample as a certain and as a soft label, sample weights included; zero leaves
+        the sample out.
     scale : float or None
-        Fixed s, or None to learn s >= 0 as a second extra scalar.
+        The fixed scale s, or None to learn s >= 0.
     """
     soft = labels.bounded & (cost_soft > 0)
     certain = labels.certain & (cost_certain > 0)

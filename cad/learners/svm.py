@@ -16,14 +16,14 @@ from cad.learners.solvers.problem import Array, LearnerError, Problem, Solution,
 
 
 def svm_problem(p: Array, cost: Array) -> Problem:
-    """Return the SVM's optimisation problem: rows y_i (f_i + b) >= 1 at given costs.
+    """Return the SVM's optimisation problem: y_i (f_i + b) >= 1 for every sample, at its cost.
 
     Parameters
     ----------
     p : ndarray, shape (n,)
-        Positive above .5.
+        Labels; positive above .5.
     cost : ndarray, shape (n,)
-        Of missing the margin; a sample of cost zero has no row.
+        Cost of missing the margin; a sample of cost zero has no row.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class _PlattMachine(base.KernelMachine):
         groups: ArrayLike | None = None,
         start: ArrayLike | None = None,
     ) -> Self:
-        """Fit the machine, then the sigmoid.
+        """Fit the SVM, then the sigmoid that turns its decision values into probabilities.
 
         Parameters
         ----------
@@ -146,18 +146,20 @@ class PlattSVC(_PlattMachine):
     C : float
         Cost of a missed margin.
     kernel : "rbf", "linear", "poly", "precomputed" or function
-        The function maps (n, d) and (m, d) to (n, m).
+        A function gets rows (n, d) and (m, d) and returns kernel values (n, m).
     gamma : "scale", "auto" or float
-        exp(-gamma |u - v|^2); the papers' sigma is gamma = 1 / (2 sigma^2).
+        Of the kernel exp(-gamma |u - v|^2); a width sigma is gamma = 1 / (2 sigma^2). "scale" is
+        1 / (d Var X), "auto" 1 / d, with d features.
     degree, coef0 : int, float
         Of the polynomial kernel (gamma u'v + coef0)^degree.
     calibration_folds : int, optional
-        Fit the sigmoid on out-of-fold decision values of so many folds, patients kept together
-        when ``groups`` are given; None uses the training decision values, as [N14] does.
+        Number of folds whose out-of-fold decision values the sigmoid is fitted on; patients are
+        kept together when ``groups`` are given. None uses the training decision values, as [N14]
+        does.
     solver : str
         "auto", or one of :data:`cad.learners.solvers.choice.SOLVERS`.
     tol : float
-        Relative duality gap; the KKT violation is held to ten times it.
+        Largest relative duality gap of the solution; the KKT violation may be ten times as large.
     cache_size : float
         Memory for kernel values, MB.
 
@@ -170,10 +172,10 @@ class PlattSVC(_PlattMachine):
 
 
 class FuzzySVC(_PlattMachine):
-    """Learn a fuzzy SVM: a label p costs C abs(2p - 1) to miss ([N14] (10)); Platt's probabilities.
+    """Learn a fuzzy SVM: an uncertain label counts less ([N14] (10)); with Platt's probabilities.
 
-    Parameters and attributes as :class:`PlattSVC`. Hard labels have membership 1, so it is then
-    the SVM.
+    Missing the margin of a label p costs C abs(2p - 1), so that hard labels make it an ordinary
+    SVM. Parameters and attributes as :class:`PlattSVC`.
     """
 
     def _membership(self, p: Array) -> Array:
@@ -181,9 +183,9 @@ class FuzzySVC(_PlattMachine):
 
 
 class SoftPlattSVC(_PlattMachine):
-    """Fit the baseline: the SVM on y > .5, its sigmoid fitted to the soft labels themselves.
+    """Learn an SVM on the classes y > .5, with the sigmoid fitted to the soft labels y.
 
-    Parameters and attributes as :class:`PlattSVC`.
+    A baseline for soft labels. Parameters and attributes as :class:`PlattSVC`.
     """
 
     def _goal(self, p: Array, weight: Array) -> Array:

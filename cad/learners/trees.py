@@ -20,29 +20,31 @@ _GROWN_ON = 0.8
 
 
 class SoftExtraTrees(SoftLearner):
-    """Average extremely randomised regression trees of p (Geurts, Ernst and Wehenkel 2006).
+    """Learn soft labels p by extremely randomised trees (Geurts, Ernst and Wehenkel 2006).
 
-    scikit-learn grows them; what is kept are arrays of nodes, which a bundle can hold.
+    scikit-learn grows the regression trees, whose mean is the prediction. The fitted trees are kept
+    as arrays of nodes, which a bundle can store.
 
     Parameters
     ----------
     trees : int
+        Number of trees.
     min_leaf : int
-        Regions of a leaf, at least.
+        Least number of rows of a leaf.
     max_features : float
-        Share of the features that a node draws cuts of.
+        Share of the features that are candidates at each node.
     share : float
-        Of the patients that each tree is grown on.
+        Share of the patients that each tree is grown on.
     seed : int
-        Of the cuts.
+        Seed of the random cuts and patients.
 
     Attributes
     ----------
     roots_ : ndarray of int, shape (trees,)
         Node where each tree begins.
     features_, left_, right_ : ndarray of int, shape (nodes,)
-        Column that a node asks for, and the next node where the value is at most its threshold, or
-        above; a leaf is its own next node.
+        Column that a node compares with its threshold, and the next node for a value at most the
+        threshold (left) or above it (right). Both next nodes of a leaf are the leaf itself.
     thresholds_, values_ : ndarray, shape (nodes,)
         Threshold, and mean p of the training rows at the node.
     """
@@ -71,7 +73,21 @@ class SoftExtraTrees(SoftLearner):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Self:
-        """Fit to two classes or probabilities, shape (n,); ``eta`` is accepted and not used."""
+        """Grow the trees.
+
+        Parameters
+        ----------
+        X : array, shape (n, d)
+            Features.
+        y : array, shape (n,)
+            Two classes, or probabilities in [0, 1].
+        eta : ignored
+            Accepted so that learners from soft labels can be exchanged.
+        sample_weight : array, shape (n,), optional
+            How much each row counts.
+        groups : array, shape (n,), optional
+            Patient of every row, for ``share``.
+        """
         self._fit_inside(X, y, sample_weight, groups)
         return self
 
@@ -125,12 +141,12 @@ def flatten(trees: Sequence[Any]) -> dict[str, NDArray[Any]]:
     Parameters
     ----------
     trees : sequence of sklearn.tree._tree.Tree
-        None is one of no nodes.
+        Fitted trees; may be empty.
 
     Returns
     -------
     dict of str to ndarray
-        ``roots_, features_, left_, right_`` (int32) and ``thresholds_``; values are the caller's.
+        ``roots_, features_, left_, right_`` (int32) and ``thresholds_``, without ``values_``.
     """
     sizes = np.array([tree.node_count for tree in trees], dtype=int)
     roots = np.cumsum(sizes) - sizes
@@ -166,15 +182,15 @@ def walk(
     Parameters
     ----------
     rows : ndarray of float32, shape (n, d)
-        What is walked.
+        Rows to predict.
     roots : ndarray of int, shape (n_trees,)
-        The node that each tree begins with.
+        Node where each tree begins.
     features, thresholds : ndarray, shape (n_nodes,)
-        A row goes left where this feature is at most this value.
+        A row goes left where the node's feature is at most the node's threshold.
     left, right : ndarray of int, shape (n_nodes,)
-        Nodes below; a leaf names itself.
+        Next nodes; a leaf names itself.
     values : ndarray, shape (n_nodes,)
-        Of leaves.
+        Value of each node; those of leaves are summed.
     """
     total = np.zeros(len(rows))
     for i in range(len(rows)):
@@ -191,10 +207,10 @@ def walk(
 class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     """Average the log-odds of the averaged P-SVM and of extremely randomised trees on p.
 
-    The two err differently: one is smooth in all features, the other cuts single ones. Their
-    log-odds, counted from those of the mean label, are added with weights that predict inner folds
-    best by cross-entropy (stacking; Wolpert 1992), drawn towards half and half. Weights of a sum
-    below 1 are those of members that are too certain.
+    The two members err differently: one is smooth in all features, the other cuts single ones.
+    Their log-odds, measured from those of the mean label, are added with weights that minimise the
+    cross-entropy on inner folds (stacking; Wolpert 1992), with a prior towards 1/2 each. Weights
+    that sum to less than 1 make members less extreme that are too certain.
 
     Parameters
     ----------
@@ -206,9 +222,10 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
     Attributes
     ----------
     member_weights_ : ndarray, shape (2,)
-        Of the P-SVM and of the trees.
+        Weight of the P-SVM and of the trees.
     trees_ : SoftExtraTrees
-        The fitted trees; all else is of the P-SVM, as in :class:`AveragedProbabilisticSVC`.
+        The fitted trees. All other attributes belong to the P-SVM, as in
+        :class:`AveragedProbabilisticSVC`.
     """
 
     trees: int = 50
@@ -233,7 +250,7 @@ class ProbabilisticEnsemble(AveragedProbabilisticSVC):
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return stacked log-odds, shape (n,)."""
+        """Return the weighted log-odds of the positive class, shape (n,)."""
         smooth = super().decision_function(X)
         cut = logit(self.trees_._probability(np.asarray(X, dtype=float)))
         said = np.column_stack([smooth, cut]) - self.base_

@@ -13,10 +13,10 @@ from cad.learners.trees import SoftExtraTrees
 
 
 def warm() -> None:
-    """Compile the learners' kernels, or load them from numba's cache.
+    """Compile the learners' numba functions, or load them from numba's cache.
 
-    A kernel is compiled when it is first called and kept in the cache folder
-    (``NUMBA_CACHE_DIR``, else beside the package). Afterwards no fit has to.
+    numba compiles a function when it is first called and keeps it in the cache folder
+    (``NUMBA_CACHE_DIR``, else beside the package). Later fits need not compile.
     """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))

@@ -443,7 +443,7 @@ def folds_side_by_side(
     fronts: Mapping[str, Any] | None = None,
     n_jobs: int = 1,
 ) -> dict[str, list[Fold]]:
-    """Return the folds of several estimators: each group is predicted by models of the other groups.
+    """Return the folds of several estimators: each group is predicted by models of the others.
 
     The results are, up to rounding, those of :func:`cad.evaluation.folds.crossval.out_of_fold` for
     ``Pipeline([*front.steps, ("learner", estimator)])``. It saves time: features that are made for

@@ -94,7 +94,7 @@ class SharedFolds:
     def scores(
         self, labels: np.ndarray, etas: np.ndarray | None, n_jobs: int
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the progress after each fold, and scores after the last fold of a part of labellings.
+        """Yield the progress after each fold, and a part's scores after its last fold.
 
         Parameters
         ----------
@@ -292,7 +292,7 @@ class PermutationNull:
     schemes: dict[str, NullScheme]
 
     def as_dict(self) -> JsonObject:
-        """Return the content for ``metrics.json``: a key per scheme, beside those of other fields."""
+        """Return the content for ``metrics.json``: the fields, and a key for each scheme."""
         common = {"observed": self.observed, "n": self.n, "against": self.against}
         return {**common, **{name: asdict(part) for name, part in self.schemes.items()}}
 
@@ -313,7 +313,7 @@ def permutation_null(
     n_jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> PermutationNull:
-    """Return the AUC of the whole validation under permuted labels, all of it fitted anew each time.
+    """Return the AUC of the whole validation under permuted labels, all fitted anew each time.
 
     A permutation moves each region's label, uncertainty and truth together to another region;
     features and patients stay in place.

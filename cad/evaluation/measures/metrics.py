@@ -386,7 +386,7 @@ def ranked(values: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def clipped(values: np.ndarray) -> np.ndarray:
-    """Return probabilities moved at least :data:`CLIP` away from 0 and 1, so that logs are finite."""
+    """Return probabilities at least :data:`CLIP` away from 0 and 1: logarithms stay finite."""
     inside: np.ndarray = np.clip(values, CLIP, 1 - CLIP)
     return inside
 
