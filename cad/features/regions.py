@@ -132,7 +132,7 @@ class RegionVoxels:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Return the voxels of each region, shape (n_regions,)."""
+        """Return the number of voxels of each region, shape (n_regions,)."""
         return np.diff(self.start)
 
     def share_of(self, good: np.ndarray) -> list[float]:

@@ -134,7 +134,7 @@ def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        As of :func:`better_placed`; of a mask that is turned with the regions in it.
+        The values of :func:`better_placed`, for the mask turned together with its regions.
     """
     from scipy.ndimage import distance_transform_edt  # slow to load, as below
 

@@ -109,7 +109,7 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     mask : Volume
         Boolean, not empty.
     grid : Volume
-        On which something is measured.
+        Grid of the image that is measured; its values are not read.
     half : bool
         A voxel counts whole where the mask, interpolated at its centre, is at least one half,
         and not at all elsewhere (IBSI reference manual, 2.4).

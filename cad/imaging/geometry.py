@@ -212,7 +212,7 @@ def overlaps(a: Volume, b: Volume) -> bool:
 
 
 def point(xyz: Iterable[float]) -> str:
-    """Return a place as a message says it, to a tenth of a mm."""
+    """Return a place in mm as text for a message, to a tenth of a mm."""
     return "(" + ", ".join(f"{v:.1f}" for v in xyz) + ")"
 
 

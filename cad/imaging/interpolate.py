@@ -69,7 +69,7 @@ def interpolate(
     image : Volume
         As acquired.
     spacing : tuple of 3 floats, or None
-        mm along x, y, z, 0 keeping an axis; None keeps all.
+        New voxel size in mm along x, y, z; 0 keeps the size along that axis, None all three.
     kind : {"linear", "cubic"}
         Kind of splines.
     whole : bool

@@ -28,7 +28,7 @@ from cad.terms.modality import MODALITIES
 
 
 class Check(NamedTuple):
-    """Say what is plausible of one statistic, and what else it may mean.
+    """Hold the plausible range of one statistic, and the message for a value outside.
 
     Parameters
     ----------

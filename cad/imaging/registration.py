@@ -139,7 +139,7 @@ def register_rigid(
     region : ndarray of bool, shape of ``fixed``, optional
         Where they are compared; everywhere by default.
     name : str
-        For the result.
+        Name of the moving image in the result.
 
     Raises
     ------

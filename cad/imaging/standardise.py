@@ -88,7 +88,7 @@ class NyulScale:
         image : Volume
             T2-weighted image.
         own : ndarray, shape (11,), optional
-            Its landmarks, where they are known already or ``image`` is a part only.
+            Landmarks of the whole image, needed when ``image`` is only a part of it.
         """
         own = landmarks(image) if own is None else own
         values = image.array.astype(float)
@@ -108,7 +108,7 @@ def landmarks(image: Volume, mask: np.ndarray | None = None) -> np.ndarray:
     image : Volume
         T2-weighted image.
     mask : ndarray of bool, optional
-        Where; the image's foreground by default.
+        Voxels whose intensities count; by default the image's foreground.
 
     Returns
     -------

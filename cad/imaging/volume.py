@@ -18,7 +18,7 @@ _THICK = 0.8
 
 
 def triple(values: np.ndarray) -> tuple[float, float, float]:
-    """Return three numbers, shape (3,), as plain floats."""
+    """Return an array of three numbers, shape (3,), as a tuple of Python floats."""
     x, y, z = map(float, values)
     return x, y, z
 

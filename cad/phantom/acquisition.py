@@ -27,7 +27,7 @@ def acquire(
     sd : float
         Standard deviation of the noise in each channel of the finished image.
     rng : Generator
-        Of the noise.
+        Source of the random noise.
     moved : (float, float)
         Voxels along y and x by which the patient has moved.
 

@@ -70,7 +70,7 @@ def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: 
     patient : Patient
         What to write.
     protocol : Protocol
-        Its site's.
+        Protocol of the patient's site.
     patient_id : str
         DICOM patient id (at most 64 characters).
     """

@@ -30,7 +30,7 @@ def draw_outlines(
     regions : list of TrueRegion
         Labels are 1, 2, ... in this order.
     gland : ndarray of bool, shape of the grid
-        Nobody outlines what lies outside.
+        Voxels of the gland; no outline goes beyond them.
 
     Returns
     -------

@@ -53,7 +53,7 @@ def _write_study(folder: Path) -> None:
 
 
 def main(folder: str = "sample_data") -> None:
-    """Write the sample and say what it holds."""
+    """Write the sample cohort into a folder and print the AUC of its latent malignancy."""
     write_sample(Path(folder))
     print(f"wrote {folder}; AUC of the latent malignancy {latent_auc(Path(folder)):.3f}")
 

@@ -67,7 +67,7 @@ class Scene:
     gas: tuple[float, float] | None = None
 
     def table(self) -> list[params.Tissue]:
-        """Return the tissue of every number that :func:`paint` gives."""
+        """Return the list of tissues whose indices are the numbers that :func:`paint` gives."""
         return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
 
 
@@ -156,7 +156,7 @@ class View:
     Parameters
     ----------
     scene : Scene
-        What is there.
+        The anatomy that the grid looks at.
     grid : Grid
         Voxels.
     shift : ndarray, shape (3,)
