@@ -46,10 +46,11 @@ _AGAIN = "export it again from the reader's page"
 
 
 def collect_reading(root: Path, folder: Path, paths: Sequence[Path]) -> list[str]:
-    """Join exports into ``scores.tsv`` and into ``readings.tsv`` beside the study's key.
+    """Add the files that readers exported to ``scores.tsv`` of the cohort and to ``readings.tsv``.
 
-    What was collected before stays. A reading with two scores is named and stands in
-    ``readings.tsv`` twice; no score of the cohort comes from it.
+    ``readings.tsv`` lies in the reader study's folder. Readings that were collected before stay. A
+    reading with two different scores is reported; both are in ``readings.tsv``, none in
+    ``scores.tsv``.
 
     Corrected outlines become label maps ``masks/<study>_desc-<reader>_rois.nii.gz``.
 
@@ -120,10 +121,10 @@ def _collected(path: Path) -> pd.DataFrame:
 
 
 def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
-    """Return all readings, each once: a reading loses neither its time nor its note.
+    """Join two tables of readings, and keep each reading once.
 
-    The same reading is exported again with at least the time that it had. Another note is a row of
-    its own; a row without a note is dropped beside one that has one.
+    Of rows that differ in reading time only, the one with the longest time is kept. A different
+    note makes a row of its own; a row without a note is dropped where another has one.
 
     Parameters
     ----------
@@ -137,7 +138,7 @@ def joined(before: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
 
 
 def contradictory(readings: pd.DataFrame) -> pd.Series:
-    """Mark readings of which the same reader gave another score in the same session.
+    """Mark the readings of one reader, region and session that have different scores.
 
     Parameters
     ----------
@@ -304,7 +305,7 @@ def _rows(export: JsonObject, key: JsonObject) -> list[tuple[object, ...]]:
 
 
 def merged(text: str, new: pd.DataFrame, path: Path) -> tuple[str, list[str]]:
-    """Add readings to the text of ``scores.tsv``; what it holds stays to the byte.
+    """Return the text of ``scores.tsv`` with readings added; its other lines stay to the byte.
 
     Parameters
     ----------

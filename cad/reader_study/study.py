@@ -89,7 +89,7 @@ LARGEST_LABEL = 254  # a page tells higher ones not apart
 
 @dataclass(frozen=True)
 class ReadingSettings:
-    """Say how a cohort is to be read.
+    """Hold the settings of a reader study.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class ReadingSettings:
     scale : str
         ``likert5`` or ``pirads``: both have five steps.
     seed : int
-        Of every draw.
+        Random seed of the order of cases and of their halves.
     wash_out : int
         Days between the sessions.
     outlines : bool
@@ -322,7 +322,7 @@ def _write_cases(
 
 
 def drawn_on(study: Study) -> JsonObject:
-    """Return what places an outline, drawn on a case's page, in the study's image.
+    """Return where in the study's image an outline lies that is drawn on a case's page.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class ReadingFolder:
         return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep others from writing there meanwhile."""
+        """Return a lock that keeps other processes from writing there during a withdrawal."""
         return owned(self.folder)
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:

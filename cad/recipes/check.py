@@ -28,23 +28,26 @@ if TYPE_CHECKING:
 def check(
     root: Path, options: ExecutionOptions = HERE, settings: PipelineSettings | None = None
 ) -> tuple[list[CadError], dict[str, list[str]]]:
-    """Find every problem of a cohort: its tables, its images, its regions on every measured grid.
+    """Find every problem in a cohort's tables, images and regions, without starting a run.
 
     Parameters
     ----------
     root : Path
         The cohort.
     options : ExecutionOptions
-        How its studies are looked at; one that cannot be looked at is a problem of its own.
+        How studies are checked: processes and limits. A study whose check exceeds a limit is a
+        problem, too.
     settings : PipelineSettings, optional
-        Of a model: its features are measured, so that whatever ``predict`` refuses is named.
+        A model's settings. With them its features are measured, so that whatever ``predict``
+        would refuse is reported.
 
     Returns
     -------
     problems : list of CadError
         What keeps a patient, a study or a region from being measured, or a measurement incomplete.
     notes : dict of str to list of str
-        What is missing or replaced without being wrong, and the studies that it holds for.
+        Remarks on what is missing or replaced without being wrong; under each remark the studies
+        that it concerns.
     """
     notes: dict[str, list[str]] = {}
     try:
@@ -146,7 +149,7 @@ def _missing(study: Study) -> list[str]:
 
 
 def wrong_sides(study: Study, rois: pd.DataFrame) -> list[CadError]:
-    """Find regions that lie on the other side of the gland than their sector says.
+    """Find regions whose mask lies on the other side of the gland than ``rois.tsv`` says.
 
     Parameters
     ----------

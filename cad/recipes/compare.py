@@ -38,7 +38,7 @@ def compare(a: Judged, b: Judged, names: tuple[str, str], folder: RunFolder) -> 
 
 
 def compare_validated(runs: Mapping[str, Judged], folder: RunFolder) -> JsonObject:
-    """Compare what pipelines say of the same regions, all with the first, and write it as JSON.
+    """Compare the probabilities of several pipelines with those of the first, region by region.
 
     Parameters
     ----------

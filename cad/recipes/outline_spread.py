@@ -44,7 +44,7 @@ two had nothing to measure, or readers.
 def spread_outlines(
     loaded: Loaded, judged: Judged, bundles: Sequence[Bundle], repeats: int
 ) -> Judged:
-    """Say how far every scored region's probability moves with its outline.
+    """Compute how far every scored region's probability moves with its outline.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def spread_outlines(
     bundles : sequence of Bundle
         Its models.
     repeats : int
-        Redrawn copies of a region that no two readers outlined.
+        Number of redrawn copies of a region that fewer than two readers outlined.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def spread_study(
 def outlines_of(
     study: Study, roi_id: str, drawn: Mapping[str, Volume], perturbation: Perturbation
 ) -> tuple[list[Volume], list[str]]:
-    """Return the masks over which a region's probability is spread, its own first.
+    """Return the masks with which a region is scored to see how its probability moves.
 
     These are the outlines of the other readers; with fewer than two readers, redrawn copies of its
     own.

@@ -14,7 +14,7 @@ from cad.stages.men import known_of_men, man_settings
 
 
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
-    """Fit regions, then men on them; write the model with thresholds of the site's own.
+    """Recalibrate a model's probabilities to a site, first of regions, then of men; write it anew.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> Js
     Returns
     -------
     dict
-        ``regions`` and ``men`` (None for a model that knows no men): the ``map``, ``before`` and
-        ``after``; ``text`` for people.
+        For ``regions`` and ``men`` (None for a model without probabilities of men): the fitted map
+        and measures before and after it; ``text``, the same for people.
 
     Raises
     ------

@@ -37,18 +37,18 @@ _MAX_FILE = 2**31
 
 @dataclass(frozen=True)
 class Verified:
-    """Hold what a trail shows.
+    """Hold the result of checking an audit trail.
 
     Parameters
     ----------
     lines : int
-        Whole lines.
+        Number of complete lines.
     last : str
-        Hash of the last one: known elsewhere, it proves that nothing was cut off.
+        Hash of the last line. A copy of it kept elsewhere shows later whether lines were cut off.
     torn : int
-        Bytes of a line that a kill cut short; they are no part of the trail.
+        Bytes of an unfinished line at the end, left by a killed process; it does not count.
     problems : list of str
-        Every line that is not as it was written, or not in its place.
+        A message for every line that was changed or is not in its place.
     """
 
     lines: int
@@ -58,18 +58,18 @@ class Verified:
 
 
 class DamagedTrail(CadError):
-    """Say that a trail is not what was written: whoever writes it has to end."""
+    """Report that the end of an audit trail was changed: a program must not append to it."""
 
 
 def append(path: Path, entry: JsonObject) -> str:
-    """Append what happened; on return it is on the disk.
+    """Append one line to an audit trail; when the call returns, the line is on the disk.
 
     Parameters
     ----------
     path : Path
         The trail; made where there is none, readable by its owner alone.
     entry : dict
-        JSON-safe content without identities (:func:`pseudonym`).
+        What happened, as JSON content; a patient or study is named by its :func:`pseudonym`.
 
     Returns
     -------
@@ -111,14 +111,14 @@ def append(path: Path, entry: JsonObject) -> str:
 
 
 def verify(path: Path, last: str = "") -> Verified:
-    """Check every line of a trail and its place.
+    """Check that no line of an audit trail was changed, removed, inserted or moved.
 
     Parameters
     ----------
     path : Path
         The trail.
     last : str
-        A hash that is known from elsewhere, of the last line as it was once: it must be there.
+        Hash of an earlier last line, kept elsewhere. A line with this hash must be in the trail.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def verify(path: Path, last: str = "") -> Verified:
 
 
 def pseudonym(path: Path, identity: str) -> str:
-    """Return what stands for a patient or a study in a trail: a hash with the trail's own key.
+    """Return the pseudonym of a patient or a study in a trail: a hash with the trail's own key.
 
     The key lies beside the trail (``FILE.key``), for its owner alone: with it the lines of a
     patient can be found, without it nobody can tell whose they are.

@@ -17,12 +17,12 @@ from cad.run_folder.tables import read_probabilities
 
 
 def caller() -> str:
-    """Return who runs a command, as the number of the user: a name is an identity."""
+    """Return the number of the user who runs this process, as text; a name would be an identity."""
     return f"user {os.getuid()}"
 
 
 def audit_prediction(trail: Path, run: Path, who: str, more: JsonObject | None = None) -> str:
-    """Write a line for every study of a run: its models, thresholds and what was predicted.
+    """Append a line to a trail for every study of a run: its models, thresholds and predictions.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def audit_delivery(
     outcome: str = "stored",
     more: JsonObject | None = None,
 ) -> str:
-    """Write a line for every study whose DICOM objects were sent to an archive.
+    """Append a line to a trail for every study whose DICOM objects were sent to an archive.
 
     Parameters
     ----------

@@ -105,24 +105,24 @@ def rows_without(path: Path, participant: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Hold what became of one patient's traces.
+    """Hold the result of withdrawing a patient: what was removed, and what still holds data of him.
 
     Parameters
     ----------
     names : Names
-        What names the patient: to look for elsewhere.
+        The patient's ids and UIDs.
     rows : dict of str to int
-        Rows that went from the cohort, by table.
+        Number of rows removed from each table of the cohort.
     places : list of str
-        Files and folders that went, relative to the cohort.
+        Files and folders removed from the cohort, relative to it.
     swept : dict of str to list of str
-        What went from each run: the patient's own files, and caches made with them.
+        What was removed from each run: the patient's own files, and caches made with them.
     holders : dict of str to list of str
-        What still holds the patient: the cohort's other files, runs by file, models.
+        Places that still hold data of the patient: other files of the cohort, runs, models, nodes.
     clean : list of str
-        Runs, models and nodes that do not hold the patient (any more).
+        Runs, models and nodes that do not hold data of the patient (any more).
     studies : dict of str to int
-        How many of the patient's studies went from each node and reader study.
+        Number of the patient's studies removed from each node and reader study.
     """
 
     names: Names
@@ -135,7 +135,7 @@ class Withdrawn:
 
     @property
     def done(self) -> bool:
-        """Tell whether cohort or node held the patient and nothing that was named still does."""
+        """Tell whether something of the patient was removed, and no place holds data of him now."""
         found = self.rows or self.places or any(self.studies.values())
         return bool(found) and not self.holders
 
@@ -172,18 +172,18 @@ class Withdrawn:
 
 
 class Elsewhere(Protocol):
-    """Describe a place that keeps studies of its own, such as a node, for withdrawals."""
+    """Interface of a place that keeps studies of its own, such as a node, for withdrawals."""
 
     name: str
 
     def held(self) -> AbstractContextManager[None]:
-        """Keep others from bringing the patient back meanwhile."""
+        """Return a lock that keeps other processes from writing there during a withdrawal."""
 
     def sweep(self, names: Names, patient: str, same: SamePatient | None) -> int:
         """Remove the patient's studies; return how many."""
 
     def studies(self, names: Names, patient: str, same: SamePatient | None) -> list[str]:
-        """Return the patient's studies that are there."""
+        """Return what there still belongs to the patient, or may."""
 
 
 def withdraw(

@@ -45,7 +45,7 @@ def draw_figures(
 
 
 def draw(name: str, axes: Any, metrics: Summary) -> bool:
-    """Draw one figure on matplotlib axes; return whether the metrics hold its arrays."""
+    """Draw the figure of a name on matplotlib axes; return False where its data are missing."""
     return _DRAW[name](axes, metrics, None)
 
 

@@ -41,7 +41,7 @@ def headline(
     studies: Sequence[StudyView],
     models: Sequence[JsonObject],
 ) -> JsonObject:
-    """Return what one patient's page says first.
+    """Return the content of the head of one patient's page.
 
     Returns
     -------

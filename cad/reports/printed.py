@@ -25,7 +25,7 @@ def numbers(metrics: Summary) -> JsonObject:
 
 
 def printed_table(metrics: Summary) -> list[tuple[str, str]]:
-    """Return names and values, line by line."""
+    """Return the measures of a run as rows (name, value) of text, for a terminal."""
     lines = [(f"labels: {kind}", str(n)) for kind, n in metrics.label_kinds.items()]
     for part, title in (
         (metrics.histology, "against histology"),
@@ -59,7 +59,7 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def findings(metrics: Summary) -> list[tuple[str, str]]:
-    """Return what the run found, each in one sentence."""
+    """Return the main results of a run as pairs of a title and one sentence."""
     of = {name: part.sentence for name, part in metrics.decisions.items()}
     stated, before = of.get("stated"), of.get("before_histology")
     point, tool, ceiling = metrics.operating_point, metrics.assisted, metrics.ceiling
@@ -77,14 +77,14 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def learned(run: JsonObject) -> list[tuple[str, str]]:
-    """Return how much each setting counts in what learned: of the run, or of its models."""
+    """Describe the fitted estimators of a run, or of its models: pairs of name and sentence."""
     models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
     said = [(name, (part.get("estimator") or {}).get("sentence")) for name, part in models.items()]
     return [(name, sentence) for name, sentence in said if sentence]
 
 
 def promises(metrics: Summary) -> list[tuple[str, str]]:
-    """Return the models of a prediction, each with what its training promised of its thresholds."""
+    """Return for each model of a prediction its name, and how its thresholds did at training."""
     return [(name, point.sentence()) for name, point in metrics.at_training.items()]
 
 

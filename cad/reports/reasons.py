@@ -84,7 +84,7 @@ class ReasonSum:
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
-    """Return the families that moved a region most; None where the run explains nothing."""
+    """Sum up which families of features moved a region's probability; None without explanations."""
     spoken = [reason for reason in reasons if reason.contribution is not None]
     spoken.sort(key=lambda reason: -abs(reason.contribution or 0.0))
     if not spoken:

@@ -46,7 +46,15 @@ def map_lines() -> str:
 
 
 def mark(sector: str, place: dict[str, float] | None) -> Mark | None:
-    """Return what marks a sector such as ``left mid PZpl``; None without one."""
+    """Return the mark of a sector on the map: an SVG path of its area, and a point (x, y) in it.
+
+    Parameters
+    ----------
+    sector : str
+        Such as ``left mid PZpl``; for any other text None is returned.
+    place : dict, optional
+        ``u`` and ``v`` of the region in the gland, for the point; else it is the sector's middle.
+    """
     if sector not in SECTOR_NAMES:
         return None
     level = sector.split(" ")[1]

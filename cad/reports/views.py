@@ -57,9 +57,10 @@ class PatientView:
 
     @property
     def ranked(self) -> list[RegionResult]:
-        """Return the regions, the first to look at first.
+        """Return the regions in the order in which to look at them.
 
-        The tool's first on top, then the readers' first, then by decision and by suspicion.
+        The region most suspicious to the tool comes first, then the one most suspicious to the
+        readers, then the others by decision and by suspicion.
         """
         rank = {"malignant": 0, "refer": 1, "": 2, "benign": 3}
         return sorted(
@@ -74,13 +75,17 @@ class PatientView:
 
     @property
     def head(self) -> list[RegionResult]:
-        """Return the regions of the page's head: the two first ones and what is not benign."""
+        """Return the regions for the head of the page.
+
+        These are the one most suspicious to the tool, the one most suspicious to the readers, and
+        those that are not decided benign, up to a maximum number.
+        """
         firsts = [self.top, self.readers_first]
         return [r for r in self.ranked if r in firsts or r.decision != "benign"][:MOST]
 
     @property
     def disputed(self) -> list[RegionResult]:
-        """Return the regions whose decision something speaks against."""
+        """Return the regions whose decision was changed to ``refer`` for a stated reason."""
         return [region for region in self.ranked if region.decision_reason]
 
     @property
@@ -113,7 +118,10 @@ class PatientView:
 
     @property
     def order(self) -> float:
-        """Return what patients are listed by: the man's probability, else his first region's."""
+        """Return the number by which patients are sorted: the man's probability.
+
+        Without it, the highest probability of his regions, or -1.
+        """
         highest = self.top.probability if self.top else None
         return next((p for p in (self.probability, highest) if p is not None), -1.0)
 
