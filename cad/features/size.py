@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 from scipy import ndimage
-from scipy.spatial.distance import cdist
 from skimage.measure import marching_cubes, mesh_surface_area
 
 from cad.features.measure import pick
@@ -127,6 +126,8 @@ def largest_distance(points: np.ndarray) -> float:
     """
     largest = 0.0
     for first in range(0, len(points), _POINTS):
-        apart = cdist(points[first : first + _POINTS], points[first:])
-        largest = max(largest, float(apart.max()))
-    return largest
+        squares = sum(
+            np.subtract.outer(p[first : first + _POINTS], p[first:]) ** 2 for p in points.T
+        )
+        largest = max(largest, float(np.max(squares)))
+    return math.sqrt(largest)

@@ -17,7 +17,7 @@ from cad.dicom.own import MANUFACTURER, SERIES
 from cad.files import JsonObject, plain
 
 # UTF-8: ids may be in any script, and the archive's own names are taken over on sending.
-_CHARACTER_SET = "ISO_IR 192"
+CHARACTER_SET = "ISO_IR 192"
 _LONG = 64
 
 
@@ -85,7 +85,7 @@ def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
         "sop_instance_uid": uid(identity, name),
         "instance_number": 1,
         "manufacturer": MANUFACTURER,
-        "specific_character_set": _CHARACTER_SET,
+        "specific_character_set": CHARACTER_SET,
     }
 
 
