@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -111,3 +112,18 @@ def test_the_steps_are_enough(tmp_path: Path) -> None:
     assert found["unit"] == "1e-6 mm2/s"
     assert "digest.txt" in found["outputs"]
     assert "LogisticRegression, which a bundle cannot store" in found["refused"]
+
+
+def test_every_place_that_a_page_names_is_there() -> None:
+    """A file of the package, or a name in it as ``file::name``."""
+    place = re.compile(r"`(cad/[\w/.]+\.(?:py|yaml|j2))(?:::(\w+))?`")
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "CONTRIBUTING.md"]
+    named = [(page.name, *found) for page in pages for found in place.findall(page.read_text())]
+    assert len(named) > 20
+    assert [one for one in named if not (ROOT / one[1]).is_file()] == []
+    missing = [
+        (page, file, name)
+        for page, file, name in named
+        if name and not re.search(rf"\b(def|class) {name}\b", (ROOT / file).read_text())
+    ]
+    assert missing == []
