@@ -21,7 +21,7 @@ def cohort_remove(
     cohort: Cohort,
     runs: Annotated[
         list[Path] | None,
-        typer.Option("--runs", help="A run or reader study to sweep of the patient; repeat it."),
+        typer.Option("--runs", help="A run or reader study to rid of the patient; repeat it."),
     ] = None,
     models: Annotated[
         list[str] | None,
@@ -29,11 +29,11 @@ def cohort_remove(
     ] = None,
     nodes: Annotated[
         list[Path] | None,
-        typer.Option("--node", help="Folder of a stopped node to sweep of the patient; repeat it."),
+        typer.Option("--node", help="A stopped node to rid of the patient; repeat it."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a patient's rows, images and masks; name what else still holds them (exit code 1)."""
+    """Remove a patient's rows, images and masks; exit with code 1 where a folder still has any."""
     from cad.node.withdrawal import NodeHome
     from cad.reader_study.withdrawal import ReadingFolder
     from cad.records.withdrawal import Elsewhere, withdraw
