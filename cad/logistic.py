@@ -24,10 +24,10 @@ def fit_logistic(
     mean: np.ndarray | float = 0.0,
     precision: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Return the coefficients of largest posterior density, shape (k,) or (draws, k).
+    """Fit a logistic regression and return its coefficients.
 
-    Newton steps, halved until the loss falls; the problem is convex. Many weightings of the same
-    rows are fitted side by side.
+    The coefficients have the largest posterior density, found by Newton steps. Their shape is (k,),
+    or (draws, k) if ``weight`` is given: one fit for each weighting of the same rows.
 
     Parameters
     ----------
@@ -36,11 +36,12 @@ def fit_logistic(
     y : ndarray, shape (n,)
         0 or 1, or a probability.
     weight : ndarray, shape (draws, n), optional
-        How often each row counts in each of several fits; once, in one fit, when not given.
+        How often each row counts, for each of several fits. If not given: one fit, each row once.
     offset : ndarray, shape (n,), or float
         Added to the log-odds.
     mean, precision : ndarray, shape (k,), or float
-        Of each coefficient's normal prior; precision 0 is none (maximum likelihood).
+        Mean and precision (1 / variance) of each coefficient's normal prior; precision 0 is no
+        prior.
     """
     times = np.ones((1, len(y))) if weight is None else weight
     centre = np.broadcast_to(np.asarray(mean, dtype=float), design.shape[1])

@@ -26,7 +26,7 @@ __all__ = ["readers", "reliability", "roc", "tube"]
 
 
 def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
-    """Plot the ROC curve, each reader's beside it where histology is known.
+    """Plot a classifier's ROC curve, with the readers' curves where histology is known.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ def roc(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
 def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot the observed share of malignant regions over the predicted probability.
 
-    Parameters and errors as :func:`roc`. Groups of equal size; bars are Wilson 95 % intervals.
+    Regions are put into groups of equal size by their probability; bars are Wilson 95 % intervals.
+    Parameters and errors as :func:`roc`.
     """
     return _drawn("reliability", result, ax)
 
@@ -54,13 +55,13 @@ def reliability(result: Validation | str | Path, ax: Axes | None = None) -> Axes
 def readers(result: Validation | str | Path, ax: Axes | None = None) -> Axes:
     """Plot every reader's AUC beside the classifier's on the regions that this reader scored.
 
-    Parameters and errors as :func:`roc`; it also needs readers and histology.
+    Parameters and errors as :func:`roc`. A result without readers or histology is an error, too.
     """
     return _drawn("readers", result, ax)
 
 
 def tube(p: ArrayLike, eta: ArrayLike, q: ArrayLike, ax: Axes | None = None) -> Axes:
-    """Plot what readers left open, p +- eta of every region, and the probability q beside it.
+    """Plot the readers' interval p +- eta of every region, and a learner's probability q beside it.
 
     Parameters
     ----------

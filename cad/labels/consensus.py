@@ -17,7 +17,7 @@ _KEY = ["participant_id", "roi_id"]
 def reader_labels(
     scores: pd.DataFrame, rois: pd.DataFrame, readers: pd.DataFrame, settings: LabelSettings
 ) -> pd.DataFrame:
-    """Return one label per ROI: what its readers believed, how they differ, what is certain.
+    """Return one label per region: the readers' mean probability, its spread, and certain labels.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def reader_labels(
     readers : DataFrame
         ``reader_id, expert`` (bool).
     settings : LabelSettings
-        Whose scores count, eta, and what histology does.
+        Says whose scores count, how eta is made, and whether histology overrides the readers.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def reader_labels(
         One row per row of ``rois``, in its order: ``participant_id, roi_id``; ``n_readers``;
         ``p``, the mean probability over the readers, and ``eta``, how much they disagree (NaN
         without a reader); ``certain``, 1 or 0 where histology overrides the readers, else NaN;
-        ``y``, what a learner is told: ``certain`` where known, else ``p``.
+        ``y``, the label for a learner: ``certain`` where that is not NaN, else ``p``.
 
     Raises
     ------
@@ -70,7 +70,12 @@ def reader_labels(
 def reader_probabilities(
     scores: pd.DataFrame, rois: pd.DataFrame, settings: LabelSettings
 ) -> pd.DataFrame:
-    """Return every reader's score as a probability.
+    """Return every reader's score as a probability of malignancy.
+
+    Parameters
+    ----------
+    scores, rois, settings
+        As in :func:`reader_labels`; the scores of all readers are used.
 
     Returns
     -------
@@ -119,7 +124,7 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
     grades : ndarray, shape (n_rois, n_readers)
         NaN where a reader did not score.
     readers : list of str
-        Its columns.
+        Readers' ids, one for each column.
     """
     wide = probabilities.pivot(index=_KEY, columns="reader_id", values="probability")
     wide = wide.reindex(pd.MultiIndex.from_frame(rois[_KEY]))
@@ -127,7 +132,7 @@ def grade_matrix(probabilities: pd.DataFrame, rois: pd.DataFrame) -> tuple[np.nd
 
 
 def notes(scores: pd.DataFrame, settings: LabelSettings) -> list[str]:
-    """Return what a run must say about its labels: assumptions that its numbers rest on.
+    """Return sentences on the assumptions about labels that a run must show.
 
     Parameters
     ----------
@@ -162,7 +167,7 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
     readers : DataFrame
         ``reader_id, expert``.
     choice : "all", "expert" or tuple of str
-        The expert is declared in ``readers.tsv`` and never chosen by performance.
+        Everybody, those with ``expert`` set in ``readers.tsv``, or the readers of these ids.
 
     Raises
     ------
@@ -191,7 +196,7 @@ def chosen_readers(readers: pd.DataFrame, choice: str | tuple[str, ...]) -> list
 
 
 def malignant(rois: pd.DataFrame, isup_min: int = 2) -> np.ndarray:
-    """Return the histological truth of every ROI.
+    """Return the truth by histology of every region, 1 malignant or 0 not.
 
     Parameters
     ----------

@@ -25,24 +25,29 @@ _FEWEST = 3  # with two readers one correlation cannot tell two precisions
 
 
 class GradedReaders:
-    """Estimate the panel's expected mean grade by a graded latent model, fitted by EM.
+    """Estimate the mean grade that all readers together are expected to give, by a latent model.
+
+    The model has one severity for each region, and thresholds and a precision for each reader; it
+    is fitted by expectation maximisation (EM).
 
     Attributes
     ----------
     levels_ : ndarray, shape (n_levels,)
         Grades seen in training.
     precision_ : ndarray, shape (n_readers,)
-        a_r; the prior of its logarithm is N(0, 1).
+        Precision of each reader; the prior of its logarithm is N(0, 1).
     identified_ : bool
         False with fewer than three readers or two grades: the mean is then taken.
     note : str
-        What a run must say about it; empty when nothing.
+        Sentence that a run must show; empty when there is none.
     """
 
     note = ""
 
     def fit(self, grades: Array, truth: Array) -> Self:
-        """Fit to training regions, shape (n, n_readers); histology is not looked at.
+        """Fit to the grades of training regions, shape (n, n_readers); return this object.
+
+        ``truth`` is not used.
 
         Raises
         ------
@@ -79,9 +84,11 @@ class GradedReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the expected grade and its standard deviation, shape (n,).
+        """Return the expected mean grade of each region and its standard deviation, shape (n,).
 
-        A grade that training did not have counts as the nearest one.
+        A grade that no training region had counts as the nearest of ``levels_``. A region without a
+        grade gets NaN. Where the model is not identified, the result is that of
+        :class:`MeanReaders`.
         """
         refuse_outside(grades)
         if not self.identified_:

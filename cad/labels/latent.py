@@ -13,17 +13,17 @@ _ROUNDS = 200
 
 
 def dawid_skene(grades: Array, truth: Array | None = None) -> Array:
-    """Return P(class 1) of every region by Dawid and Skene's EM, shape (n,).
+    """Return the probability of class 1 of every region, shape (n,), by Dawid and Skene (1979).
 
-    Each reader has a table P(grade | class) over the grades seen, smoothed by one count spread
-    over a row; EM starts at the mean grade.
+    Each reader has a table P(grade | class), estimated by expectation maximisation (EM) that starts
+    at the readers' mean. One count, spread evenly over the grades, smooths each class of a table.
 
     Parameters
     ----------
     grades : ndarray, shape (n, n_readers)
         In [0, 1], NaN where missing.
     truth : ndarray, shape (n,), optional
-        Histology, 1, 0 or NaN; known classes are held.
+        Histology, 1, 0 or NaN; a region with histology keeps this class.
     """
     levels = np.unique(grades[np.isfinite(grades)])
     shown = [(grades == level).astype(float) for level in levels]
@@ -45,11 +45,12 @@ def dawid_skene(grades: Array, truth: Array | None = None) -> Array:
 
 
 def glad(grades: Array, truth: Array | None = None) -> Array:
-    """Return P(class 1) by GLAD (Whitehill et al. 2009), shape (n,).
+    """Return the probability of class 1 of every region, shape (n,), by GLAD.
 
-    P(reader r votes for the class of region i) = expit(alpha_r beta_i), beta_i > 0, with the
-    paper's normal priors around 1 on alpha_r and ln beta_i; a grade g counts as a vote of weight g
-    for class 1 and 1 - g for class 0. EM with gradient steps.
+    In GLAD (Whitehill et al. 2009) reader r of ability alpha_r votes for the class of region i,
+    whose ease is beta_i > 0, with probability expit(alpha_r beta_i). The normal priors around 1 on
+    alpha_r and ln beta_i are the paper's. A grade g counts as a vote of weight g for class 1 and of
+    1 - g for class 0. The fit is expectation maximisation (EM) with gradient steps.
 
     Parameters
     ----------

@@ -24,17 +24,17 @@ _PRIOR_PRECISION = {"offset": 1.0, "mean": 4.0, "reader": 1.0}
 
 @dataclass(frozen=True)
 class Belief:
-    """Hold what the readers of every region make probable.
+    """Hold the consensus of the readers of every region: a probability and its uncertainty.
 
     Parameters
     ----------
     p : ndarray, shape (n,)
         Probability of malignancy; NaN where nobody read.
     eta : ndarray, shape (n,)
-        Its uncertainty (a standard deviation); NaN where nobody read.
+        Uncertainty of p (a standard deviation); NaN where nobody read.
     y : ndarray, shape (n,)
-        What a learner is told: 1 or 0 where histology is certain, else p. Empty from a rule, which
-        does not say.
+        Label for a learner: 1 or 0 where histology is certain, else p. A consensus rule leaves it
+        empty.
     """
 
     p: Array
@@ -43,24 +43,33 @@ class Belief:
 
 
 class Consensus(Protocol):
-    """Describe what every consensus rule can do: ``fit`` to some regions, ``predict`` for any.
+    """Describe a consensus rule: ``fit`` to training regions, then ``predict`` for any regions.
 
-    What it learns of readers comes from training rows only. ``note`` says what a run must tell.
+    ``note`` is a sentence that a run must show; empty when there is none.
     """
 
     note: str
 
     def fit(self, grades: Array, truth: Array) -> Self:
-        """Learn from training regions: grades (n, n_readers), truth (n,) 1, 0 or NaN."""
+        """Learn from training regions and return this object.
+
+        Parameters
+        ----------
+        grades : ndarray, shape (n, n_readers)
+            Readers' probabilities; NaN where missing.
+        truth : ndarray, shape (n,)
+            Histology: 1 malignant, 0 benign, NaN unknown.
+        """
 
     def predict(self, grades: Array) -> Belief:
-        """Return the belief about any regions."""
+        """Return the consensus for regions, training or new; ``grades`` as in :meth:`fit`."""
 
 
 class MeanReaders:
     """Take the readers' mean probability, and their standard deviation (ddof 1) as its uncertainty.
 
-    One reader alone has no spread; ``single`` stands for it, half a step of the five-point scale.
+    A region with one reader has no standard deviation and gets ``single``, by default half a step
+    of the five-point scale.
     """
 
     note = ""
@@ -69,11 +78,11 @@ class MeanReaders:
         self.single = single
 
     def fit(self, grades: Array, truth: Array) -> Self:
-        """Return itself: a mean has nothing to learn."""
+        """Return this object; a mean has nothing to learn."""
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return mean and spread of every region, shape (n,)."""
+        """Return the readers' mean and standard deviation of every region, shape (n,)."""
         known = np.isfinite(grades)
         n = known.sum(axis=1)
         mean = mean_of_known(grades)
@@ -94,20 +103,20 @@ class PooledReaders:
     identified_ : bool
         False where histology does not have both classes: the mean is then taken.
     note : str
-        What a run must say about it; empty when nothing.
+        Sentence that a run must show; empty when there is none.
     """
 
     note = ""
 
     def fit(self, grades: Array, truth: Array) -> Self:
-        """Fit to the rows that have a score and histology.
+        """Fit to the training regions that have a score and histology; return this object.
 
         Parameters
         ----------
         grades : ndarray, shape (n, n_readers)
             Probabilities that the readers' scores state; NaN where missing.
         truth : ndarray, shape (n,)
-            1, 0 or NaN.
+            Histology: 1 malignant, 0 benign, NaN unknown.
 
         Raises
         ------
@@ -130,7 +139,10 @@ class PooledReaders:
         return self
 
     def predict(self, grades: Array) -> Belief:
-        """Return the pooled probability and its standard deviation, shape (n,).
+        """Return the pooled probability of regions and its standard deviation, shape (n,).
+
+        ``grades`` has shape (n, n_readers); a region without a grade gets NaN. Where the rule is
+        not identified, the result is that of :class:`MeanReaders`.
 
         The probability is averaged over the posterior (MacKay's approximation of the logistic
         normal integral).
@@ -150,10 +162,10 @@ class PooledReaders:
         )
 
     def weights(self, grades: Array) -> tuple[Array, Array]:
-        """Return how much each reader's score moves the log-odds, and the standard deviation.
+        """Return each reader's weight in log-odds, and the weight's standard deviation.
 
-        The change of the log-odds when the reader alone goes from 0 to 1, averaged over the given
-        regions; shapes (n_readers,).
+        The weight is the change of the log-odds when this reader's score alone goes from 0 to 1,
+        the mean over the given regions; shapes (n_readers,).
         """
         n_readers = grades.shape[1]
         # As in the model: a missing score says what the others say.
@@ -196,7 +208,7 @@ def _posterior(design: Array, y: Array) -> tuple[Array, Array]:
 
 
 def mean_of_known(table: Array) -> Array:
-    """Return the mean of the known values of each row.
+    """Return the mean of each row over the values that are not NaN.
 
     Parameters
     ----------
@@ -214,7 +226,7 @@ def mean_of_known(table: Array) -> Array:
 
 
 def refuse_outside(grades: Array) -> None:
-    """Refuse readers' grades that are no probabilities.
+    """Raise an error unless all readers' grades lie in [0, 1].
 
     Parameters
     ----------
@@ -224,7 +236,7 @@ def refuse_outside(grades: Array) -> None:
     Raises
     ------
     CadError
-        With the value found.
+        For the first grade outside; the message has its value.
     """
     values = grades[np.isfinite(grades)]
     outside = values[(values < 0) | (values > 1)]

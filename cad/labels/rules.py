@@ -21,12 +21,12 @@ RULES: dict[str, Callable[[], Consensus]] = {
 def fold_labels(
     name: str, grades: Array, truth: Array, certain: Array, train: NDArray[np.intp]
 ) -> tuple[Array, Array, str]:
-    """Return what a learner is told when a rule is fitted on some rows only.
+    """Return labels of all rows by a consensus rule that is fitted on the training rows only.
 
     Parameters
     ----------
     name : str
-        As in ``labels.consensus``.
+        Rule, as in the setting ``labels.consensus``.
     grades : ndarray, shape (n, n_readers)
         Probabilities that scores state (:func:`cad.labels.consensus.grade_matrix`).
     truth : ndarray, shape (n,)
@@ -39,9 +39,10 @@ def fold_labels(
     Returns
     -------
     y, eta : ndarray, shape (n,)
-        Label and uncertainty of every row; NaN where nobody read and nothing is certain.
+        Label and uncertainty of every row. Where nobody read, eta is NaN, and so is y unless
+        ``certain`` gives it.
     note : str
-        What the run must say, empty when nothing.
+        Sentence that the run must show; empty when there is none.
     """
     rule = consensus_rule(name).fit(grades[train], truth[train])
     belief = rule.predict(grades)
@@ -49,7 +50,7 @@ def fold_labels(
 
 
 def consensus_rule(name: str) -> Consensus:
-    """Return an unfitted rule of ``labels.consensus``.
+    """Return a new, unfitted consensus rule by its name in ``labels.consensus``.
 
     Raises
     ------

@@ -24,9 +24,10 @@ PIRADS_TABLES = {
 
 
 def pirads_note(name: str) -> str:
-    """Return the sentence that a run shows when it uses a table: its shares, exact 95 % intervals.
+    """Return a sentence on a named table of :data:`PIRADS_TABLES`, for the notes of a run.
 
-    Clopper and Pearson, Biometrika 26 (1934) 404.
+    The sentence has the share with ISUP 2 or above in each category, with exact 95 % intervals
+    (Clopper and Pearson, Biometrika 26 (1934) 404).
     """
     from scipy.stats import binomtest  # slow to load, and only a report asks
 
@@ -40,12 +41,17 @@ def pirads_note(name: str) -> str:
 
 
 def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
-    """Return the probability of each PI-RADS category, named or one's own.
+    """Return the probability of malignancy by PI-RADS category.
+
+    Parameters
+    ----------
+    choice : str or mapping of int to float
+        Name of a table in :data:`PIRADS_TABLES`, or the probabilities themselves.
 
     Raises
     ------
     CadError
-        For an unknown name, and for one's own table where a higher category is less probable.
+        For an unknown name, and for a mapping in which a higher category is less probable.
     """
     if isinstance(choice, str):
         if choice not in PIRADS_TABLES:
@@ -64,7 +70,7 @@ def pirads_table(choice: str | Mapping[int, float]) -> Mapping[int, float]:
 
 
 def check_score(scale: str, score: float) -> None:
-    """Check that a score exists on its scale.
+    """Raise an error unless a score exists on its scale.
 
     Parameters
     ----------
@@ -104,8 +110,8 @@ def score_probability(
     score : float
         The score as the reader gave it.
     pirads_probability : str or mapping of int to float
-        A table of :data:`PIRADS_TABLES`, or the probability of each PI-RADS category: PI-RADS is
-        an ordinal category and not an equidistant scale.
+        Name of a table in :data:`PIRADS_TABLES`, or the probability of each category. Only the
+        scale ``pirads`` uses it, because its categories are not equidistant.
 
     Returns
     -------

@@ -15,7 +15,7 @@ _Z = 1.959963984540054
 
 
 class SkillRow(TypedDict):
-    """Hold one reader's row of the table of :func:`reader_skill`."""
+    """Hold one row of the table of :func:`reader_skill`: the measures of one reader."""
 
     reader: str
     n: int
@@ -32,7 +32,7 @@ class SkillRow(TypedDict):
 
 
 class SkillTable(TypedDict):
-    """Hold what :func:`reader_skill` returns, as ``metrics.json`` has it."""
+    """Hold the three results of :func:`reader_skill` as they stand in ``metrics.json``."""
 
     against: str
     sentence: str
@@ -42,7 +42,7 @@ class SkillTable(TypedDict):
 def reader_skill(
     grades: Array, readers: list[str], truth: Array, patients: ArrayLike
 ) -> tuple[pd.DataFrame, str, str]:
-    """Return sensitivity, specificity and weight of every reader.
+    """Measure every reader: sensitivity, specificity, and what the reader adds to the others.
 
     Parameters
     ----------
@@ -61,11 +61,14 @@ def reader_skill(
         ``reader, n``; ``sensitivity``, ``specificity`` of a score above .5 with ``_lower`` and
         ``_upper`` (95 %, patients as clusters); ``weight``, the change of the pooled log-odds when
         this reader alone goes from 0 to 1, with its interval (Laplace); ``adds``, whether that
-        interval lies above 0. Weight and adds are missing where histology cannot identify them.
+        interval lies above 0. Where histology does not have both classes, ``weight`` is NaN and
+        ``adds`` None.
     sentence : str
-        Who adds nothing that these regions can show, or why nobody can be named.
+        Names the readers who add nothing that these regions can show, or says why none can be
+        named.
     against : str
-        "histology", or "the mean of the other readers" where histology does not have both classes.
+        Truth that readers are measured against: "histology", or "the mean of the other readers"
+        where histology does not have both classes.
     """
     pooled = PooledReaders().fit(grades, truth)
     known = pooled.identified_

@@ -79,12 +79,12 @@ class Bundle:
 
     @property
     def pipeline(self) -> JsonObject:
-        """Return the settings that it was trained with.
+        """Return the settings that the model was trained with.
 
         Raises
         ------
         CadError
-            For a model of somebody's own table, which knows nothing of images.
+            For a model that was trained on a table, which has no settings for images.
         """
         if "pipeline" not in self.metadata:
             raise CadError(
@@ -95,7 +95,7 @@ class Bundle:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Return the columns that its pipeline measures, by name."""
+        """Return the columns that the model's pipeline measures, by name."""
         return columns_stated(self.pipeline)
 
     def probability(self, X: pd.DataFrame) -> np.ndarray:
@@ -211,9 +211,9 @@ def load_bundle(folder: Path) -> Bundle:
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn what fails while a bundle's content is used into an error that names the bundle.
+    """Turn any error while a bundle's content is used into one that names the bundle.
 
-    Hashes only prove that nothing changed since they were written; a sound hash may cover nonsense.
+    Correct hashes prove that the files did not change, not that they hold a valid model.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def using(bundle: Bundle) -> Iterator[None]:
     Raises
     ------
     CadError
-        In place of what nonsense raises.
+        In place of the error that the content raised.
     """
     with reading(bundle.name, "the bundle's content is not a model"):
         yield

@@ -68,11 +68,11 @@ def metadata(
         The training table's ``participant_id``, ``truth`` and, where known, ``site``; of an
         extended model with the rows of the model before.
     label_counts : dict or None
-        What the fitted learner was told, by kind; None for a learner without soft labels.
+        Number of training labels by kind; None for a learner without soft labels.
     estimator : estimator
-        The fitted one.
+        The fitted estimator.
     simulated : bool
-        Whether any of them is simulated.
+        Whether any training patient is simulated.
     metrics : dict
         The validation's measures.
     typicality : dict or None
@@ -130,7 +130,7 @@ def _cohort(features: pd.DataFrame, labels: pd.DataFrame) -> JsonObject:
 
 
 def card(meta: JsonObject) -> str:
-    """Return the model's card, Markdown."""
+    """Return the model's card as Markdown, from the metadata of its bundle."""
     learner, validation = meta["pipeline"]["learner"], meta["validation"]
     said = ((validation.get(name) or {}).get("sentence") for name in _SENTENCES)
     return page_beside(__file__).render(

@@ -16,7 +16,7 @@ _WEIGHED = ("scaling", "gamma", "eta0", "kappa", "C")
 
 
 def describe(estimators: Sequence[Any]) -> JsonObject | None:
-    """Return what fitted estimators of one kind are; None without any.
+    """Return a description of fitted estimators of one kind; None for an empty sequence.
 
     Parameters
     ----------

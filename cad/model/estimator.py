@@ -126,7 +126,7 @@ def _require_kind(where: str, default: Any, value: Any) -> None:
 def require_storable(estimator: Any, settings: LearnerSettings) -> None:
     """Refuse an unfitted estimator that no bundle could hold once it is fitted.
 
-    What a fit keeps, such as an object of scikit-learn, is seen on a small made table.
+    The learner is fitted to a small generated table to see what it stores.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
 
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
-    """Tell whether the bundle carries training rows; refuse what a setting forbids.
+    """Return whether the bundle keeps training rows, by ``learner.training_rows``.
 
     Raises
     ------
@@ -178,6 +178,6 @@ def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rows : DataFrame, shape (n, d)
-        Of numbers.
+        Numbers only.
     """
     return pd.DataFrame({name: np.sort(rows[name].to_numpy(float)) for name in rows.columns})

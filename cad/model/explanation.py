@@ -31,18 +31,18 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return rows of ``explanations.csv``.
 
-    These are the features of :func:`explain`, and of every family the one that moved the region
-    most; on that one stand the family's part by :func:`contributions`, and ``average``, the log
-    odds they start from.
+    A region has rows for its features of :func:`explain`, and for one feature of every family, the
+    one that moved the region most. That row also has the family's part by :func:`contributions`;
+    ``average`` is the log odds that the parts start from.
 
     Parameters
     ----------
     estimator : estimator
-        Fitted.
+        Fitted estimator.
     training, rows : ndarray, shape (m, d) and (n, d)
         Training regions, and regions to explain.
     names : list of str
-        Of the features.
+        Names of the features.
     keys : DataFrame, shape (n, 3)
         ``participant_id, study_id, roi_id`` of the rows.
     columns : mapping of str to Column
@@ -88,7 +88,7 @@ def explanation_rows(
 def contributions(
     estimator: Any, training: np.ndarray, rows: np.ndarray, groups: Sequence[str]
 ) -> tuple[float, np.ndarray]:
-    """Return what every family adds to the log odds, from the training's average region on.
+    """Return how much every family of features adds to the log odds of the average training region.
 
     The average region has every feature's training median. A family's part is the mean change of
     the log odds when its features take the region's values, over ``2 * ORDERS`` orders in which the

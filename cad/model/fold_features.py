@@ -39,16 +39,16 @@ NYUL_NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Hold what one set of training patients decided about the features.
+    """Hold the steps on features that are fitted on one set of training patients.
 
     Parameters
     ----------
     scale : NyulScale or None
-        Of T2, where the pipeline standardises so.
+        Nyul's scale of T2, where the pipeline uses it.
     unstable : tuple of str
         Features that are not given to the learner.
     harmoniser : CombatHarmoniser or None
-        Site effects.
+        Removes site effects, where the pipeline does so.
     medians : ndarray, shape (n_features,), or None
         Stand in for missing values while a row is harmonised; they stay missing.
     """
@@ -59,7 +59,7 @@ class Preparation:
     medians: np.ndarray | None = None
 
     def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Return rows as a learner sees them, T2 already on the scale.
+        """Return a copy of the rows as the learner gets them; T2 must be on the scale already.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class Preparation:
         return said
 
     def as_dict(self) -> JsonObject:
-        """Return a model's metadata; :meth:`from_dict` gives the same numbers back."""
+        """Return the preparation as JSON for a model's metadata; :meth:`from_dict` reads it."""
         site: JsonObject | None = None
         if self.harmoniser is not None and self.medians is not None:
             h = self.harmoniser
@@ -125,7 +125,7 @@ class Preparation:
 
     @classmethod
     def from_dict(cls, content: JsonObject | None) -> Preparation:
-        """Read what a model's metadata says; nothing is prepared where it says nothing."""
+        """Return the preparation that :meth:`as_dict` wrote; one that changes nothing for None."""
         if content is None:
             return cls()
         landmarks, site = content["nyul_landmarks"], content["combat"]
@@ -197,12 +197,12 @@ class FoldFeatures:
             self._read()
 
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
-        """Return the same for a table that rows of an earlier model follow."""
+        """Return a copy for a table at whose end rows of an earlier model are added."""
         return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
 
     @property
     def notes(self) -> list[str]:
-        """Say what the reader of a run has to know."""
+        """Return sentences on the fitted steps that a run must show."""
         said = [NYUL_NOTE] if self._nyul else []
         if self._stable:
             kept = set(stable_features(self._copies)) & set(self.X.columns)
@@ -216,7 +216,7 @@ class FoldFeatures:
         return said
 
     def fit(self, rows: np.ndarray) -> Preparation:
-        """Fit what the patients of these rows decide.
+        """Fit the steps on features to the patients of these rows.
 
         Parameters
         ----------
@@ -226,7 +226,7 @@ class FoldFeatures:
         Raises
         ------
         CadError
-            No stable feature; a site with too few regions; no training patient with a T2 image.
+            For no stable feature; a site with too few regions; no training patient with a T2 image.
         """
         scale, unstable = None, ()
         if self._nyul:
@@ -242,7 +242,7 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """Return the table with T2 features on a scale; as it is where there is none."""
+        """Return the table with T2 features on a scale; the table itself where ``scale`` is None."""
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)
@@ -252,11 +252,11 @@ class FoldFeatures:
         return out
 
     def complete(self) -> pd.DataFrame:
-        """Return the table to be stored: where a scale is fitted, on all patients."""
+        """Return the table to store, T2 features on a scale of all patients where one is fitted."""
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
     def apply(self, preparation: Preparation) -> np.ndarray:
-        """Return all rows, shape (n, n_features), as a learner sees them."""
+        """Return all rows, shape (n, n_features), after the steps of a preparation."""
         return preparation.adjust(self.measured(preparation.scale), self.sites)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:

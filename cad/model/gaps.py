@@ -37,7 +37,7 @@ def reasons(
     lacks: Mapping[int, Sequence[str]],
     failures: Sequence[Failure],
 ) -> dict[int, str]:
-    """Say of every row that lacks an image whether its study or the region is the cause.
+    """Return, for every row that lacks an image, why: because of its study or of the region.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def failures_of(
     keys : DataFrame
         ``participant_id, study_id, roi_id`` of all rows.
     reasons : mapping of int to str
-        By the row's number.
+        Reason by the row's number.
     stage, hint : str
-        Of all of them.
+        Stage and hint that all these rows of ``failures.csv`` get.
     """
     rows = keys[KEYS].iloc[list(reasons)].to_dict("records")
     pairs = zip(rows, reasons.values(), strict=True)

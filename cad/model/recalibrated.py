@@ -22,7 +22,7 @@ from cad.model.card import card
 
 
 class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Move a fitted learner's log-odds to ``intercept + slope * log-odds``.
+    """Wrap a fitted learner; its log-odds become ``intercept + slope * log-odds``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.slope = slope
 
     def fit(self, X: ArrayLike, y: ArrayLike, **params: Any) -> Self:
-        """Fit the learner anew; the map stays the site's."""
+        """Fit the learner anew; intercept and slope stay as they are."""
         self.learner = clone(self.learner).fit(X, y, **params)
         return self
 
@@ -61,7 +61,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def save_recalibrated(
     out: Path, bundle: Bundle, regions: Recalibration, outcome: JsonObject, report: JsonObject
 ) -> None:
-    """Write a bundle's model with moved probabilities.
+    """Write a new bundle of a model whose probabilities are recalibrated for a site.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
     structure : object
         JSON-serialisable.
     arrays : dict of str to ndarray
-        What the structure refers to.
+        Arrays that the structure refers to by name.
 
     Raises
     ------
