@@ -51,7 +51,7 @@ MODEL = Kind("model", _is_model, marked=False)
 
 @dataclass(frozen=True)
 class Bundle:
-    """Hold a loaded model.
+    """Hold a trained model that was read from its folder.
 
     Parameters
     ----------
@@ -64,9 +64,10 @@ class Bundle:
     reference_X, reference_probability : ndarray
         Stored inputs, shape (n, n_features), and the probabilities they gave, shape (n,).
     training : DataFrame
-        Keys, labels (``p, eta, certain, truth, label_kind``) and features of the training regions.
+        Keys, labels (``p, eta, certain, truth, label_kind``) and features of the training regions;
+        for a model of a table ``y, eta`` and the table's columns.
     hash : str
-        SHA-256 of ``hashes.json``: of everything in the bundle.
+        SHA-256 of ``hashes.json``, which has the hash of every other file.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Bundle:
 
     @property
     def pipeline(self) -> JsonObject:
-        """Return the settings that the model was trained with.
+        """Return a copy of the pipeline's settings that the model was trained with.
 
         Raises
         ------
@@ -95,13 +96,18 @@ class Bundle:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Return the columns that the model's pipeline measures, by name."""
+        """Return what every column means that the model's pipeline measures, by column name."""
         return columns_stated(self.pipeline)
 
     def probability(self, X: pd.DataFrame) -> np.ndarray:
         """Return the probability of malignancy of every row, shape (n,).
 
-        Warns of rows unlike the training's (:func:`cad.learners.base.outside`).
+        Warns (``RangeWarning``) where rows differ from the training rows by more than chance.
+
+        Parameters
+        ----------
+        X : DataFrame, shape (n, ...)
+            Holds at least the columns ``features``, in any order.
 
         Raises
         ------
@@ -141,7 +147,7 @@ def save_bundle(
     metadata : dict
         JSON-serialisable; must hold ``features`` (list of names).
     card : str
-        Markdown text for people.
+        Markdown text, written as ``README.md``.
     reference_X : ndarray, shape (n, n_features)
         Inputs whose predictions are stored and reproduced by :func:`verify_bundle`.
     training : DataFrame
@@ -182,7 +188,7 @@ def load_bundle(folder: Path) -> Bundle:
     Raises
     ------
     CadError
-        For a missing, additional, truncated or changed file, or a schema of a later version.
+        For a missing, additional, truncated or changed file, or another schema version.
     """
     contents, digest = _checked_contents(folder)
     with reading(folder, "metadata.json is no JSON object"):
@@ -211,7 +217,7 @@ def load_bundle(folder: Path) -> Bundle:
 
 @contextmanager
 def using(bundle: Bundle) -> Iterator[None]:
-    """Turn any error while a bundle's content is used into one that names the bundle.
+    """Turn an error of the code inside this context manager into one that names the bundle.
 
     Correct hashes prove that the files did not change, not that they hold a valid model.
 
@@ -223,7 +229,7 @@ def using(bundle: Bundle) -> Iterator[None]:
     Raises
     ------
     CadError
-        In place of the error that the content raised.
+        In place of any error that a damaged model can cause.
     """
     with reading(bundle.name, "the bundle's content is not a model"):
         yield

@@ -59,14 +59,14 @@ def metadata(
     Parameters
     ----------
     settings : PipelineSettings
-        What the model was trained with.
+        Settings that the model was trained with.
     features : DataFrame
         Training rows, feature columns only.
     columns : mapping of str to Column
-        What the pipeline measures.
+        Meaning of the columns that the pipeline measures, by name.
     labels : DataFrame
-        The training table's ``participant_id``, ``truth`` and, where known, ``site``; of an
-        extended model with the rows of the model before.
+        The training table's ``participant_id``, ``truth`` and, where known, ``site``. For a model
+        that extends another, the rows of the earlier model are included.
     label_counts : dict or None
         Number of training labels by kind; None for a learner without soft labels.
     estimator : estimator
@@ -80,7 +80,7 @@ def metadata(
     provenance : dict
         How the training rows were measured (:func:`cad.features.provenance.summary`).
     parents : list of str
-        Models whose training tables are part of this one's.
+        Models whose training tables are part of this model's table.
     """
     return {
         "name": settings.name,

@@ -27,8 +27,10 @@ def compare_runs(a: pd.DataFrame, b: pd.DataFrame, names: tuple[str, str]) -> Js
     Returns
     -------
     dict
-        ``models``; ``regions`` that both scored; ``differences`` (paired, patients as clusters)
-        and ``calibration``, None without both histologies; ``changed``, regions by decision.
+        ``models``, the two names; ``regions``, how many both scored; ``with_histology``, how many
+        of them; ``differences``, one row for each measure (paired, patients as clusters), and
+        ``calibration``, intercept and slope by model, both None unless malignant and benign regions
+        are among them; ``changed``, one row for each region whose decision differs.
 
     Raises
     ------

@@ -27,12 +27,13 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
     Returns
     -------
     dict
-        JSON-safe: ``learner`` and its ``parameters``; ``steps`` before it, class name and
-        parameters; ``grid``, ``criterion`` and ``inner_folds`` where a search chose; ``members``,
-        the fewest and the most machines that one fit averages (1 for one machine, None where the
-        learner does not say); ``trees``; ``weights``, by setting and value, mean over the fits, of
-        a learner that weighs its settings, and their ``sentence``; ``start``, ``convex`` or the
-        seed, None where the learner does not say; ``fits``, how many were asked.
+        Values that JSON can hold. ``learner`` and its ``parameters``; ``steps``, class name and
+        parameters of each step before the learner; ``grid``, ``criterion`` and ``inner_folds``, if
+        a search chose. ``members``, the fewest and the most machines that one fit averages (1 for
+        one machine); ``trees``, how many; ``start``, "convex" or the seed of the trees; each is
+        None where the learner does not have it. ``weights`` of a learner that weighs its settings, by
+        setting and value, mean over the fits, else None, and ``sentence`` on them. ``fits``, the
+        number of estimators.
     """
     if not estimators:
         return None

@@ -25,9 +25,10 @@ from cad.settings import LabelSettings, LearnerSettings, PipelineSettings
 
 
 def make_estimator(settings: PipelineSettings) -> Any:
-    """Return the unfitted estimator: imputation, scaling, selection and the learner in one.
+    """Return an unfitted scikit-learn pipeline: imputation, scaling, selection and the learner.
 
-    With a grid in the settings the pipeline stands inside a search over inner folds of patients.
+    With a grid in the settings, the result is a search over inner folds of patients that holds the
+    pipeline.
 
     Raises
     ------
@@ -124,9 +125,9 @@ def _require_kind(where: str, default: Any, value: Any) -> None:
 
 
 def require_storable(estimator: Any, settings: LearnerSettings) -> None:
-    """Refuse an unfitted estimator that no bundle could hold once it is fitted.
+    """Raise an error for an unfitted estimator that no bundle could hold once it is fitted.
 
-    The learner is fitted to a small generated table to see what it stores.
+    A copy of the learner is fitted to a small generated table to see what it stores.
 
     Raises
     ------
@@ -147,6 +148,13 @@ def require_storable(estimator: Any, settings: LearnerSettings) -> None:
 
 def carried_rows(estimator: Any, settings: LearnerSettings) -> bool:
     """Return whether the bundle keeps training rows, by ``learner.training_rows``.
+
+    Parameters
+    ----------
+    estimator : pipeline
+        Fitted pipeline.
+    settings : LearnerSettings
+        ``training_rows`` is "carry" or "drop".
 
     Raises
     ------
@@ -171,9 +179,9 @@ def _refuse_to_drop(settings: LearnerSettings) -> None:
 
 
 def unlinked(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a table in which every column is sorted by itself.
+    """Return a copy of a table with every column sorted by itself.
 
-    The cohort's distributions stay; no row is a region's any more.
+    The distribution of each column stays the same, but no row belongs to a region any more.
 
     Parameters
     ----------

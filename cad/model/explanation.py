@@ -31,9 +31,10 @@ def explanation_rows(
 ) -> list[ExplanationRow]:
     """Return rows of ``explanations.csv``.
 
-    A region has rows for its features of :func:`explain`, and for one feature of every family, the
-    one that moved the region most. That row also has the family's part by :func:`contributions`;
-    ``average`` is the log odds that the parts start from.
+    A region has rows for its features of :func:`explain`, and for one feature of every family: the
+    one that moved the region most in the family's direction. The row of that one feature also has
+    the family's part by :func:`contributions`; ``average`` is the log odds that the parts start
+    from.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def explanation_rows(
     keys : DataFrame, shape (n, 3)
         ``participant_id, study_id, roi_id`` of the rows.
     columns : mapping of str to Column
-        What the features are.
+        Meaning of the features, by name; a feature that is not there is a family of its own.
     """
     units = units_of(names, columns)
     group_of = {name: columns[name].title if name in columns else name for name in names}
@@ -90,15 +91,15 @@ def contributions(
 ) -> tuple[float, np.ndarray]:
     """Return how much every family of features adds to the log odds of the average training region.
 
-    The average region has every feature's training median. A family's part is the mean change of
-    the log odds when its features take the region's values, over ``2 * ORDERS`` orders in which the
-    families do so, each order and its reverse (Shapley values by sampling). Parts of a region sum
-    to its log odds minus those of the average region, whatever the orders.
+    The average region has the training median of every feature. The families, one after another,
+    then take the values of the region to explain, in ``2 * ORDERS`` random orders (each order and
+    its reverse). A family's part is the mean change of the log odds at its turn (Shapley values by
+    sampling). The parts of a region sum to its log odds minus those of the average region.
 
     Parameters
     ----------
     estimator : object
-        Fitted; its decision value stands in where it gives no probability.
+        Fitted estimator. Without ``predict_proba`` its decision values replace log odds.
     training, rows : ndarray
         As for :func:`explain`.
     groups : sequence of str
@@ -137,13 +138,14 @@ def explain(
 ) -> list[list[Explanation]]:
     """Return the features that moved each region's decision value most.
 
-    A feature's part is the change of the decision value when it goes from the training median to
-    the region's value, all others kept.
+    The effect of a feature is the change of the decision value when this feature alone goes from
+    the training median to the region's value.
 
     Parameters
     ----------
     estimator : object
-        Fitted estimator; without ``decision_function`` the log odds of its probability stand in.
+        Fitted estimator. Without ``decision_function`` the log odds of its probabilities replace
+        decision values.
     training : ndarray, shape (n_training, n_features)
         Rows it was fitted on.
     rows : ndarray, shape (n, n_features)
@@ -156,7 +158,7 @@ def explain(
     Returns
     -------
     list of list of Explanation
-        Per region: ``rank, feature, value, delta, percentile`` (0 to 100 among training rows).
+        For every region its features, the largest effect ``delta`` (in size) first.
     """
     said = _Sayings(estimator, rows, _medians(training))
     alone = np.vstack([np.eye(len(names), dtype=bool), np.zeros(len(names), bool)])

@@ -66,7 +66,7 @@ class Preparation:
         X : DataFrame, shape (n, n_features)
             In the training columns' order.
         sites : sequence of str, length n
-            Empty where unknown; only harmonisation looks at them.
+            Site of every row, empty where unknown; used for harmonisation only.
 
         Returns
         -------
@@ -88,13 +88,16 @@ class Preparation:
         return values
 
     def unseen(self, sites: Sequence[str] | np.ndarray) -> list[str]:
-        """List the sites whose features stay as they are, sorted; empty without harmonisation."""
+        """Return those of the given sites that harmonisation did not learn, sorted.
+
+        Features of these sites stay unchanged. The list is empty without harmonisation.
+        """
         if self.harmoniser is None:
             return []
         return sorted(set(map(str, sites)) - set(self.harmoniser.sites_))
 
     def as_text(self) -> list[str]:
-        """Say each thing that was fitted in one sentence, for the model's card."""
+        """Return a sentence on every step that was fitted, for the model's card."""
         said = []
         if self.scale is not None:
             said.append("T2 is put on the Nyul scale of the training patients")
@@ -120,7 +123,7 @@ class Preparation:
 
     @classmethod
     def of(cls, metadata: JsonObject) -> Preparation:
-        """Return the preparation that a model's metadata holds; none for a model without one."""
+        """Return the preparation in a model's metadata; one that changes nothing if it has none."""
         return cls.from_dict(metadata.get("preparation"))
 
     @classmethod
@@ -142,35 +145,42 @@ class Preparation:
 
 
 def without_copies(settings: PipelineSettings) -> PipelineSettings:
-    """Return settings for new patients: the training patients decided which features are stable."""
+    """Return a copy of settings for new patients, without the choice of stable features.
+
+    The training patients decided which features are stable, so new regions need not be redrawn.
+    """
     robustness = settings.features.robustness.model_copy(update={"stable_only": False})
     features = settings.features.model_copy(update={"robustness": robustness})
     return settings.model_copy(update={"features": features})
 
 
 class FoldFeatures:
-    """Make the features of all rows of a table as a set of training rows determines them.
+    """Fit the steps on features to some rows of a table, and apply them to all its rows.
+
+    The steps are Nyul's scale of T2, the choice of stable features and site harmonisation, each
+    where the settings ask for it.
 
     Parameters
     ----------
     keys : DataFrame
         ``participant_id, study_id, roi_id``, one row per region, study after study.
     X : DataFrame, shape (n, n_features)
-        As measured; what Nyul's scale decides may be NaN.
+        Features as measured. T2 features may be NaN if Nyul's scale is to be fitted.
     settings : PipelineSettings
         Says what is fitted.
     results : sequence of Path
-        Study files, in the order of the rows; rows after theirs (an earlier model's) have none.
+        Study files, in the order of the rows. Rows of an earlier model come last in the table and
+        have no study file.
     sites : sequence of str, length n
-        Empty where unknown.
+        Site of every row, empty where unknown.
     folder : RunFolder
-        Keeps T2 features on scales that were used: one file for each scale.
+        Folder in which T2 features are cached: one file for each scale that was used.
 
     Raises
     ------
     CadError
-        When rows without images would need images, a site is needed and unknown, or a column says
-        how a region was measured.
+        When a step needs images of rows without study files, no region could be redrawn to find
+        stable features, or a column of ``X`` says how a region was measured.
     """
 
     def __init__(
@@ -197,7 +207,11 @@ class FoldFeatures:
             self._read()
 
     def with_rows(self, keys: pd.DataFrame, X: pd.DataFrame, sites: np.ndarray) -> FoldFeatures:
-        """Return a copy for a table at whose end rows of an earlier model are added."""
+        """Return an object with the same settings and study files for a longer table.
+
+        The rows of this table come first in ``keys``, ``X`` and ``sites``, then those of an earlier
+        model.
+        """
         return FoldFeatures(keys, X, self.settings, self.results, sites, self.folder)
 
     @property
@@ -216,17 +230,18 @@ class FoldFeatures:
         return said
 
     def fit(self, rows: np.ndarray) -> Preparation:
-        """Fit the steps on features to the patients of these rows.
+        """Return the steps on features, fitted to the patients of some rows.
 
         Parameters
         ----------
         rows : ndarray of int
-            Training rows.
+            Numbers of the training rows.
 
         Raises
         ------
         CadError
-            For no stable feature; a site with too few regions; no training patient with a T2 image.
+            For no stable feature; a patient without a site, or a site with too few regions, where
+            sites are harmonised; no training patient with a T2 image.
         """
         scale, unstable = None, ()
         if self._nyul:
@@ -242,7 +257,7 @@ class FoldFeatures:
         return self._with_harmoniser(made, rows) if self._combat else made
 
     def measured(self, scale: NyulScale | None) -> pd.DataFrame:
-        """Return the table with T2 features on a scale; the table itself where ``scale`` is None."""
+        """Return the table with its T2 features on a scale; unchanged where ``scale`` is None."""
         if scale is None:
             return self.X
         columns = columns_of(self.settings.features)
@@ -256,11 +271,14 @@ class FoldFeatures:
         return self.measured(self._scale(np.arange(len(self.keys)))) if self._nyul else self.X
 
     def apply(self, preparation: Preparation) -> np.ndarray:
-        """Return all rows, shape (n, n_features), after the steps of a preparation."""
+        """Return features of all rows, shape (n, n_features), after the steps of a preparation."""
         return preparation.adjust(self.measured(preparation.scale), self.sites)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Make all rows as the training rows determine them: the callable of ``out_of_fold``."""
+        """Return features of all rows, shape (n, n_features), with the steps fitted to ``rows``.
+
+        ``rows`` has the numbers of the training rows. ``out_of_fold`` calls this for every fold.
+        """
         return self.apply(self.fit(rows))
 
     def _with_harmoniser(self, made: Preparation, rows: np.ndarray) -> Preparation:

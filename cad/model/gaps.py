@@ -12,16 +12,16 @@ from cad.run_folder.tables import KEYS, Failure
 def lacking(
     X: pd.DataFrame, images: Collection[str], columns: Mapping[str, Column]
 ) -> list[list[str]]:
-    """Return for every row the images of which it has no feature at all.
+    """Return for every row of X the images of which the row has no feature at all.
 
     Parameters
     ----------
     X : DataFrame, shape (n, n_features)
         Features by name.
     images : collection of str
-        Names of modalities; one of which X has no column is lacking everywhere.
+        Names of modalities to look for. A modality without a column in X is lacking in every row.
     columns : mapping of str to Column
-        What the features are.
+        Meaning of the features, by name.
     """
     of = {name: columns[name].image for name in X.columns if name in columns}
     empty = {
@@ -37,19 +37,24 @@ def reasons(
     lacks: Mapping[int, Sequence[str]],
     failures: Sequence[Failure],
 ) -> dict[int, str]:
-    """Return, for every row that lacks an image, why: because of its study or of the region.
+    """Return a reason for every row that lacks an image: its study has none, or its region.
 
     Parameters
     ----------
     gaps_of : callable
-        Returns what measuring said of a study, by region and image: of those in a run folder
-        :func:`cad.run_folder.study_file.study_gaps`.
+        Takes a study id and returns, by ROI id and image, why the image does not measure the
+        region; for studies in a run folder :func:`cad.run_folder.study_file.study_gaps`.
     keys : DataFrame
         ``participant_id, study_id, roi_id`` of all rows.
     lacks : mapping of int to sequence of str
-        The images that a row lacks, by its number.
+        The images that a row lacks, by the row's number.
     failures : sequence of Failure
-        Of measuring.
+        Failures of the measurement; those of whole studies are quoted.
+
+    Returns
+    -------
+    dict of int to str
+        Sentence by the row's number; only rows of ``lacks`` are in it.
     """
     said = {}
     by_study = keys.groupby("study_id", sort=False).indices

@@ -14,15 +14,16 @@ from cad.model.bundle import Bundle, using
 def of_bundles(
     table: pd.DataFrame, grades: pd.DataFrame | None, bundles: Sequence[Bundle]
 ) -> Given:
-    """Return what each reader's score and the model's probability say together, region by region.
+    """Return, for every region, each reader's probability with the tool, and the p-values.
 
-    The weights of reader and tool were fitted when the model was trained; each region takes those
-    of the model that scored it.
+    A reader's score and the model's probability are combined with weights that were fitted when the
+    model was trained. A region gets the weights of the model that scored it.
 
     Parameters
     ----------
     table : DataFrame, shape (n, ...)
-        ``participant_id, probability, model, p_benign, p_malignant``.
+        ``probability``; ``model``, the name of the model that scored the region; ``p_benign`` and
+        ``p_malignant``, conformal p-values.
     grades : DataFrame, shape (n, readers), or None
         Every reader's score as probability, NaN where there is none.
     bundles : sequence of Bundle
@@ -50,19 +51,21 @@ def of_bundles(
 
 
 def with_given(results: pd.DataFrame, given: Given) -> pd.DataFrame:
-    """Add the conformal p-values, and each reader's probability with the tool, to a result table.
+    """Return a result table with p-values and readers' probabilities with the tool added.
 
     Parameters
     ----------
     results : DataFrame, shape (n, ...)
         Regions of the cohort.
     given : Given
-        Rows beyond ``n`` are those of a model that was extended.
+        Values to add, one row per region; rows after the first ``n`` belong to the training table
+        of an earlier model and are left out.
 
     Returns
     -------
     DataFrame
-        With ``p_benign, p_malignant`` and ``with_tool`` (``r1=0.53; r2=0.61``).
+        Copy of ``results`` with ``p_benign, p_malignant`` and ``with_tool``, a text such as
+        ``r1=0.53; r2=0.61``.
     """
     n = len(results)
     return results.assign(

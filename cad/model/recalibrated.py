@@ -27,9 +27,9 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     learner : estimator
-        Fitted.
+        Fitted learner.
     intercept, slope : float
-        Of :class:`cad.evaluation.decisions.recalibrate.Recalibration`.
+        Numbers of a :class:`cad.evaluation.decisions.recalibrate.Recalibration`.
     """
 
     def __init__(self, learner: Any, intercept: float, slope: float) -> None:
@@ -38,7 +38,10 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.slope = slope
 
     def fit(self, X: ArrayLike, y: ArrayLike, **params: Any) -> Self:
-        """Fit the learner anew; intercept and slope stay as they are."""
+        """Replace the learner by a copy fitted to X and y; return this object.
+
+        Intercept and slope stay as they are.
+        """
         self.learner = clone(self.learner).fit(X, y, **params)
         return self
 
@@ -53,7 +56,7 @@ class Recalibrated(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(lambda self: hasattr(self.learner, "decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: ArrayLike) -> np.ndarray:
-        """Return the learner's own decision values, shape (n,)."""
+        """Return the learner's decision values, not recalibrated, shape (n,)."""
         values: np.ndarray = self.learner.decision_function(X)
         return values
 
@@ -66,20 +69,21 @@ def save_recalibrated(
     Parameters
     ----------
     out : Path
-        The new bundle.
+        Folder of the new bundle.
     bundle : Bundle
-        The model as it was; its training stays what it was.
+        The model before recalibration.
     regions : Recalibration
         How the log-odds of regions move.
     outcome : dict
-        ``operating_point`` and ``man`` of the site.
+        Metadata that replace the model's: ``operating_point`` and ``man``, chosen at the site.
     report : dict
-        What the card says: ``regions`` and ``men``, their ``map``, ``before`` and ``after``.
+        Metadata ``recalibration`` for the card: the maps of ``regions`` and ``men``, with measures
+        ``before`` and ``after``.
 
     Raises
     ------
     CadError
-        For a model that was recalibrated before: the first map would be hidden.
+        For a model that was recalibrated before.
     """
     steps = list(bundle.estimator.steps)
     name, learner = steps[-1]

@@ -35,14 +35,14 @@ def dump_state(estimator: Any) -> tuple[Any, dict[str, np.ndarray]]:
     Parameters
     ----------
     estimator : estimator
-        Fitted, of a class that bundles may hold.
+        Fitted estimator of a class that bundles may hold.
 
     Returns
     -------
     structure : object
-        JSON-serialisable.
+        Nested values that JSON can hold.
     arrays : dict of str to ndarray
-        Arrays that the structure refers to by name.
+        Arrays by the names that the structure refers to.
 
     Raises
     ------
@@ -105,14 +105,14 @@ def _public_module(cls: type, name: str) -> str:
 
 
 def load_state(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """Rebuild the estimator that :func:`dump_state` took apart; no code of it is run.
+    """Return the estimator that :func:`dump_state` took apart; its constructors are not called.
 
     Parameters
     ----------
     structure : object
-        As read from JSON.
+        Structure of :func:`dump_state`, as read from JSON.
     arrays : dict of str to ndarray
-        What the structure refers to.
+        Arrays by the names that the structure refers to.
 
     Raises
     ------

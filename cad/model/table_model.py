@@ -30,7 +30,9 @@ def save_table_model(
     eta: ArrayLike | None = None,
     description: str = "",
 ) -> Bundle:
-    """Write the bundle and read it back; parameters as :func:`cad.api.save_model`.
+    """Write a model of a table as a bundle, check it, and return it as read back from disk.
+
+    Parameters are those of :func:`cad.api.save_model`.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from cad.model.bundle import Bundle
 
 
 def check_transductive(bundle: Bundle) -> None:
-    """Refuse a model that cannot learn of new regions.
+    """Raise an error for a model that cannot learn from new regions without labels.
 
     Raises
     ------
@@ -37,12 +37,17 @@ def fit_with(bundle: Bundle, training: np.ndarray, new: np.ndarray) -> Any:
     Parameters
     ----------
     bundle : Bundle
-        As :func:`check_transductive` accepts it.
+        A model that :func:`check_transductive` accepts.
     training : ndarray, shape (n, d)
-        Its labelled training regions as its learner sees them; unread ones are not kept in a
-        bundle and do not join.
+        Features of the model's labelled training regions, in the order of ``bundle.training``. A
+        bundle keeps no training regions without labels, so they are missing.
     new : ndarray, shape (m, d)
-        Regions of one patient.
+        Features of the new regions, all of one patient.
+
+    Returns
+    -------
+    estimator
+        A new estimator; the bundle's stays as it is.
     """
     table = bundle.training
     y = np.concatenate([table["y"].to_numpy(float), np.full(len(new), UNLABELLED)])
