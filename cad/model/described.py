@@ -31,8 +31,8 @@ def describe(estimators: Sequence[Any]) -> JsonObject | None:
         parameters of each step before the learner; ``grid``, ``criterion`` and ``inner_folds``, if
         a search chose. ``members``, the fewest and the most machines that one fit averages (1 for
         one machine); ``trees``, how many; ``start``, "convex" or the seed of the trees; each is
-        None where the learner does not have it. ``weights`` of a learner that weighs its settings, by
-        setting and value, mean over the fits, else None, and ``sentence`` on them. ``fits``, the
+        None where the learner does not have it. ``weights`` of a learner that weighs its settings,
+        by setting and value, mean over the fits, else None, and ``sentence`` on them. ``fits``, the
         number of estimators.
     """
     if not estimators:

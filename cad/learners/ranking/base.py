@@ -41,19 +41,30 @@ def require_count(name: str, value: object, least: int = 1) -> None:
 
 
 def warn_not_converged(who: str, what: str, hint: str) -> None:
-    """Emit scikit-learn's ConvergenceWarning with the numbers and the way out."""
+    """Emit scikit-learn's ConvergenceWarning: ``who`` did not converge, ``what`` and ``hint``.
+
+    Parameters
+    ----------
+    who : str
+        Name of the learner.
+    what : str
+        The numbers that show it, such as a gap.
+    hint : str
+        What the caller can change.
+    """
     warnings.warn(f"{who} did not converge: {what} ({hint})", ConvergenceWarning, stacklevel=4)
 
 
 class Ranker(BinaryLearner):
-    """Share what estimators that order regions have in common; probabilities follow the order.
+    """Share the methods of learners that order regions; a subclass learns the scores.
 
     A subclass learns scores from (X, sign, weight) with sign +1, -1 and, if semi-supervised, 0
-    for unlabelled. Probabilities are Platt's sigmoid of scores that were predicted out of fold
-    (``platt_folds`` stratified folds, grouped when ``groups`` is given); ``platt_folds=0`` uses
-    training scores: fast, and too confident. ``decision_function`` is the score shifted so that 0
-    is probability one half. The slope is kept >= 1e-3 per standard deviation of the scores: a
-    ranker that ranks backwards out of fold gives the base rate, not an inverted order.
+    for unlabelled. Platt's sigmoid turns scores into probabilities. It is fitted to scores that
+    were predicted out of fold (``platt_folds`` stratified folds, grouped by ``groups`` if given).
+    ``platt_folds=0`` uses the scores of the training rows: fast, but the probabilities are then too
+    confident. Too few rows or groups of a class for two folds have the same effect. The slope of
+    the sigmoid is at least 1e-3 per standard deviation of the scores, so that probabilities follow
+    the order of the scores. A ranker that ranks backwards out of fold gives the base rate.
     """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"eta": True, "groups": True}
@@ -69,7 +80,7 @@ class Ranker(BinaryLearner):
         sample_weight: ArrayLike | None = None,
         groups: ArrayLike | None = None,
     ) -> Ranker:
-        """Learn to rank.
+        """Learn to rank, then fit the probabilities; return this object.
 
         Parameters
         ----------
@@ -123,14 +134,17 @@ class Ranker(BinaryLearner):
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return scores shifted to be 0 where the probability is one half, shape (n,)."""
+        """Return scores minus the score of probability one half, shape (n,)."""
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         # Pairs see only differences f_p - f_q: f has no zero but the one of Platt's sigmoid.
         return self._scores(rows) - self.threshold_
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return probabilities of the two classes, shape (n, 2)."""
+        """Return probabilities of the two classes, shape (n, 2), in the order of ``classes_``.
+
+        Warns where rows differ from the training rows by more than chance.
+        """
         values = self.decision_function(X)
         self._warn_outside(X)
         positive = expit(self.platt_slope_ * values)
@@ -262,15 +276,17 @@ class Ranker(BinaryLearner):
 
 
 def platt(scores: Floats, sign: Floats, weight: Floats) -> tuple[float, float]:
-    """Return slope > 0 and threshold of P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))).
+    """Fit P(+1 | score) = 1 / (1 + exp(-slope (score - threshold))); return slope and threshold.
 
     Parameters
     ----------
     scores, sign, weight : ndarray, shape (n,)
+        Scores of the rows, their class +1 or -1, and how often each row counts.
 
     Notes
     -----
-    A slope below 1e-3 per standard deviation of the scores is raised to it, around the base rate.
+    A slope below 1e-3 per standard deviation of the scores (or a negative one) is replaced by this
+    least slope; the probability at the mean score is then about the share of positives.
     """
     spread = float(
         np.sqrt(np.average((scores - np.average(scores, weights=weight)) ** 2, weights=weight))

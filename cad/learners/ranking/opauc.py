@@ -12,20 +12,20 @@ from cad.learners.ranking.base import Floats, Ranker, require, warn_not_converge
 
 @dataclass(eq=False, repr=False)
 class OPAUC(Ranker):
-    """Learn the area under the ROC curve in one pass over the data, by the square loss.
+    """Rank by linear weights that maximise the AUC, learned in one pass over the rows (OPAUC).
 
-    Row t makes one gradient step on
+    The loss of a pair of rows of different classes is the square loss (Gao et al. 2013). Row t
+    makes one gradient step on
     lambda/2 |w|^2 + mean over earlier rows i of the other class of (1 - y_t w'(x_t - x_i))^2 / 2,
-    whose gradient needs the other class only through its mean and covariance. With more features
-    than rows the covariance stays a factor: w is kept as coefficients of the rows, and no
-    d x d matrix is formed.
+    whose gradient needs only the mean and the covariance of the other class. With more features
+    than rows, w is kept as coefficients of the rows, and no d x d matrix is formed.
 
     Parameters
     ----------
     eta : float
-        Learning rate (tried in the papers: 2^-12 .. 2^10).
+        Learning rate (the papers try 2^-12 to 2^10).
     lambda_ : float
-        Regularisation (2^-10 .. 2^2).
+        Regularisation (the papers try 2^-10 to 2^2).
     random_state : int or None
         Seed of the order in which rows pass; None = the order given.
     platt_folds : int
@@ -35,7 +35,8 @@ class OPAUC(Ranker):
     ----------
     coef_ : ndarray, shape (1, d)
     diverged_ : bool
-        Whether the step was so large that the weights overflowed; they are those before that.
+        Whether the weights overflowed because of a large ``eta``; ``coef_`` then holds the weights
+        before the overflow.
     """
 
     eta: float = 2.0**-6
@@ -75,20 +76,23 @@ def opauc_path(
     etas: ArrayLike,
     lambdas: ArrayLike,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Fit a whole grid at once.
+    """Fit OPAUC for every pair of a learning rate and a regularisation.
 
     Parameters
     ----------
     X : ndarray (n, d)
         Rows in the order in which they pass.
     sign, weight : ndarray (n,)
-        +1 or -1, and > 0.
+        Classes +1 or -1, and weights > 0 of the rows.
     etas, lambdas : array-like (a,), (b,)
+        Learning rates and regularisations.
 
     Returns
     -------
     coef : ndarray (a, b, d)
+        Weights of the features; where they overflowed, those before the overflow.
     diverged : ndarray of bool (a, b)
+        Whether the weights overflowed.
     """
     X = np.ascontiguousarray(X, dtype=float)
     steps = np.asarray(etas, dtype=float)

@@ -20,15 +20,18 @@ POSITIVE, NEGATIVE, PSEUDO_POSITIVE, PSEUDO_NEGATIVE = 0, 1, 2, 3
 
 
 class StumpRanker(Ranker):
-    """Rank by a sum of stumps: what RankBoost and SSRankBoost share."""
+    """Rank by a weighted sum of stumps; base class of RankBoost and SSRankBoost."""
 
     n_rounds: int
 
     def staged_decision_function(self, X: ArrayLike) -> Iterator[Floats]:
-        """Return raw scores (n,) after 1, 2, ... rounds: one fit serves every number of rounds.
+        """Yield the scores after 1, 2, ... rounds, so that one fit serves every number of rounds.
 
-        Rounds after the boosting stopped early repeat the last scores. Unlike
-        ``decision_function`` the scores are not shifted.
+        Yields
+        ------
+        ndarray, shape (n,)
+            Scores of the rows of X, ``n_rounds`` times; the last ones repeat if boosting stopped
+            early. Unlike those of ``decision_function`` they are not shifted.
         """
         check_is_fitted(self)
         rows: Floats = validate_data(self, X, dtype=np.float64, order="C", reset=False)
@@ -57,21 +60,24 @@ class StumpRanker(Ranker):
 class RankBoost(StumpRanker):
     """Rank positives above negatives by boosting.
 
-    Each round takes the stump 1[x_j > theta] of largest abs(r), r being its weighted advantage
-    over all pairs of a positive and a negative, with weight alpha = 1/2 ln((1 + r) / (1 - r))
-    (their third method, smoothed by one pair). The weights of the pairs stay a product, so no
-    pair is ever visited.
+    A stump is 1 where feature j is above a threshold, else 0. Its advantage r is the weighted mean,
+    over all pairs, of the stump at the positive minus the stump at the negative. Each round
+    adds the stump of largest abs(r), with weight alpha = 1/2 ln((1 + r) / (1 - r)), smoothed by one
+    pair (the third method of Freund et al. 2003). The weight of a pair is a product of weights of
+    its two rows, so that the pairs need not be listed.
 
     Parameters
     ----------
     n_rounds : int
-        Stumps; the paper that compares learners tries 30 to 90.
+        Most stumps; there are fewer where no stump separates rows or the loss would rise. The paper
+        that compares learners tries 30 to 90.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
     Attributes
     ----------
     features_, thresholds_, alphas_ : ndarray, shape (rounds,)
+        Feature, threshold and weight of every stump.
     losses_ : ndarray, shape (rounds + 1,)
         Mean exponential loss of a pair, before and after every round; never rises.
     """
@@ -92,27 +98,31 @@ class RankBoost(StumpRanker):
 def boost(
     values: Floats, order: Ints, role: Ints, weight: Floats, discount: float, n_rounds: int
 ) -> tuple[Ints, Floats, Floats, int, Floats]:
-    """Run the rounds.
+    """Choose stumps and their weights, round by round, as :class:`RankBoost` describes.
 
     Parameters
     ----------
     values : ndarray (d, n)
         Every feature's values in ascending order.
     order : ndarray (d, n)
-        The rows that they belong to.
+        The rows that these values belong to.
     role : ndarray (n,)
-        POSITIVE .. PSEUDO_NEGATIVE; anything else takes no part.
+        POSITIVE, NEGATIVE, PSEUDO_POSITIVE or PSEUDO_NEGATIVE; other rows take no part.
     weight : ndarray (n,)
+        Weights of the rows.
     discount : float
-        Weight of the mean loss of the pseudo pairs beside that of the labelled pairs.
+        Weight of the mean loss of pairs of pseudo rows; pairs of labelled rows have weight 1.
     n_rounds : int
+        Most rounds.
 
     Returns
     -------
     features, thresholds, alphas : ndarray (n_rounds,)
-        Valid up to ``rounds``.
+        Stump of every round, valid up to ``rounds``.
     rounds : int
+        Rounds done; fewer than ``n_rounds`` where no stump separates rows or the loss would rise.
     losses : ndarray (n_rounds + 1,)
+        Loss at the start and after every round, valid up to ``rounds + 1``.
     """
     n = values.shape[1]
     features = np.zeros(n_rounds, dtype=np.int64)
@@ -237,7 +247,10 @@ def _renormalise(v: Floats, role: Ints, share: Floats, totals: Floats, sums: Flo
 
 @njit(cache=True)
 def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) -> Floats:
-    """Return scores after every round, (rounds, n), of the rows of X (n, d)."""
+    """Return the scores of the rows of X (n, d) after every round, shape (rounds, n).
+
+    The other arrays hold the stumps, one entry for each round.
+    """
     rounds, n = len(alphas), len(X)
     out = np.zeros((rounds, n))
     for i in range(n):
@@ -253,18 +266,20 @@ def stump_scores(X: Floats, features: Ints, thresholds: Floats, alphas: Floats) 
 class SSRankBoost(StumpRanker):
     """Rank by semi-supervised RankBoost.
 
-    The ``k`` unlabelled rows nearest to a labelled row take its rank (where two
-    classes claim a row, the nearer labelled row wins); their pairs add ``discount`` times their
-    mean exponential loss to that of the labelled pairs. Fit takes y in {0, 1} and -1 for
-    unlabelled; without unlabelled rows, or at ``discount=0``, it is :class:`RankBoost`.
+    The ``k`` unlabelled rows nearest to a labelled row become pseudo rows of its class. An
+    unlabelled row that is near to several labelled rows takes the class of the nearest. The mean
+    exponential loss of the pairs of pseudo rows, times ``discount``, is added to that of the pairs
+    of labelled rows. In ``y``, -1 stands for unlabelled. Without unlabelled rows, or at
+    ``discount=0``, the learner is :class:`RankBoost`.
 
     Parameters
     ----------
     n_rounds : int
+        As in :class:`RankBoost`.
     discount : float
-        In [0, 1].
+        Weight of the pairs of pseudo rows, in [0, 1].
     k : int
-        K of the paper.
+        Unlabelled rows that each labelled row gives its class to.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -295,13 +310,16 @@ class SSRankBoost(StumpRanker):
 
 
 def neighbour_ranks(X: Floats, sign: Floats, k: int) -> Ints:
-    """Return every row's role: its label, its claimant's rank, or -1 for neither.
+    """Return the role of every row in :func:`boost`, shape (n,).
+
+    A labelled row is POSITIVE or NEGATIVE. An unlabelled row that labelled rows claim takes the
+    class of the nearest of them as PSEUDO_POSITIVE or PSEUDO_NEGATIVE; any other row gets -1.
 
     Parameters
     ----------
     X : ndarray (n, d)
     sign : ndarray (n,)
-        +1, -1, or 0 for unlabelled.
+        Class of the row, +1 or -1, or 0 for unlabelled.
     k : int
         Unlabelled rows that each labelled row claims (Euclidean distance; ties by row order).
     """

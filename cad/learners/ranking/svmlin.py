@@ -36,35 +36,38 @@ Steps = list[tuple[float, list[float]]]
 class SVMLin(Ranker):
     """Separate by a linear SVM with squared hinge, supervised or transductive.
 
-    supervised: lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, scikit-learn's
-    ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``;
-    transductive: lambda/2 |w|^2 + 1/2 mean over labelled + lambda_u/2 mean over unlabelled, whose
-    labels are variables with a fixed share of positives. ``multi-switch`` exchanges pairs of
-    labels that cost less exchanged while the unlabelled weight grows to lambda_u;
-    ``deterministic-annealing`` relaxes labels to probabilities under an entropy whose
-    temperature falls. Fit takes y in {0, 1} and -1 for unlabelled.
+    Supervised, it minimises lambda/2 |w|^2 + 1/2 sum max(0, 1 - y f)^2, as scikit-learn's
+    ``LinearSVC(loss="squared_hinge", dual=False, C=1 / (2 lambda))``. Transductive, it minimises
+    lambda/2 |w|^2 + 1/2 (mean loss of labelled rows) + lambda_u/2 (mean loss of unlabelled rows).
+    The labels of unlabelled rows are then variables with a fixed share of positives.
+    ``multi-switch`` exchanges two labels where that lowers the loss, while the weight of the
+    unlabelled rows grows to lambda_u. ``deterministic-annealing`` makes these labels probabilities,
+    under an entropy whose temperature falls. In ``y``, -1 stands for unlabelled.
 
     Parameters
     ----------
     lambda_, lambda_u : float
+        Regularisation of the weights, and weight of the unlabelled rows' loss.
     method : {"multi-switch", "deterministic-annealing", "supervised"}
         "supervised" leaves unlabelled rows out.
     positive_fraction : float, optional
         Share of positives among the unlabelled; by default that of the labelled.
     max_switches : int
-        Pairs exchanged before the next refit.
+        Most pairs of labels that are exchanged before the weights are fitted again.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
     Attributes
     ----------
     coef_ : ndarray, shape (1, d)
+        Weights of the features.
     bias_ : float
         Weight of the constant feature; ``intercept_`` also holds Platt's threshold.
     soft_labels_ : ndarray, shape (n_unlabelled,)
-        Probability (0 or 1 for multi-switch) given to each unlabelled row.
+        Probability of the positive class for each unlabelled row; 0 or 1 with multi-switch.
     annealing_levels_, annealing_objectives_ : ndarray, shape (k,)
-        The objective after every inner step, which never rises while its level stays the same.
+        Weight of the unlabelled rows (or temperature) at every inner step, and the objective after
+        it, which never rises while the level stays the same.
     """
 
     semi_supervised = True
@@ -247,7 +250,10 @@ class SVMLin(Ranker):
 
     @property
     def intercept_(self) -> Floats:
-        """Return the bias minus the threshold at probability one half, shape (1,)."""
+        """Return the intercept of ``decision_function``, shape (1,).
+
+        It is ``bias_`` minus the score of probability one half.
+        """
         return np.array([self.bias_ - self.threshold_])
 
     def _scores(self, X: Floats) -> Floats:

@@ -22,7 +22,9 @@ _ZERO = 1e-8
 class SVMROC(base.Ranker):
     """Rank by the support vector machine for the area under the ROC curve [W14 (2)].
 
-    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm.
+    Minimises 1/2 |w|^2 + C sum over pairs max(0, 1 - (f_p - f_q))^norm, with f the scores and a
+    pair of a positive p and a negative q. In the attributes, support vectors are training rows
+    whose coefficient is not 0.
 
     Parameters
     ----------
@@ -31,13 +33,17 @@ class SVMROC(base.Ranker):
     norm : 1 or 2
         Hinge or squared hinge.
     kernel : {"rbf", "linear", "poly", "precomputed"} or callable
+        As in scikit-learn's ``SVC``.
     gamma, degree, coef0
-        Numbers of the kernel; "scale" is 1 / (d Var X).
+        Parameters of the kernel; the gamma "scale" is 1 / (d Var X).
     solver : {"auto", "interior-point", "cvxopt"}
-        The pairwise interior point ("auto"), or the reference (small problems).
+        The pairwise interior-point method ("auto" and "interior-point"), or the slow reference
+        ("cvxopt", for small problems).
     tol : float
-        Relative gap; the KKT violation must reach ten times this.
+        Relative duality gap at which the solver stops; the violation of the optimality conditions
+        (KKT) must be below ten times ``tol``.
     max_iter : int
+        Most iterations of the solver.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 
@@ -118,7 +124,10 @@ class SVMROC(base.Ranker):
 
     @property
     def intercept_(self) -> base.Floats:
-        """Return minus the threshold at probability one half, shape (1,); a rank has none."""
+        """Return the intercept of ``decision_function``, shape (1,).
+
+        It is minus the score of probability one half; the scores have no intercept.
+        """
         return np.array([-self.threshold_])
 
     def _widen(self, kept: NDArray[np.intp], n: int) -> None:
@@ -134,30 +143,32 @@ class SVMROC(base.Ranker):
 
 
 class SSLROC(SVMROC):
-    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], C1 = C2 = C.
+    """Learn to rank from labelled and unlabelled points [W14 (3), (5)], with C1 = C2 = C.
 
-    Minimises over f and soft labels d in [0, 1]
+    Minimises over scores f and soft labels d in [0, 1] of the unlabelled points, with p the
+    positives, q the negatives and m the unlabelled points,
 
         1/2 |w|^2 + C/2 sum max(0, 1 - (f_p - f_q))^norm
                   + C/2 sum max(0, 1 - M - (f_m - f_q - M d_m))^norm
                   + C/2 sum max(0, 1 - (f_p - f_m + M d_m))^norm.
 
-    Fit takes y in {0, 1} and -1 for unlabelled; without unlabelled rows it is SVMROC at C/2.
+    In ``y``, -1 stands for unlabelled. Without unlabelled rows the learner is SVMROC at C/2.
 
     Parameters
     ----------
     C : float
-        C1 = C2 of the paper: half of it is the cost of a pair.
+        Costs C1 = C2 of [W14]; a pair costs C/2.
     M : float
-        How far the margins move between d = 0 and d = 1. At large M the unlabelled points drop
-        out.
+        By how much the margin of an unlabelled point's pair changes from d = 0 to d = 1. At large M
+        the unlabelled points have no effect.
     norm, kernel, gamma, degree, coef0, solver, tol, max_iter, platt_folds
         As for :class:`SVMROC`.
 
     Attributes
     ----------
     soft_labels_ : ndarray, shape (n_unlabelled,)
-        Soft labels of the unlabelled rows of positive weight, in their order. Not unique.
+        Soft labels d of the unlabelled rows of positive weight, in their order; other values may
+        be as good.
     support_, dual_coef_, support_vectors_, intercept_, solution_
     """
 
