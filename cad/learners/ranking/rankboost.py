@@ -69,8 +69,8 @@ class RankBoost(StumpRanker):
     Parameters
     ----------
     n_rounds : int
-        Most stumps; there are fewer where no stump separates rows or the loss would rise. The paper
-        that compares learners tries 30 to 90.
+        Most stumps; there are fewer where no stump separates rows or the loss would rise. [W14]
+        tries 30 to 90.
     platt_folds : int
         Folds of the out-of-fold scores that Platt's sigmoid is fitted to; 0 = training scores.
 

@@ -58,31 +58,37 @@ def active_set(
     max_free: int,
     add_most: int,
 ) -> tuple[int, float]:
-    """Solve exactly from a start whose free rows are roughly right.
+    """Solve a pointwise problem exactly, from a start whose free rows are roughly right.
+
+    Free rows are those whose dual lies strictly between 0 and the row's cost.
 
     Parameters
     ----------
     store : RowStore
+        Kernel rows; those that are needed are added.
     rows : Rows
+        Rows of the problem.
     at : Iterate
-        Start within the box, moved in place. The balances of b and s need not hold.
+        Start with duals between their bounds, changed in place. The balances of b and s (the sums
+        under ``rest``) need not be 0.
     rest : ndarray, shape (2,)
-        What rows that are held fixed elsewhere add to the balances of b and s: sum sign gamma and
-        sum q sign gamma; zeros when there are none.
+        Sum of sign gamma, and of q sign gamma, over rows of a larger problem that are held fixed
+        and are not in ``rows``; zeros when there are none.
     tol : float
-        Largest violation left, units of the margin.
+        Largest violation at which to stop, in units of the margin.
     max_iter : int
-        Steps allowed.
+        Most steps.
     max_free : int
-        Most free rows the factor may hold.
+        Most free rows.
     add_most : int
-        Rows taken in after a full step.
+        Most rows that become free after a full step.
 
     Returns
     -------
     steps : int
+        Steps done.
     violation : float
-        Largest violation left; infinite when the method gave up.
+        Largest violation left; infinite when the method gave up. It may exceed ``tol``.
     """
     # None: too many free rows, kernel rows that do not fit, or a block that has no factor.
     free = _start(store, rows, at.gamma, max_free)

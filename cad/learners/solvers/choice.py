@@ -22,19 +22,28 @@ def solve_pointwise(
     Parameters
     ----------
     gram : Gram
+        Kernel of the training points.
     problem : Problem
+        Each row looks at one point only.
     solver : str
-        "auto" and "hybrid": :func:`~cad.learners.solvers.pointwise.solve_hybrid`; "smo": pairs of
-        rows only; "cvxopt": the reference, which ignores ``start`` and ``cache_mb``.
+        "auto" and "hybrid": :func:`~cad.learners.solvers.pointwise.solve_hybrid`; "smo": sequential
+        minimal optimisation only; "cvxopt": the slow reference, which ignores ``start`` and
+        ``cache_mb``.
     tol, cache_mb, start
         As :func:`cad.learners.solvers.pointwise.solve_hybrid`.
+
+    Returns
+    -------
+    Solution
+        Its ``converged`` says whether ``tol`` was reached.
 
     Raises
     ------
     LearnerError
         For an unknown name or a tolerance that is not in (0, 1).
     ValueError
-        For a given kernel matrix that is not positive semi-definite on the solution's support.
+        For a precomputed kernel matrix that is not positive semi-definite on the points whose
+        coefficient is not 0.
     """
     if solver not in SOLVERS:
         raise LearnerError(f"solver {solver!r} is unknown: {', '.join(SOLVERS)}")

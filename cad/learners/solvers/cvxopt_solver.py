@@ -19,32 +19,34 @@ def solve_cvxopt(
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,
 ) -> Solution:
-    """Solve the dual quadratic program.
+    """Solve a problem by its dual quadratic program in cvxopt.
 
-    Variables are gamma, and one more per finite bound of an extra scalar: a box term
-    max(lower g, upper g) is written as upper p - lower q with g = p - q, p, q >= 0. The
-    multipliers of those balances are the extra scalars u themselves.
+    The variables are gamma and one more for each finite bound of an extra scalar: the term
+    max(lower g, upper g) is written as upper p - lower q with g = p - q and p, q >= 0. The
+    multipliers of the equations g = p - q are the extra scalars u.
 
     Parameters
     ----------
     K : ndarray, shape (n, n)
-        Kernel matrix.
+        Kernel matrix of the training points.
     problem : Problem
+        Any problem.
     tol : float
         cvxopt's absolute, relative and feasibility tolerance.
     max_iter : int
-        Interior-point iterations.
+        Most iterations.
     gap_tol, kkt_tol : float
-        Limits of a solution that converged.
+        Largest relative gap and KKT violation at which the solution counts as converged.
 
     Returns
     -------
     Solution
+        With ``solver`` "cvxopt"; ``converged`` may be False.
 
     Raises
     ------
     CadError
-        Where the extra is not installed.
+        Where cvxopt is not installed.
     """
     try:
         import cvxopt

@@ -25,14 +25,14 @@ _INNER_MOVES = 100
 
 
 def block_size(cache_mb: float, n_points: int) -> int:
-    """Return how many points are solved for at once, so that their kernel fits half the budget.
+    """Return how many points make a block, so that its kernel matrix fits half the budget.
 
     Parameters
     ----------
     cache_mb : float
-        Budget, megabytes.
+        Memory for kernel values, megabytes.
     n_points : int
-        Points in all.
+        Number of training points.
 
     Returns
     -------
@@ -46,17 +46,25 @@ def block_size(cache_mb: float, n_points: int) -> int:
 def smo_by_blocks(
     gram: Gram, size: int, rows: Rows, at: Iterate, scale: Array, eps: float, most: int
 ) -> tuple[int, float]:
-    """Do what :func:`cad.learners.solvers.smo.smo` does, with kernel values made for each block.
+    """Move pairs of rows as :func:`cad.learners.solvers.smo.smo`, one block of points at a time.
+
+    The kernel values of each block are computed anew; ``at`` is changed in place.
 
     Parameters
     ----------
+    gram : Gram
+        Kernel of the training points.
     size : int
         Points of a block, at least two.
+    rows, at, scale, eps, most
+        As for :func:`~cad.learners.solvers.smo.smo`.
 
     Returns
     -------
     moves : int
+        Pairs moved.
     violation : float
+        Largest violation left.
     """
     point, sign, gamma, c = rows.point, rows.sign, at.gamma, rows.c
     block = np.zeros(0, dtype=np.int64)

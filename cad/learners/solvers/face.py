@@ -19,18 +19,20 @@ _SAME = 1e-4
 
 
 def smallest_scale(problem: Problem, solution: Solution) -> Solution:
-    """Return the optimum of smallest scale s, and of those the one of middle intercept b.
+    """Return the optimal solution of smallest scale s, with b in the middle of its interval.
 
-    f is unique, b and s need not be. With the duals gamma at hand every optimum is a (b, s) in the
-    polygon of complementary slackness: a row between its bounds meets its margin, one at 0 is not
-    short of it, one at its cost not beyond it. Two free rows of different scale leave one point.
+    The decision values f are unique, but b and s need not be. Given the duals gamma, the optimal
+    (b, s) form a polygon: a row whose dual is between its bounds meets its margin exactly, a row
+    whose dual is 0 keeps its margin, and a row whose dual is at its cost does not exceed it. Two
+    rows of the first kind with different scales leave one point.
 
     Parameters
     ----------
     problem : Problem
         Pointwise, with extra scalars b and s >= 0.
     solution : Solution
-        Converged; another is returned as it is.
+        A solution of the problem. It is returned unchanged if it has not converged, or if b and s
+        are unique.
     """
     share = solution.gamma / problem.c
     free = (share > _AT_BOUND) & (share < 1 - _AT_BOUND)

@@ -36,7 +36,7 @@ _BLOCK = 128
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hold one kernel with its numbers settled.
+    """Hold one kernel and its parameters as numbers.
 
     Parameters
     ----------
@@ -44,9 +44,11 @@ class Kernel:
         "linear", "rbf" exp(-gamma |u-v|^2), "poly" (gamma u'v + coef0)^degree, "precomputed" or
         "callable".
     gamma, coef0 : float
+        Numbers of the formulas.
     degree : int
+        Degree of "poly".
     function : callable, optional
-        For "callable": two arrays (n, d), (m, d) to (n, m).
+        For "callable": takes two arrays (n, d) and (m, d), returns kernel values (n, m).
     """
 
     name: str
@@ -58,7 +60,7 @@ class Kernel:
     def between(self, X: Array, Y: Array) -> Array:
         """Return kernel values, shape (n, m), of the rows of X (n, d) and Y (m, d).
 
-        For a precomputed kernel X already holds them and is returned.
+        For a precomputed kernel X already holds the kernel values and is returned itself.
         """
         if self.name == "precomputed":
             return X
@@ -67,9 +69,9 @@ class Kernel:
         return self.finish(self.left(X) @ self.right(Y).T)
 
     def left(self, X: Array) -> Array:
-        """Return a factor: :meth:`finish` makes kernel values of its products with :meth:`right`.
+        """Return the left factor of rows X: ``finish(left(X) @ right(Y).T)`` are kernel values.
 
-        For "rbf" the exponent is one inner product, so the matrix is touched by BLAS once:
+        For "linear" and "poly" it is X itself. For "rbf" the exponent is one inner product:
         -gamma |u - v|^2 = (2 gamma u, -gamma |u|^2, 1)'(v, 1, -gamma |v|^2).
         """
         if self.name != "rbf":
@@ -78,14 +80,17 @@ class Kernel:
         return np.column_stack([2.0 * self.gamma * X, squares, np.ones(len(X))])
 
     def right(self, Y: Array) -> Array:
-        """Return the other factor of :meth:`left`."""
+        """Return the right factor of rows Y, see :meth:`left`."""
         if self.name != "rbf":
             return Y
         squares = -self.gamma * np.einsum("ij,ij->i", Y, Y)
         return np.column_stack([Y, np.ones(len(Y)), squares])
 
     def finish(self, product: Array) -> Array:
-        """Turn products of left and right into kernel values, in place where that is possible."""
+        """Return kernel values of products of :meth:`left` and :meth:`right`.
+
+        For "rbf" ``product`` is overwritten by them, for "linear" it is returned itself.
+        """
         if self.name == "linear":
             return product
         if self.name == "poly":
@@ -95,7 +100,10 @@ class Kernel:
         return np.exp(product, out=product)
 
     def dimensions(self, X: Array) -> float:
-        """Return the dimensions of the kernel's feature space; infinite where it has no few."""
+        """Return the number of dimensions of the kernel's feature space for rows X.
+
+        It is infinite for all kernels but "linear" and "poly".
+        """
         d = X.shape[1]
         few: dict[str, float] = {"linear": d, "poly": comb(d + self.degree, d)}
         return few.get(self.name, np.inf)
@@ -103,7 +111,8 @@ class Kernel:
     def monomials(self, X: Array) -> Array:
         """Return features, shape (n, dimensions), whose inner products are the polynomial kernel.
 
-        By the multinomial theorem, of (sqrt coef0, sqrt gamma x); coef0 must be >= 0.
+        They are the monomials of (sqrt coef0, sqrt gamma x), weighted by the multinomial theorem;
+        coef0 must be >= 0.
         """
         which, weight = _multinomial(X.shape[1] + 1, self.degree)
         Z = np.column_stack([np.full(len(X), np.sqrt(self.coef0)), np.sqrt(self.gamma) * X])
@@ -132,18 +141,19 @@ def settle_kernel(
 ) -> Kernel:
     """Return a kernel with gamma as a number.
 
-    ``gamma="scale"`` is 1 / (d Var X), the variance weighted as the samples are, so that a sample
-    twice counts as one of twice the weight; "auto" is 1 / d.
+    ``gamma="scale"`` is 1 / (d Var X), where the variance uses the weights of the samples; "auto"
+    is 1 / d.
 
     Parameters
     ----------
     kernel : str or callable
-        One of :data:`KERNELS`, or two arrays (n, d), (m, d) to (n, m).
+        One of :data:`KERNELS`, or a function of two arrays (n, d) and (m, d) that returns (n, m).
     gamma, degree, coef0
         As :class:`Kernel`; gamma also "scale" or "auto".
     X : ndarray, shape (n, d)
-        Training points.
+        Training points; only gamma depends on them.
     weight : ndarray, shape (n,), optional
+        Weights of the samples; equal when not given.
 
     Raises
     ------
@@ -174,15 +184,16 @@ def _settle_gamma(gamma: str | float, X: Array, weight: Array | None) -> float:
 
 @dataclass(frozen=True)
 class Gram:
-    """Give the kernel matrix of the training points: held whole, or made on demand.
+    """Hold the kernel of the training points, with its whole matrix or with values on demand.
 
     Parameters
     ----------
     kernel : Kernel
+        The kernel.
     X : ndarray, shape (n, d)
         Training points.
     matrix : ndarray, shape (n, n), or None
-        The whole matrix; None when it is made on demand.
+        The whole kernel matrix; None when its values are computed on demand.
     """
 
     kernel: Kernel
@@ -203,20 +214,23 @@ class Gram:
         return self.kernel.finish(np.einsum("ij,ij->i", self.X, self.X))
 
     def held(self, budget_mb: float) -> Gram:
-        """Return the same kernel with its matrix held whole, if that fits the budget (MB)."""
+        """Return a copy that holds the whole matrix, if the matrix fits the budget (MB).
+
+        If it does not fit, or is held already, the object itself is returned.
+        """
         if self.matrix is not None or 8e-6 * self.n_points**2 > budget_mb:
             return self
         return Gram(self.kernel, self.X, self.kernel.between(self.X, self.X))
 
     def is_low_rank(self) -> bool:
-        """Return whether the kernel is known to have few dimensions for so many points."""
+        """Return whether the feature space has at most a third as many dimensions as points."""
         return _POINTS_PER_DIMENSION * self.kernel.dimensions(self.X) <= self.n_points
 
     def factor(self, most: int) -> Array | None:
         """Return L (n, r) with K = L L', or None where r would exceed ``most``.
 
-        A linear kernel's features, a polynomial one's monomials, else a Cholesky factorisation
-        that pivots on the largest entry left on the diagonal and so needs r rows of the kernel.
+        L holds the features for a linear kernel and the monomials for a polynomial one. Otherwise
+        it is a pivoted Cholesky factor, which needs r rows of the kernel matrix only.
         """
         n, kernel = self.n_points, self.kernel
         if kernel.name == "linear" and self.X.shape[1] <= most:
@@ -238,7 +252,7 @@ class Gram:
         return None
 
     def rows(self, points: NDArray[np.intp], out: Array) -> None:
-        """Write the kernel rows of some points, shape (points, n)."""
+        """Write the kernel rows of some points into ``out``, shape (points, n)."""
         if self.matrix is not None:
             out[:] = self.matrix[points]
             return
@@ -253,15 +267,20 @@ class Gram:
         return self.kernel.left(self.X), self.kernel.right(self.X)
 
     def prove(self, support: NDArray[np.intp]) -> None:
-        """Refuse a given matrix that is not positive semi-definite on the support of a solution.
+        """Raise an error for a given matrix that is not positive semi-definite on some points.
 
-        Of a large matrix a part only was proved when it came. The solution is then the exact one
-        for the points that carry it, and every other point is at its bound.
+        :func:`make_gram` checks only a part of a large matrix that the caller gave. This method
+        checks the part of the support vectors; it does nothing for any other matrix.
+
+        Parameters
+        ----------
+        support : ndarray of int
+            Points whose coefficient in the solution is not 0.
 
         Raises
         ------
         ValueError
-            With the lowest eigenvalue.
+            The message has the lowest eigenvalue.
         """
         given = self.kernel.name in ("precomputed", "callable")
         if given and self.matrix is not None and len(self.matrix) > _PROOF_SIZE:
@@ -281,13 +300,16 @@ class Gram:
 
 
 def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Array:
-    """Return K(X, support) beta, shape (n,), in blocks that stay in the processor's cache.
+    """Return the decision values K(X, support) beta, without intercept, shape (n,).
 
     Parameters
     ----------
     kernel : Kernel
-    X : ndarray, shape (n, d), or (n, n_support) of kernel values where it is precomputed
+        The kernel.
+    X : ndarray, shape (n, d)
+        Rows to predict; for a precomputed kernel their kernel values, shape (n, n_support).
     support, beta : ndarray, shapes (n_support, d) and (n_support,)
+        Support vectors and their coefficients.
     """
     if kernel.name == "precomputed":
         return X @ beta
@@ -303,12 +325,14 @@ def decision_values(kernel: Kernel, X: Array, support: Array, beta: Array) -> Ar
 
 
 def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
-    """Return the training kernel: whole when it is given or small, else made on demand.
+    """Return the training kernel: its whole matrix if given or small, else values on demand.
 
     Parameters
     ----------
     kernel : Kernel
-    X : ndarray, shape (n, d), or (n, n) for a precomputed kernel
+        The kernel.
+    X : ndarray, shape (n, d)
+        Training points; for a precomputed kernel the kernel matrix, shape (n, n).
     budget_mb : float
         Memory that the whole matrix may take, MB.
 
@@ -331,16 +355,18 @@ def make_gram(kernel: Kernel, X: Array, budget_mb: float) -> Gram:
 
 
 def check_precomputed(K: Array) -> None:
-    """Refuse a matrix that is no kernel matrix.
+    """Raise an error for a matrix that is no kernel matrix.
 
     Parameters
     ----------
     K : ndarray, shape (n, n)
+        Matrix to check. Of more than 400 points only some, evenly spread, are checked for negative
+        eigenvalues.
 
     Raises
     ------
     ValueError
-        With the value found: not square, not symmetric, not positive semi-definite, not finite.
+        For a matrix that is not square, symmetric, finite and positive semi-definite.
     """
     if K.ndim != 2 or K.shape[0] != K.shape[1]:
         raise ValueError(

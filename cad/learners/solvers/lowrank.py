@@ -46,16 +46,17 @@ def solve_low_rank(
     factor : ndarray, shape (n, r)
         L with K = L L'.
     times : callable
-        Coefficients beta (n,) to K beta (n,), for the verdict.
+        Takes coefficients beta (n,) and returns K beta (n,); used to measure the solution.
     problem : Problem
         Pointwise, with the scalars b or (b, s >= 0).
     gap_tol, kkt_tol : float
-        What the solution is judged by.
+        Largest relative gap and KKT violation at which the solution counts as converged.
 
     Returns
     -------
     Solution
-        Its rows on the margin solved exactly, unless the interior point cannot tell rows apart.
+        Solved exactly for the rows on the margin, if the interior point shows which rows these are;
+        otherwise the better of this and of the interior point's solution.
     """
     # Column-major: products with Z and Z' are then one BLAS call without a copy.
     Z = np.asfortranarray(

@@ -23,15 +23,18 @@ def finite_newton(
     Parameters
     ----------
     rows, y, cost : ndarray (n, d), (n,), (n,)
+        Features, class +1 or -1, and weight of the loss of every row.
     lambda_ : float
-        > 0.
+        Regularisation, > 0.
     start : ndarray (d,)
+        Weights to start from; left unchanged.
 
     Returns
     -------
     w : ndarray (d,)
+        Weights of the features.
     converged : bool
-        The set of margin violations repeats, so w is the exact minimiser for it.
+        Whether w is the minimiser: the same rows miss their margin as at the step before.
     """
     w = start.copy()
     f = rows @ w

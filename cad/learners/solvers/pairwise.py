@@ -42,18 +42,20 @@ _LEAST = 0.1
 class PairwiseProblem:
     """Hold one SVMROC or SSLROC problem; points in the order positives, negatives, unlabelled.
 
+    Every row of the problem is a pair of points.
+
     Attributes
     ----------
     factor : ndarray (n, r)
         L with K = L L'; :func:`kernel_factor` makes it.
     n_positive, n_negative : int
-        The rest of the n points are unlabelled.
+        Number of positive and of negative points; the rest of the n points are unlabelled.
     weight : ndarray (n,)
         Weight of each point, > 0; the cost of a pair is the product of its two weights.
     labelled_cost, unlabelled_cost : float
         Cost c of a pair of labelled points, and of a pair with an unlabelled point.
     margin : float
-        M of [W14] (3): what changing d from 0 to 1 does to the margins.
+        M of [W14] (3): by how much the margins change when a soft label d goes from 0 to 1.
     norm : int
         1 = hinge, 2 = squared hinge.
     """
@@ -79,13 +81,16 @@ class PairwiseProblem:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """Return the numbers of pq, mq and pm rows."""
+        """Return three numbers of rows.
+
+        They count pairs (positive, negative), (unlabelled, negative) and (positive, unlabelled).
+        """
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         return p * q, m * q, p * m
 
     @cached_property
     def cost(self) -> Floats:
-        """Return the cost of every row, (rows,)."""
+        """Return the cost of every row, shape (rows,), in the order of :attr:`sizes`."""
         pq = self.n_positive + self.n_negative
         p, q, m = np.split(self.weight, [self.n_positive, pq])
         return np.concatenate(
@@ -98,11 +103,11 @@ class PairwiseProblem:
 
     @cached_property
     def target(self) -> Floats:
-        """Return the margin t of every row, (rows,)."""
+        """Return the margin t of every row, shape (rows,), in the order of :attr:`sizes`."""
         return np.repeat([1.0, 1.0 - self.margin, 1.0], self.sizes)
 
     def general(self) -> Problem:
-        """Return the same rows in the general form of docs/methods.md 2, for reference solvers."""
+        """Return the problem in the general form of docs/methods.md 2, for reference solvers."""
         p, q, m = self.n_positive, self.n_negative, self.n_unlabelled
         of_p, of_q, of_m = np.arange(p), p + np.arange(q), p + q + np.arange(m)
         plus = np.concatenate([np.repeat(of_p, q), np.repeat(of_m, q), np.repeat(of_p, m)])
@@ -125,15 +130,7 @@ class PairwiseProblem:
 def kernel_factor(kernel: Floats) -> Floats:
     """Return L (n, r) with K = L L' for a positive semi-definite kernel matrix (n, n).
 
-    Pivoted Cholesky: r is the numerical rank, so a linear kernel of few features stays small.
-
-    Parameters
-    ----------
-    kernel : ndarray, shape (n, n)
-
-    Returns
-    -------
-    ndarray, shape (n, r)
+    The factor is a pivoted Cholesky factor, and r the numerical rank of the matrix.
     """
     n = len(kernel)
     tolerance = n * np.finfo(float).eps * max(float(np.diag(kernel).max()), np.finfo(float).tiny)
@@ -144,19 +141,22 @@ def kernel_factor(kernel: Floats) -> Floats:
 
 
 def solve_pairwise(problem: PairwiseProblem, tol: float = 1e-6, max_iter: int = 100) -> Solution:
-    """Solve a pairwise problem by a primal-dual interior point in point space.
+    """Solve a pairwise problem by a primal-dual interior-point method.
 
     Parameters
     ----------
     problem : PairwiseProblem
+        The problem.
     tol : float
-        Relative gap to reach; the KKT violation has to reach ten times this.
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
     max_iter : int
+        Most iterations.
 
     Returns
     -------
     Solution
-        Deterministic: the same bits for the same problem.
+        The most exact iterate, equal to the last bit on every run; its ``u`` holds the soft labels.
+        ``converged`` says whether ``tol`` was reached.
     """
     state = _start(problem)
     best: Solution | None = None

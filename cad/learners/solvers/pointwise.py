@@ -55,27 +55,27 @@ def solve_hybrid(
     start: Array | None = None,
     polish: bool = True,
 ) -> Solution:
-    """Solve a pointwise problem.
+    """Solve a problem of :func:`cad.learners.solvers.problem.pointwise_problem`.
 
     Parameters
     ----------
     gram : Gram
-        Kernel of the training points, whole or on demand.
+        Kernel of the training points.
     problem : Problem
-        Pointwise: rows as :func:`cad.learners.solvers.problem.pointwise_problem` makes them.
+        Each row looks at one point only.
     tol : float
-        Relative gap; KKT violation up to ten times it.
+        Relative gap at which to stop; the KKT violation must be below ten times ``tol``.
     cache_mb : float
-        Room for kernel values when the matrix is not held whole, MB.
+        Memory for kernel values when ``gram`` does not hold the whole matrix, MB.
     start : ndarray, shape (n,), optional
-        Coefficients beta of a similar problem.
+        Coefficients beta of a similar problem to start from.
     polish : bool
-        Whether the active set may finish.
+        Whether exact methods (active set, interior point) may follow the moves of pairs.
 
     Returns
     -------
     Solution
-        The same bits on every run.
+        Equal to the last bit on every run; ``converged`` says whether ``tol`` was reached.
     """
     work = _Work(gram, problem, tol, cache_mb, start)
     if polish and gram.is_low_rank():
@@ -274,9 +274,10 @@ def _alternate(work: _Work, polish: bool) -> Solution:
 
 
 def spread_coefficients(problem: Problem, beta: Array) -> Array:
-    """Return duals gamma in their box whose A' gamma is as near to beta as rows allow.
+    """Return duals gamma, shape (m,), between 0 and their costs, with A' gamma close to ``beta``.
 
-    Rows of one point and sign are filled from the largest margin on: that one binds first.
+    A point may have several rows of one sign. The row of the largest margin gets as much of the
+    point's coefficient as its cost allows, then the next.
     """
     gamma = np.zeros(problem.n_rows)
     rest = np.array(beta, dtype=float)

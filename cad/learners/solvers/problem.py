@@ -30,27 +30,29 @@ _UNSEEN = 1e-5
 
 
 class LearnerError(CadError, ValueError):
-    """Refuse an input of a learner: name the value, the rule it broke and the way out."""
+    """Report an input that a learner refuses: the value, the rule it broke and the way out."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold rows, margins, costs and boxes; the kernel matrix is handed to the solver beside it.
+    """Hold a convex problem (see the top of this module) without its kernel matrix K.
+
+    Row j of the problem asks a_j' f + b_j' u >= t_j and costs c_j (shortfall)^r otherwise.
 
     Parameters
     ----------
     A : csr_array, shape (m, n)
-        Row j over the decision values f of the n points.
+        Coefficients a_j of every row for the decision values f of the n points.
     B : ndarray or csr_array, shape (m, k)
-        Row j over the k extra scalars u; sparse where there are many.
+        Coefficients b_j of every row for the k extra scalars u; sparse where there are many.
     t : ndarray, shape (m,)
-        Margins.
+        Margin of every row.
     c : ndarray, shape (m,)
-        Costs, all > 0.
+        Cost of every row, > 0.
     lower, upper : ndarray, shape (k,)
-        Box of every extra scalar; -inf and inf where it has none.
+        Bounds of every extra scalar; -inf and inf where it has none.
     r : 1 or 2
-        Hinge or squared hinge.
+        1 for the hinge, 2 for the squared hinge.
 
     Raises
     ------
@@ -90,7 +92,7 @@ class Problem:
 
     @property
     def n_rows(self) -> int:
-        """Return the number of constraint rows m."""
+        """Return the number of rows m, the constraints."""
         return int(self.A.shape[0])
 
     def dense(self) -> tuple[Array, Array]:
@@ -99,14 +101,14 @@ class Problem:
         return self.A.toarray(), B
 
     def coefficients(self, gamma: Array) -> Array:
-        """Return A' gamma, shape (n,)."""
+        """Return the coefficients beta = A' gamma of the points, shape (n,)."""
         if self.A.nnz == self.n_rows:  # one point a row: no need to transpose
             return np.bincount(self.A.indices, self.A.data * gamma, self.n_points).astype(float)
         coefficients: Array = self.A.T @ gamma
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return t - A f - B u, shape (m,): positive where the margin is missed."""
+        """Return t - A f - B u, shape (m,): positive where a row misses its margin."""
         single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
         at_points = self.A.data * f[self.A.indices] if single else self.A @ f
         slack: Array = self.t - at_points - self.B @ u
@@ -120,7 +122,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Solution:
-    """Hold a solution and its own verdict on itself.
+    """Hold a solution of a :class:`Problem` and the measures of how exact it is.
 
     Parameters
     ----------
@@ -131,18 +133,19 @@ class Solution:
     gamma : ndarray, shape (m,)
         Dual variables of the rows.
     primal, dual : float
-        Objectives.
+        Objectives of the primal and the dual problem.
     gap : float
         Relative duality gap (primal - dual) / max(abs(primal), abs(dual), 1e-9 sum c).
     kkt : float
-        Largest violation of the optimality conditions, in units of the margin; the balance
-        B' gamma of an extra scalar counts relative to its terms (to its rows' costs if boxed).
+        Largest violation of the optimality conditions (Karush, Kuhn and Tucker), in units of the
+        margin. For an extra scalar it is the error of its balance B' gamma relative to the terms of
+        the sum, or to the costs of its rows if the scalar has two bounds.
     iterations : int
-        Of whatever solver found it.
+        Iterations of the solver.
     converged : bool
-        gap and kkt within the limits asked for.
+        Whether gap and kkt are within the limits that the caller asked for.
     solver : str
-        Which solver.
+        Name of the solver.
     """
 
     beta: Array
@@ -176,14 +179,20 @@ def certify(
     gap_tol: float = 1e-6,
     kkt_tol: float = 1e-5,
 ) -> Solution:
-    """Return a solution whose objectives, gap and KKT violation are measured from scratch.
+    """Return a solution whose objectives, gap and KKT violation are computed from its numbers.
 
     Parameters
     ----------
+    problem : Problem
+        The problem that was solved.
     f : ndarray, shape (n,)
-        K A' gamma, computed afresh by the caller who holds the kernel.
+        Decision values K A' gamma, computed by the caller, who holds the kernel.
     gamma, u : ndarray, shapes (m,) and (k,)
-        Dual variables (clipped to their box here) and extra scalars (likewise).
+        Dual variables and extra scalars. The solution has copies clipped to their bounds.
+    iterations, solver
+        Stored in the solution.
+    gap_tol, kkt_tol : float
+        Largest relative gap and KKT violation at which the solution counts as converged.
     """
     gamma = np.maximum(gamma, 0.0)
     if problem.r == 1:
@@ -258,18 +267,20 @@ def pointwise_problem(
     c: Array,
     scale: Array | None = None,
 ) -> Problem:
-    """Return a problem whose every row looks at one point: sign_j (f_i + b) + scale_j s >= t_j.
+    """Return a pointwise problem: row j looks at one point i, sign_j (f_i + b) + scale_j s >= t_j.
 
     Parameters
     ----------
+    n_points : int
+        Number of training points.
     point : ndarray of int, shape (m,)
-        Point of every row.
+        Number i of the point of every row.
     sign : ndarray, shape (m,)
-        +1 or -1.
+        Sign of every row, +1 or -1.
     t, c : ndarray, shape (m,)
-        Margins and costs.
+        Margin and cost of every row.
     scale : ndarray, shape (m,), optional
-        Coefficients of a learned scale s >= 0, the second extra scalar; the first is b.
+        Coefficients of a learned scale s >= 0. The extra scalars are then (b, s), else b alone.
     """
     m = len(point)
     A = sparse.csr_array((sign, point, np.arange(m + 1)), shape=(m, n_points))

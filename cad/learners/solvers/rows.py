@@ -23,14 +23,16 @@ Ints = NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """Hold the rows of a pointwise problem.
+    """Hold the rows of a pointwise problem, in the notation at the top of this module.
 
     Parameters
     ----------
     point : ndarray of int64, shape (m,)
+        Number of the point of every row.
     sign, r, q, c : ndarray, shape (m,)
+        Sign, target without scale, coefficient of the scale in the target, and cost of every row.
     learned : bool
-        Whether s is a variable; q is zero otherwise.
+        Whether the scale s is a variable; q is zero otherwise.
     """
 
     point: Ints
@@ -41,17 +43,27 @@ class Rows(NamedTuple):
     learned: bool
 
     def slack(self, at: Iterate) -> Array:
-        """Return how far every row is from its margin, shape (m,): positive where it is missed."""
+        """Return how far every row is short of its margin, shape (m,); negative beyond it."""
         b, s = at.u
         missed: Array = self.sign * (self.r + self.q * s - at.f[self.point] - b)
         return missed
 
     def free(self, gamma: Array) -> NDArray[np.intp]:
-        """Return the rows whose duals lie strictly inside their box."""
+        """Return the numbers of the rows whose dual lies strictly between 0 and the row's cost."""
         return ((gamma > 0) & (gamma < self.c)).nonzero()[0]
 
     def part(self, rows: NDArray[np.intp], place: Ints, learned: bool) -> Rows:
-        """Return some of the rows with their points renumbered by ``place``."""
+        """Return some rows as new arrays, with their points renumbered.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Numbers of the rows to keep.
+        place : ndarray of int64, shape (n,)
+            New number of every point.
+        learned : bool
+            Whether the scale is a variable in the result.
+        """
         return Rows(
             place[self.point[rows]],
             self.sign[rows],
@@ -63,16 +75,16 @@ class Rows(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """Hold a point on the way to the solution; the kernels move it in place.
+    """Hold the variables on the way to the solution; the solvers change the arrays in place.
 
     Parameters
     ----------
     gamma : ndarray, shape (m,)
-        Duals of the rows, inside their box.
+        Dual variable of every row, between 0 and the row's cost.
     f : ndarray, shape (n,)
         Decision values without intercept, K A' gamma.
     u : ndarray, shape (2,)
-        b and s.
+        Intercept b and scale s.
     """
 
     gamma: Array
@@ -80,19 +92,21 @@ class Iterate(NamedTuple):
     u: Array
 
     def copy(self) -> Iterate:
-        """Return an iterate of its own memory."""
+        """Return an iterate with copies of the three arrays."""
         return Iterate(self.gamma.copy(), self.f.copy(), self.u.copy())
 
 
 class KernelRows(NamedTuple):
-    """Hold the rows of the kernel matrix that are at hand.
+    """Hold those rows of the kernel matrix that are in memory.
 
     Parameters
     ----------
     values : ndarray, shape (k, n)
+        Room for k rows of the kernel matrix.
     slot : ndarray of int64, shape (n,)
-        Where each point's row stands in ``values``; -1 when it is not at hand.
+        Position of each point's row in ``values``; -1 for a point whose row is not there.
     diagonal : ndarray, shape (n,)
+        Diagonal of the whole kernel matrix.
     """
 
     values: Array
@@ -118,16 +132,22 @@ def as_rows(problem: Problem) -> Rows:
 
 
 class RowStore:
-    """Serve rows of the training kernel: the whole matrix, or those asked for while they fit.
+    """Compute rows of the training kernel matrix when they are asked for, and keep them.
 
-    Few rows of a large kernel matrix matter, those of the support vectors; each is made once, when
-    the solver first asks for it.
+    Few rows of a large kernel matrix are needed, mainly those of the support vectors. A row that
+    was computed stays in memory. If ``gram`` holds the whole matrix, all rows are there at once.
 
     Parameters
     ----------
     gram : Gram
+        Kernel of the training points.
     budget_mb : float
-        Memory for rows when the matrix is not held whole, MB.
+        Memory for rows when ``gram`` does not hold the whole matrix, MB.
+
+    Attributes
+    ----------
+    kernel : KernelRows
+        The rows in memory.
     """
 
     def __init__(self, gram: Gram, budget_mb: float) -> None:
@@ -143,7 +163,14 @@ class RowStore:
         self.kernel = KernelRows(np.ascontiguousarray(values), slot, diagonal)
 
     def fetch(self, points: NDArray[np.int64] | list[int]) -> bool:
-        """Make the rows of some points; False, and nothing made, when they do not fit."""
+        """Compute the kernel rows of some points that are not in memory yet.
+
+        Returns
+        -------
+        bool
+            Whether the rows of all these points are now in memory. If they do not all fit, no row
+            is computed.
+        """
         values, slot, _ = self.kernel
         points = np.asarray(points)
         missing = points[slot[points] < 0]
@@ -161,12 +188,12 @@ class RowStore:
         return True
 
     def block(self, points: NDArray[np.int64], columns: NDArray[np.int64]) -> Array:
-        """Return kernel values of points whose rows are at hand, (points, columns)."""
+        """Return kernel values, shape (points, columns), of points whose rows are in memory."""
         block: Array = self.kernel.values[self.kernel.slot[points][:, None], columns]
         return block
 
     def times(self, beta: Array) -> Array:
-        """Return K beta, shape (n,), from the rows at hand, or from the points where one is not."""
+        """Return K beta, shape (n,), whether or not the rows it needs are in memory."""
         values, slot, _ = self.kernel
         # K beta over the support alone, whose rows are at hand: K is symmetric.
         support = beta.nonzero()[0]

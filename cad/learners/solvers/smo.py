@@ -23,21 +23,28 @@ def smo(kernel, rows, at, scale, eps, most):  # type: ignore[no-untyped-def]
     Parameters
     ----------
     kernel : KernelRows
+        Kernel rows in memory.
     rows : Rows
+        Rows of the problem.
     at : Iterate
-        Feasible start, moved in place; its u is not read, only written.
+        Feasible start, changed in place; its u is not read, only written.
     scale : ndarray, shape (3,)
-        anchor, rho, sum_j w_j gamma_j; the last is kept up to date here.
+        anchor, rho and sum_j w_j gamma_j of the proximal term (top of this module); the last is
+        updated in place.
     eps : float
+        Violation at which to stop.
     most : int
-        Moves allowed.
+        Most moves.
 
     Returns
     -------
     moves : int
+        Pairs moved.
     violation : float
+        Largest violation left.
     wanted : int
-        Point whose kernel row is missing: make it and call again; -1 when none is.
+        Number of a point whose kernel row is needed but not in memory: the caller adds the row and
+        calls again. -1 if no row is needed.
     """
     values, slot, diagonal = kernel
     point, sign, r, q, c = rows.point, rows.sign, rows.r, rows.q, rows.c
@@ -135,12 +142,9 @@ def _first_equal(v, penalty, value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def between(best, lowest):  # type: ignore[no-untyped-def]
-    """Return the intercept halfway between its bounds, the finite one of both, or 0.
+    """Return the intercept halfway between two bounds.
 
-    Parameters
-    ----------
-    best, lowest : float
-        Bounds; may be infinite.
+    If one bound is infinite, the result is the other bound; if both are, it is 0.
     """
     if np.isfinite(best) and np.isfinite(lowest):
         return 0.5 * (best + lowest)
