@@ -37,7 +37,7 @@ class GradedReaders:
     precision_ : ndarray, shape (n_readers,)
         Precision of each reader; the prior of its logarithm is N(0, 1).
     identified_ : bool
-        False with fewer than three readers or two grades: the mean is then taken.
+        False with fewer than three readers or two grades; the readers' mean is then used.
     note : str
         Sentence that a run must show; empty when there is none.
     """
@@ -47,7 +47,7 @@ class GradedReaders:
     def fit(self, grades: Array, truth: Array) -> Self:
         """Fit to the grades of training regions, shape (n, n_readers); return this object.
 
-        ``truth`` is not used.
+        A missing grade is NaN; ``truth`` is not used.
 
         Raises
         ------

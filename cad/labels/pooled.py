@@ -97,11 +97,11 @@ class PooledReaders:
     Attributes
     ----------
     coefficients_ : ndarray, shape (2 + n_readers,)
-        a, b, w_1 .. w_R.
+        Intercept a, weight b of the mean's log-odds, and a weight w_r for each reader.
     covariance_ : ndarray, shape (2 + n_readers, 2 + n_readers)
-        Of the coefficients, by Laplace's approximation.
+        Covariance of the coefficients, by Laplace's approximation.
     identified_ : bool
-        False where histology does not have both classes: the mean is then taken.
+        False where histology does not have both classes; the readers' mean is then used.
     note : str
         Sentence that a run must show; empty when there is none.
     """

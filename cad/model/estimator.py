@@ -33,8 +33,8 @@ def make_estimator(settings: PipelineSettings) -> Any:
     Raises
     ------
     CadError
-        For an unknown learner, one that gives no probability, or a parameter that does not exist or
-        is of another kind.
+        For an unknown learner, one that gives no probability, a parameter that does not exist, or a
+        value of the wrong type.
     """
     learner = _learner(settings.learner, settings.labels)
     # The steps before a semi-supervised learner are fitted to labelled rows alone, or who joined

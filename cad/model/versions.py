@@ -6,5 +6,5 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "SimpleITK", "pandas")
 
 
 def library_versions() -> dict[str, str]:
-    """Return the installed release of every library that numbers depend on."""
+    """Return the installed version, by name, of every library that can change a result."""
     return {name: version(name) for name in LIBRARIES}

@@ -34,6 +34,7 @@ class OPAUC(Ranker):
     Attributes
     ----------
     coef_ : ndarray, shape (1, d)
+        Weights of the features.
     diverged_ : bool
         Whether the weights overflowed because of a large ``eta``; ``coef_`` then holds the weights
         before the overflow.

@@ -252,7 +252,7 @@ class Gram:
         return None
 
     def rows(self, points: NDArray[np.intp], out: Array) -> None:
-        """Write the kernel rows of some points into ``out``, shape (points, n)."""
+        """Write the rows of the kernel matrix of some points into ``out``, shape (points, n)."""
         if self.matrix is not None:
             out[:] = self.matrix[points]
             return

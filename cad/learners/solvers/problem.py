@@ -115,7 +115,7 @@ class Problem:
         return slack
 
     def primal(self, beta: Array, f: Array, u: Array) -> float:
-        """Return the primal objective at beta, with f = K beta."""
+        """Return the primal objective at ``beta`` (n,) and ``u`` (k,), with ``f`` = K beta."""
         missed = np.maximum(0.0, self.slack(f, u))
         return float(0.5 * beta @ f + self.c @ missed**self.r)
 
