@@ -54,14 +54,20 @@ _FLAT = {tag: tag for tag in _tags((*_KEYWORDS, _TIME_OFFSET))} | dict(
 
 
 def frames_of(dataset: Dataset, path: Path) -> list[Frame]:
-    """Return the planes of one file.
+    """Return the planes of one DICOM file, headers only.
 
     Parameters
     ----------
     dataset : Dataset
-        Its header, read with at least :data:`TAGS`.
+        Header of the file, read with at least :data:`TAGS`; for a mosaic the elements of
+        :data:`cad.imaging.vendor.CSA_TAGS` are read from the file and added in place.
     path : Path
         The file.
+
+    Returns
+    -------
+    list of Frame
+        One for a classic image; one per frame, mosaic tile or grid slice for the others.
 
     Raises
     ------

@@ -28,7 +28,7 @@ class Scale(NamedTuple):
     Parameters
     ----------
     slope, intercept : float
-        The header's; 1 and 0 where it has none.
+        Values of the header; 1 and 0 where it has none.
     unit : str
         UCUM code or RescaleType, as the header writes it; empty where it does not say.
     """
@@ -40,13 +40,18 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Hold what one plane's header says; times and TR in s, TE in ms, angles in degrees.
+    """Hold the header of one plane (a 2-D slice), whatever kind of DICOM file it lies in.
 
-    ``group_delay`` is a pause after each volume that the repetition time does not hold.
+    Fields have the names of their DICOM attributes and are None or empty where the header does not
+    state them. Times, TR and delay are in s, TE in ms, angles in degrees. The other fields are:
 
-    ``index`` is the plane's number in its file; ``tiles`` is 0, or the tiles along a side of the
-    mosaic it is cut from. ``real`` gives values for people (real-world value mapping, else
-    rescale); ``precise`` gives the signal with the scanner's display scaling undone.
+    - ``index``: number of the plane in its file, from 0
+    - ``tiles``: number of tiles along a side of the mosaic that the plane is cut from; else 0
+    - ``group_delay``: pause after each volume, which the repetition time does not contain
+    - ``direction``: direction of the diffusion gradient
+    - ``real``: scaling of stored numbers to the values that a viewer shows (real-world value
+      mapping, else rescale)
+    - ``precise``: scaling of stored numbers to the scanner's signal (Philips scales what is shown)
     """
 
     path: Path
@@ -94,19 +99,26 @@ def printable(text: str, limit: int = 64) -> str:
     Parameters
     ----------
     text : str
-        Of a header.
+        Text from a header.
     limit : int
-        Characters.
+        Largest number of characters that is returned.
     """
     return "".join(c if c.isprintable() else "?" for c in text)[:limit]
 
 
 class NotDicom(CadError):
-    """Say that a file is no DICOM file at all; a damaged one is another error."""
+    """Say that a file is not DICOM at all; for a damaged DICOM file plain CadError is raised."""
 
 
 def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
-    """Read a header without its pixels; ``tags`` limits it to these.
+    """Read the header of a DICOM file, without pixels; the file may lack the preamble.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    tags : list of int, optional
+        Attributes to read; by default all.
 
     Raises
     ------
@@ -128,14 +140,15 @@ def read_header(path: Path, tags: list[int] | None = None) -> pydicom.Dataset:
 
 
 def read_dataset(path: Path, **options: Any) -> pydicom.Dataset:
-    """Read a DICOM file with ``pydicom.dcmread``, which takes the options.
+    """Read a DICOM file with ``pydicom.dcmread``; ``options`` are passed on to it.
 
     Raises
     ------
     NotDicom
-        For a file without the preamble, unless forced.
+        For a file without the preamble, unless the options hold ``force=True``.
     CadError
-        When it is damaged, no plain file, or would swell beyond what an image is.
+        When the file is damaged, is no plain file, or is larger (packed or unpacked) than any
+        image.
     """
     with reading(path, "damaged DICOM file"):
         check_file(path, MAX_IMAGE)

@@ -50,7 +50,9 @@ _MM_PER_UNIT = {"unknown": 1.0, "mm": 1.0, "meter": 1000.0, "micron": 0.001}
 
 
 def read_volume(path: Path) -> Volume:
-    """Read a 3-D NIfTI file in its stored type, upright (:meth:`Volume.upright`).
+    """Read a 3-D NIfTI file with its axes in the project's order (:meth:`Volume.upright`).
+
+    Values keep their stored type.
 
     Raises
     ------
@@ -61,7 +63,7 @@ def read_volume(path: Path) -> Volume:
 
 
 def read_stored(path: Path) -> Volume:
-    """Read a 3-D NIfTI file in its stored type and order.
+    """Read a 3-D NIfTI file with its axes and values in the order and type of the file.
 
     Parameters
     ----------
@@ -88,12 +90,12 @@ def read_stored(path: Path) -> Volume:
 
 
 def read_label_map(path: Path) -> Volume:
-    """Read a label map: whole numbers from 0, upright.
+    """Read a label map: whole numbers from 0, axes as :meth:`Volume.upright` orders them.
 
     Raises
     ------
     CadError
-        Naming the file, when it is missing or damaged, or holds fractions or negative numbers.
+        Naming the file, when it is missing or damaged, or has fractions or negative numbers.
     """
     volume = read_volume(path)
     array = volume.array
@@ -108,7 +110,7 @@ def read_label_map(path: Path) -> Volume:
 
 
 def stored_normal(path: Path) -> np.ndarray:
-    """Return the direction in which a NIfTI file stores its slices.
+    """Return the direction of a NIfTI file's third axis, along which its slices are stored.
 
     Parameters
     ----------
@@ -127,12 +129,13 @@ def stored_normal(path: Path) -> np.ndarray:
 
 
 def read_image(path: Path) -> Volume:
-    """Read a 3-D NIfTI, NRRD or MetaImage file, upright.
+    """Read a 3-D NIfTI, NRRD or MetaImage file, axes as :meth:`Volume.upright` orders them.
 
     Raises
     ------
     CadError
-        As :func:`read_volume`; other kinds of file (GIPL, VTK, Analyze) do not say where they lie.
+        As :func:`read_volume`; and for other formats (GIPL, VTK, Analyze), which do not say where
+        the image lies in the patient.
     """
     if path.name.endswith((".nii", ".nii.gz")):
         return read_volume(path)
@@ -177,14 +180,14 @@ def _require_place(path: Path) -> None:
 
 
 def write_volume(path: Path, volume: Volume) -> None:
-    """Write a volume as NIfTI-1; equal volumes give equal files.
+    """Write a volume as compressed NIfTI-1; equal volumes give files of equal bytes.
 
     Parameters
     ----------
     path : Path
         ``.nii.gz``.
     volume : Volume
-        A boolean mask is stored as uint8.
+        Image or mask; a boolean mask is stored as uint8.
     """
     _save(path, volume.array.T, volume)
 
@@ -195,7 +198,8 @@ def read_dynamic(path: Path) -> Dynamic:
     Returns
     -------
     Dynamic
-        Frames (t, z, y, x) in their stored type, upright; seconds from the first frame.
+        Frames (t, z, y, x) in their stored type, axes as :meth:`Volume.upright` orders them;
+        times in seconds from the first frame.
 
     Raises
     ------
@@ -237,9 +241,9 @@ def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = Non
     path : Path
         ``.nii.gz``.
     dynamic : Dynamic
-        Frames; times and repetition time in s, flip angle in degrees.
+        Series to write; its times, repetition time and flip angle go into the sidecar.
     sidecar : dict, optional
-        Further entries of the sidecar.
+        Further entries of the sidecar; the series' own values replace entries of the same name.
     """
     entries: JsonObject = {"VolumeTiming": [round(float(t), 6) for t in dynamic.times]}
     if dynamic.repetition_time is not None:
@@ -251,12 +255,12 @@ def write_dynamic(path: Path, dynamic: Dynamic, sidecar: JsonObject | None = Non
 
 
 def sidecar_path(path: Path) -> Path:
-    """Return ``X.json`` of ``X.nii.gz`` or ``X.nii``."""
+    """Return the path of an image's BIDS sidecar: ``X.json`` for ``X.nii.gz`` or ``X.nii``."""
     return path.with_name(path.name.removesuffix(".gz").removesuffix(".nii") + ".json")
 
 
 def read_sidecar(path: Path) -> JsonObject:
-    """Return the sidecar of an image; empty when there is none."""
+    """Return the content of the sidecar of the image at ``path``; empty without a sidecar."""
     try:
         return read_json(sidecar_path(path))
     except FileNotFoundError:
@@ -264,7 +268,7 @@ def read_sidecar(path: Path) -> JsonObject:
 
 
 def write_sidecar(path: Path, entries: JsonObject) -> None:
-    """Write the sidecar of an image."""
+    """Write the sidecar of the image at ``path`` in place of the one there."""
     text = json.dumps(entries, indent=2, sort_keys=True) + "\n"
     write_atomic(sidecar_path(path), text.encode())
 
@@ -275,7 +279,7 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
     Parameters
     ----------
     sidecar : dict
-        Its content.
+        Content of the sidecar.
     key : str
         Name of the entry.
     path : Path
@@ -294,6 +298,8 @@ def positive(sidecar: JsonObject, key: str, path: Path) -> float | None:
 
 def stated_number(sidecar: JsonObject, key: str, path: Path) -> float | None:
     """Return a finite number of an image's sidecar; None where it has no such entry.
+
+    Parameters are those of :func:`positive`.
 
     Raises
     ------
@@ -407,7 +413,8 @@ def _storable(array: np.ndarray) -> np.ndarray:
 def write_gradients(path: Path, b_value: float) -> None:
     """Write ``.bval`` and ``.bvec``, which BIDS asks for beside a diffusion image of one b-value.
 
-    The image is a trace, of no direction, which the convention of converters writes as 0 0 0.
+    The image is taken as a trace image, which has no gradient direction: ``.bvec`` gets 0 0 0, as
+    converters write it.
 
     Parameters
     ----------

@@ -35,18 +35,18 @@ class Registration:
     Parameters
     ----------
     name : str
-        Which image was moved: ``adc`` or ``dce``.
+        Image that was moved: ``adc`` or ``dce``.
     matrix : ndarray, shape (4, 4)
-        From the moving image's old place to its new one, LPS mm.
+        Rigid transform that moves the image: old LPS coordinates (mm) to new ones.
     before, after : float
-        Mutual information (nats) with the fixed image, in the compared region.
+        Mutual information (nats) of the two images in the compared region, in old and new place.
     accepted : bool
         False when the search found nothing better or left the plausible range; then ``matrix`` is
         the identity and ``after`` equals ``before``.
     note : str
         One sentence for the patient's page.
     moving : Volume
-        The image that was compared, in its old place.
+        The moving image, in its old place.
     shift_mm, angle_deg : float
         Displacement of the region's centre and rotation; 0 when not accepted.
     """
@@ -62,7 +62,7 @@ class Registration:
     angle_deg: float = 0.0
 
     def apply(self, image: Volume) -> Volume:
-        """Return the image in its new place: same voxels, other origin and direction."""
+        """Return a copy of an image in its new place: same voxels, other origin and direction."""
         return _moved(image, self.matrix)
 
 
@@ -72,16 +72,16 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
     Parameters
     ----------
     study : Study
-        With ``t2w``; the prostate's neighbourhood is taken around gland mask or regions where
-        there are any, else the middle of the T2 image.
+        Has a T2 image; not changed. Images are compared around the gland mask or the regions,
+        and without both in the middle of the T2 image.
 
     Returns
     -------
     aligned : Study
-        Other geometry for ``adc``, ``diffusion``, ``dce``, ``vfa``, ``b1``; notes say what was
-        done.
+        Copy of the study with new origin and direction of ``adc``, ``diffusion``, ``dce``,
+        ``vfa``, ``b1``; its notes say by how much each was moved.
     registrations : list of Registration
-        One per modality that is present.
+        One each for ADC map and dynamic series, as far as the study has them.
 
     Raises
     ------
@@ -111,9 +111,9 @@ def align_study(study: Study) -> tuple[Study, list[Registration]]:
 
 
 def dce_reference(dynamic: Dynamic) -> Volume:
-    """Return the image of a dynamic series that T2 is registered with: the mean of its last third.
+    """Return the image that registration uses of a dynamic series: the mean of its last third.
 
-    Tissue is enhanced there, noise is little, and no bolus passes.
+    In these frames tissue is enhanced and the bolus has passed; the mean has little noise.
 
     Parameters
     ----------
@@ -127,10 +127,10 @@ def dce_reference(dynamic: Dynamic) -> Volume:
 def register_rigid(
     moving: Volume, fixed: Volume, region: np.ndarray | None = None, name: str = "moving"
 ) -> Registration:
-    """Find the rigid transform that brings ``moving`` in line with ``fixed``.
+    """Find the rigid transform that brings ``moving`` in line with ``fixed``; neither is changed.
 
-    Mattes mutual information on all voxels of the region, regular-step descent on three scales;
-    without random sampling, so that the result repeats.
+    It maximises Mattes mutual information on all voxels of the region by regular-step descent on
+    two scales. Nothing is sampled at random, so that the result repeats.
 
     Parameters
     ----------
@@ -182,14 +182,21 @@ def register_rigid(
 
 
 def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
-    """Return mutual information (nats) of two images, 32 x 32 bins between percentiles 1, 99.
+    """Return the mutual information (nats) of two images, of 32 x 32 bins.
+
+    The bins of an image lie between its 1st and 99th percentile in the compared voxels.
 
     Parameters
     ----------
     a, b : Volume
-        The same grid; voxels where either is NaN are left out.
+        Images on the same grid; voxels where either is NaN are left out.
     where : ndarray of bool
-        Which voxels to compare.
+        True in the voxels to compare.
+
+    Raises
+    ------
+    CadError
+        When no voxel is left, or one image is constant there.
     """
     both = where & np.isfinite(a.array) & np.isfinite(b.array)
     if not both.any():
@@ -207,19 +214,19 @@ def image_information(a: Volume, b: Volume, where: np.ndarray) -> float:
 
 
 def neighbourhood(study: Study, fixed: Volume) -> np.ndarray:
-    """Return where registration looks: a box with a margin around gland or regions.
+    """Return the voxels that registration compares: a box with a margin around the gland.
 
     Parameters
     ----------
     study : Study
-        Masks.
+        Study with a gland mask; without one the box is around its regions.
     fixed : Volume
-        The grid.
+        Grid of the result, of the image that stays in place; its values are not read.
 
     Returns
     -------
-    ndarray of bool, shape of the grid
-        The middle of the grid where nothing is drawn.
+    ndarray of bool, shape of ``fixed``
+        True in the box; without gland and regions, in the middle of the grid.
     """
     for mask in (study.gland, study.roi_map):
         if mask is None:
@@ -290,21 +297,22 @@ def descent(
 ) -> sitk.ImageRegistrationMethod:
     """Return a search for the largest mutual information, to be executed on two images.
 
-    Mattes' estimate on all voxels and on one thread, so that the result repeats; first on every
-    second voxel, smoothed by 2 mm, then on all.
+    It uses Mattes' estimate on one thread without random sampling, so that the result repeats. The
+    first scale takes every second voxel, smoothed by 2 mm; the second takes all voxels.
 
     Parameters
     ----------
     where : Volume
         Boolean, on the fixed image's grid: voxels that are compared.
     start : Transform
-        From the fixed image's points to the moving image's; moved in place.
+        Maps points of the fixed image to points of the moving image; the search changes it in
+        place.
     step_mm : float
         First step of the descent.
     iterations : int
-        At most, at each scale.
+        Largest number of steps at each scale.
     fine_mm : float
-        Smoothing at the finer scale.
+        Smoothing (mm) at the second scale.
     """
     method = sitk.ImageRegistrationMethod()
     method.SetNumberOfThreads(1)
@@ -350,12 +358,12 @@ EDGE_SHARE = (0.80, 0.93)
 def registration_view(
     registration: Registration, fixed: Volume, z: int
 ) -> tuple[JsonObject, np.ndarray]:
-    """Return numbers and pictures of one alignment.
+    """Return numbers and pictures of one alignment, for the patient's page.
 
     Parameters
     ----------
     registration : Registration
-        With the moved image.
+        The alignment.
     fixed : Volume
         The T2 image on the display grid.
     z : int
@@ -364,9 +372,10 @@ def registration_view(
     Returns
     -------
     numbers : dict
-        ``moving, before, after, translation_mm, rotation_deg, accepted, note``.
+        Fields of the registration, under these keys: ``moving, before, after, translation_mm,
+        rotation_deg, accepted, note``.
     pictures : ndarray of uint8, shape (3, H, W)
-        The moving image before and after, and the edges of T2 (255, else 0).
+        The moving image in its old place, in its new place, and the edges of T2 (255, else 0).
     """
     slab = fixed.beginning_at(fixed.array[z : z + 1], np.array([0.0, 0.0, float(z)]))
     places = (registration.moving, registration.apply(registration.moving))

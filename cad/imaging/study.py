@@ -11,10 +11,20 @@ from cad.terms.modality import MODALITIES
 
 @dataclass(frozen=True)
 class Roi:
-    """Name a region of interest: its identifier, its integer in the label map, what is known of it.
+    """Describe a region of interest of a study, as a row of ``rois.tsv`` does; no voxels.
 
-    ``zone`` and ``histology`` are ``n/a`` and ``isup`` is None where they are not known;
-    ``confidence`` is the detector's where one outlined the region, else None.
+    Parameters
+    ----------
+    roi_id : str
+        Identifier, unique in the study.
+    label : int
+        Value of the region's voxels in the label map.
+    zone, histology : str
+        As in ``rois.tsv``; ``n/a`` where unknown.
+    isup : int or None
+        ISUP grade group; None where unknown.
+    confidence : float or None
+        Confidence of the detector that outlined the region; None where a reader outlined it.
     """
 
     roi_id: str
@@ -27,11 +37,12 @@ class Roi:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Hold how an image was acquired, as its sidecar says; None where it does not.
+    """Hold how one image was acquired, as its sidecar says; None or empty where it does not.
 
-    Times in seconds, the angle in degrees, the field in tesla; the UIDs are the DICOM source's, and
-    so are the number of the series and of every slice's image in it, in the order of the slices.
-    The scanner's maker (one of the known ones) and the study's date are empty where not stated.
+    Times are in seconds, the flip angle in degrees, the field strength in tesla. UIDs, series
+    number and instance numbers (one per slice, in the order of the slices) are those of the DICOM
+    files that the image was made from. ``scanner`` is a maker of the list in
+    :mod:`cad.imaging.makers`; ``date`` is the date of the study.
     """
 
     repetition_time: float | None = None
@@ -77,9 +88,9 @@ class Study:
     frames_moved_mm : float or None
         Largest shift of a dynamic frame that was taken back; None where none was looked for.
     protocols : dict of str to Protocol
-        How each modality was acquired, by its name.
+        How each image was acquired, by the modality's name (``t2w``, ``adc``, ...).
     notes : list of str
-        What was replaced or assumed; shown on the patient's page.
+        Sentences on values that were replaced or assumed; shown on the patient's page.
     """
 
     study_id: str
@@ -106,12 +117,21 @@ class Study:
         return image
 
     def grid(self, name: str) -> Volume | None:
-        """Return the grid of a modality's image: the image itself, or a dynamic's first frame."""
+        """Return a 3-D image that carries a modality's grid; None where the modality is absent.
+
+        It is the modality's image, or the first frame of the dynamic series.
+        """
         image = self.image(name)
         return image.grid if isinstance(image, Dynamic) else image
 
     def mask_of(self, roi: Roi) -> Volume:
-        """Return the region's voxels of the label map; there are some."""
+        """Return the mask of a region: boolean, on the grid of the label map.
+
+        Raises
+        ------
+        CadError
+            Without a label map, or when no voxel has the region's label.
+        """
         if self.roi_map is None:
             raise CadError(
                 "the study has no label map",
@@ -130,7 +150,7 @@ class Study:
 
     @property
     def roi_union(self) -> Volume | None:
-        """Return the voxels of the label map that belong to any region of the study."""
+        """Return the mask of all regions together, on the label map's grid; None without one."""
         if self.roi_map is None:
             return None
         labels = [roi.label for roi in self.rois]
@@ -138,7 +158,13 @@ class Study:
 
     @property
     def anatomical(self) -> Volume:
-        """Return the grid of T2, or of the first modality there is."""
+        """Return the T2 image, or, without one, the image (one frame of a series) of another modality.
+
+        Raises
+        ------
+        CadError
+            When the study has no image.
+        """
         for name in self.present:
             if (grid := self.grid(name)) is not None:
                 return grid
@@ -146,14 +172,14 @@ class Study:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """Return the names of the modalities that the study has, in the order of the table."""
+        """Return the names of the modalities that the study has, in the order of ``MODALITIES``."""
         return tuple(m.name for m in MODALITIES if self.image(m.name) is not None)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Return the names of the modalities that a study should have and this one has not.
+        """Return the names of the required modalities that the study has not.
 
-        An ADC map can be fitted from diffusion images: with those it is not missing.
+        The ADC map does not count as missing where there are diffusion images to fit it from.
         """
         made = {"adc"} if self.diffusion else set()
         wanted = {m.name for m in MODALITIES if not m.optional} - made
@@ -161,5 +187,5 @@ class Study:
 
     @property
     def missing_notes(self) -> list[str]:
-        """Return a line for every modality that is missing."""
+        """Return a sentence for the patient's page on each modality of :attr:`missing`."""
         return [f"missing modality: {m.short}" for m in MODALITIES if m.name in self.missing]

@@ -45,19 +45,20 @@ _UNSTATED = ("", "arbitrary", "a.u.", "au")  # BIDS says "arbitrary" of either
 
 
 def b1_path(folder: Path, study_id: str) -> Path:
-    """Return where a study's map of the transmit field lies."""
+    """Return the path of a study's map of the transmit field; the file may be absent."""
     return folder / "fmap" / f"{study_id}_TB1map.nii.gz"
 
 
 def read_b1(path: Path) -> Volume | None:
-    """Read a map of the transmit field as a fraction (1: as stated); None where there is no file.
+    """Read a map of the transmit field (B1+); None where there is no file.
 
-    Voxels without a possible value are NaN.
+    Values are the actual over the stated flip angle: 1 where the angle is as stated. Voxels whose
+    value is impossible are NaN.
 
     Raises
     ------
     CadError
-        With the file: for a unit that is no ratio, values that fit neither fraction nor percent,
+        Naming the file: for a unit that is no ratio, values that fit neither fraction nor percent,
         or values that contradict the stated unit.
     """
     if not path.is_file():
@@ -102,30 +103,37 @@ _FOLDERS = {folder for folder, _ in _PLACES.values()}
 
 
 def image_path(folder: Path, study_id: str, kind: str) -> Path:
-    """Return where an image lies; ``kind`` is a modality's name, or rois, gland or vessel."""
+    """Return the path of a study's image or mask; the file may be absent.
+
+    ``kind`` is a modality's name (``t2w``, ``adc``, ``dce``, ``hbv``) or a mask: ``rois``,
+    ``gland`` or ``vessel``.
+    """
     place, suffix = _PLACES[kind]
     return folder / place / f"{study_id}_{suffix}.nii.gz"
 
 
 def reader_outline_path(folder: Path, study_id: str, reader: str) -> Path:
-    """Return where the label map of one reader lies; its labels are those of ``rois.tsv``."""
+    """Return the path of the label map with the outlines of one reader; it may be absent.
+
+    Labels in it are those of ``rois.tsv``.
+    """
     return folder / "masks" / f"{study_id}_desc-{reader}_rois.nii.gz"
 
 
 def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
-    """Read the label map of every reader who has one.
+    """Read the regions as each reader outlined them: one label map per reader who has a file.
 
     Parameters
     ----------
     folder : Path
-        Holds ``masks``.
+        Folder of the study, which holds ``masks``.
     study_id : str
         ``sub-XXX[_ses-YY]``.
 
     Returns
     -------
     dict of str to Volume
-        By reader, sorted; whole numbers.
+        Label maps by reader id, sorted; a voxel holds the label of its region, else 0.
 
     Raises
     ------
@@ -140,40 +148,41 @@ def read_reader_outlines(folder: Path, study_id: str) -> dict[str, Volume]:
 
 
 def vfa_path(folder: Path, study_id: str, index: int) -> Path:
-    """Return where the variable-flip-angle image number ``index`` (from 1) lies."""
+    """Return the path of the variable-flip-angle image number ``index`` (from 1)."""
     return folder / "perf" / f"{study_id}_flip-{index}_VFA.nii.gz"
 
 
 def diffusion_path(folder: Path, study_id: str, b_value: float) -> Path:
-    """Return where the image of one b-value (s/mm2) lies; a decimal point is written ``p``."""
+    """Return the path of the image of one b-value (s/mm2); ``p`` stands for a decimal point."""
     return folder / "dwi" / f"{study_id}_acq-b{f'{b_value:g}'.replace('.', 'p')}_dwi.nii.gz"
 
 
 def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]) -> Study:
-    """Read every image of a study and refuse what cannot be measured.
+    """Read the images and masks of a study into memory, and refuse a study that is damaged.
+
+    A faulty region does not refuse the study: :func:`check_study` lists regions that are empty,
+    too small or outside of the images.
 
     Parameters
     ----------
     folder : Path
-        Holds ``anat``, ``dwi``, ``perf`` and ``masks``.
+        Folder of the study, which holds ``anat``, ``dwi``, ``perf``, ``fmap`` and ``masks``.
     study_id, participant_id : str
         ``sub-XXX[_ses-YY]`` and ``sub-XXX``.
     rois : list of Roi
-        The study's regions.
+        The study's regions, from ``rois.tsv``.
 
     Returns
     -------
     Study
-        A modality that is absent is None and named in ``missing``.
+        A modality without a file is None; ``Study.missing`` names it.
 
     Raises
     ------
     CadError
-        With file and patient: no image at all, a damaged file, NaN or constant images, impossible
-        geometry, different frames of reference, dynamic frames without valid times, an incomplete
-        set of flip angles, or regions without a label map. What concerns one region only (empty,
-        outside, too small) is raised by :func:`cad.imaging.drawn.require_measurable` when that
-        region is measured, so that it costs no other; :func:`check_study` lists both.
+        Naming file and patient: no image at all, a damaged file, NaN or constant images,
+        impossible geometry, different frames of reference, dynamic frames without valid times, an
+        incomplete set of flip angles, or regions without a label map.
     """
     with located(patient=participant_id), reading(folder, "not a study that can be read"):
         return _read_study(folder, study_id, participant_id, rois)
@@ -182,7 +191,7 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 def check_study(study: Study) -> list[CadError]:
     """List the regions of this study that cannot be measured in any image, each with the reason.
 
-    A region that one image measures is no problem: what the others lack is said with its features.
+    A region is in the list only when no image can measure it, or when it lies beside the gland.
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}
@@ -190,12 +199,12 @@ def check_study(study: Study) -> list[CadError]:
 
 
 def lost_images(folder: Path) -> list[CadError]:
-    """Find sidecars whose image is gone: the study would be measured without it, and nobody told.
+    """Return an error for every sidecar without its image; reading a study passes over such a file.
 
     Parameters
     ----------
     folder : Path
-        Of the study.
+        Folder of the study.
     """
     return [
         CadError(
@@ -210,12 +219,14 @@ def lost_images(folder: Path) -> list[CadError]:
 
 
 def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
-    """Find images in a study's folder that no step will read, with the name probably meant.
+    """Return an error for every image of a study that no step reads, because of its name.
+
+    The error's hint is the name that was probably meant.
 
     Parameters
     ----------
     folder : Path
-        Of the study.
+        Folder of the study.
     study_id : str
         ``sub-XXX[_ses-YY]``.
     """
@@ -240,7 +251,18 @@ def misnamed_images(folder: Path, study_id: str) -> list[CadError]:
 
 
 def write_study(folder: Path, study: Study) -> None:
-    """Write a study's images, masks and sidecars; tables are :func:`cad.cohort.write_tables`'s."""
+    """Write the images, masks and sidecars of a study as NIfTI and JSON files.
+
+    A file of the same name is replaced. Only image files are written; the cohort's tables
+    (``rois.tsv``, ...) are written by :func:`cad.cohort.write_tables`.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the study; ``anat``, ``dwi``, ``perf``, ``fmap`` and ``masks`` come below it.
+    study : Study
+        Its modalities and masks that are None get no file.
+    """
     name = study.study_id
     for modality in MODALITIES:
         path = image_path(folder, name, modality.name)

@@ -45,7 +45,7 @@ _CSA_TAG, _CSA_ITEM = struct.Struct("<64si4s3i"), struct.Struct("<4i")
 
 
 def b_value(dataset: Dataset) -> float | None:
-    """Return the b-value that a maker states outside DICOM's own attribute.
+    """Return the b-value from a maker's private element or text, not from DiffusionBValue.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def b_value(dataset: Dataset) -> float | None:
 
 
 def direction(dataset: Dataset) -> tuple[float, ...] | None:
-    """Return the gradient direction of Siemens' private element.
+    """Return the diffusion gradient's direction from Siemens' private element (0019,100E).
 
     Parameters
     ----------
     dataset : Dataset
-        Header.
+        Header of an image.
 
     Returns
     -------
@@ -95,12 +95,14 @@ def direction(dataset: Dataset) -> tuple[float, ...] | None:
 
 
 def philips_scale_slope(dataset: Dataset) -> float | None:
-    """Return Philips' scale slope (2005,100E): the scanner's signal is the stored value over it.
+    """Return Philips' scale slope (2005,100E), by which displayed values were scaled.
+
+    Values after rescaling, divided by rescale slope times scale slope, are the scanner's signal.
 
     Parameters
     ----------
     dataset : Dataset
-        Header.
+        Header of an image.
 
     Returns
     -------
@@ -112,17 +114,17 @@ def philips_scale_slope(dataset: Dataset) -> float | None:
 
 
 def grid_slices(dataset: Dataset) -> list[Dataset]:
-    """Return United Imaging's header of each slice, where one image holds many in a grid.
+    """Return the private header of each slice, where a United Imaging image holds a grid of slices.
 
     Parameters
     ----------
     dataset : Dataset
-        Header.
+        Header of the image.
 
     Returns
     -------
     list of Dataset
-        Empty for an image of one slice.
+        One per slice; empty for an image of one slice.
 
     Raises
     ------
@@ -145,12 +147,12 @@ def grid_slices(dataset: Dataset) -> list[Dataset]:
 
 
 def group_delay(dataset: Dataset) -> float:
-    """Return GE's pause after every volume, which RepetitionTime does not contain.
+    """Return the pause that GE makes after every volume, beyond what RepetitionTime contains.
 
     Parameters
     ----------
     dataset : Dataset
-        Header.
+        Header of an image.
 
     Returns
     -------
@@ -173,14 +175,19 @@ def is_mosaic(dataset: Dataset) -> bool:
     Parameters
     ----------
     dataset : Dataset
-        Header.
+        Header of the image.
     """
     count = _number(private(dataset, 0x0019, _SIEMENS, 0x0A)) or 0
     return count > 1 or "MOSAIC" in (dataset.get("ImageType") or ())
 
 
 def mosaic_tiles(dataset: Dataset) -> int:
-    """Return the number of slices of a mosaic, whose CSA header has been read too.
+    """Return the number of slices that a Siemens mosaic holds.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Header of the mosaic, read with :data:`TAGS` and :data:`CSA_TAGS`.
 
     Raises
     ------
@@ -211,7 +218,7 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
     Raises
     ------
     CadError
-        Without the CSA image header.
+        When the CSA image header is absent or damaged, or has no SliceNormalVector.
     """
     header = _csa(dataset)
     with reading("", "a mosaic with a damaged CSA header"):
@@ -226,7 +233,9 @@ def mosaic_normal(dataset: Dataset) -> np.ndarray:
 
 
 def csa_header(content: bytes) -> dict[str, list[str]]:
-    """Parse a Siemens CSA header (SV10): texts by name of the element.
+    """Parse a Siemens CSA header, in either version (with or without ``SV10`` at its start).
+
+    Returned are the texts of each element, by its name; empty texts are left out.
 
     Layout as documented by nibabel (https://nipy.org/nibabel/dicom/siemens_csa.html): after
     ``SV10``, four bytes, the number of elements and 77; each element has a name of 64 bytes, its
@@ -262,21 +271,23 @@ def csa_header(content: bytes) -> dict[str, list[str]]:
 
 
 def private(dataset: Dataset, group: int, creator: str, element: int) -> Any:
-    """Return the value of a private element (PS3.5 7.8.1) by the name of its creator.
+    """Return the value of a DICOM private element, looked up by its private creator (PS3.5 7.8.1).
 
     Parameters
     ----------
     dataset : Dataset
-        Header.
-    group, element : int
-        Element within the creator's block, two hexadecimal digits.
+        Header of an image.
+    group : int
+        Group number, such as 0x0019.
     creator : str
-        In any case.
+        Private creator; upper and lower case are the same.
+    element : int
+        Last two hexadecimal digits of the element number, which do not depend on the block.
 
     Returns
     -------
     object
-        None where there is none.
+        The value as pydicom gives it; None where the element is absent.
     """
     for block in _BLOCKS:
         if group << 16 | block not in dataset:
