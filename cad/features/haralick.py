@@ -37,19 +37,19 @@ AGGREGATIONS: dict[str, tuple[bool, bool, bool]] = {
 
 
 def directions(three_d: bool, distance: int = 1) -> np.ndarray:
-    """Return the offsets between the voxels of a pair, of which no two are opposite.
+    """Return the steps from one voxel of a pair to the other; of two opposite steps only one.
 
     Parameters
     ----------
     three_d : bool
-        13 directions in space, or 4 inside a slice.
+        True for the 13 directions in space, False for the 4 inside a slice.
     distance : int
-        Voxels.
+        Factor on each unit direction: the distance of the two voxels along it.
 
     Returns
     -------
     ndarray of int, shape (13 or 4, 3)
-        dz, dy, dx.
+        Steps dz, dy, dx in voxels.
     """
     offsets = [
         (z, y, x)
@@ -75,13 +75,14 @@ def haralick_features(
     levels : ndarray of int64, shape (n_voxels,)
         Grey level (1 to ``n_levels``) of every voxel of every region; 0 leaves a voxel out.
     n_levels : ndarray of int64, shape (n_regions,)
-        Levels of each region; enters the two normalised inverse differences.
+        Number of grey levels of each region; used in the two normalised inverse differences.
     regions : RegionVoxels
-        Where the voxels are.
+        Voxels of the regions, in the order of ``levels``.
     distance : int
-        Voxels (Chebyshev).
+        Factor on each unit direction from one voxel of a pair to the other.
     aggregation : str
-        One of ``AGGREGATIONS``.
+        Merging of matrices over directions and slices, one of ``AGGREGATIONS``: ``2D``, ``2_5D`` or
+        ``3D``, then ``_avg`` or ``_comb``, as IBSI names them.
 
     Returns
     -------

@@ -30,7 +30,7 @@ def statistics(
     weight: np.ndarray | None = None,
     core: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the statistics of the values of each region.
+    """Return the first-order statistics of each region's values.
 
     Parameters
     ----------
@@ -39,10 +39,10 @@ def statistics(
     start : ndarray of int64, shape (n_regions + 1,)
         Region r owns ``values[start[r]:start[r + 1]]``.
     weight : ndarray, shape (n_voxels,), optional
-        Share of each voxel that is the region's; whole voxels without it. Equal weights give the
-        statistics of whole voxels, but for energy, which counts shares of voxels.
+        Share (0 to 1) of each voxel that the region fills; by default every voxel counts whole.
+        Equal weights give the statistics of whole voxels, except energy, a weighted sum.
     core : ndarray of bool, shape (n_voxels,), optional
-        Voxels that extremes are taken of; needed with ``weight``.
+        Voxels among which minimum and maximum are taken; needed with ``weight``.
 
     Returns
     -------
@@ -61,14 +61,14 @@ def statistics(
 
 @njit(cache=True)
 def percentile(ordered: np.ndarray, share: float) -> float:
-    """Return a percentile, linear between order statistics.
+    """Return a percentile of sorted values, linear between neighbours.
 
     Parameters
     ----------
     ordered : ndarray, shape (n,)
-        Ascending; at least one value.
+        Values in ascending order; at least one.
     share : float
-        0 to 1.
+        Share of the values below the percentile, 0 to 1: 0.25 for the lower quartile.
     """
     at = share * (len(ordered) - 1)
     low = int(at)
@@ -84,9 +84,9 @@ def summarise_ordered(ordered: np.ndarray, out: Any) -> None:
     Parameters
     ----------
     ordered : ndarray, shape (n,)
-        Ascending; at least one value.
+        Values in ascending order; at least one.
     out : record of ``RECORD``
-        Filled.
+        Changed in place: each of its fields gets a statistic.
     """
     n = len(ordered)
     total = 0.0
@@ -178,11 +178,11 @@ def weighted_percentile(ordered: np.ndarray, place: np.ndarray, share: float) ->
     Parameters
     ----------
     ordered : ndarray, shape (n,)
-        Ascending values.
+        Values in ascending order.
     place : ndarray, shape (n,)
-        Where each lies between 0 and 1 by the weights before it.
+        Cumulative place of each value, 0 to 1, from the weights up to it.
     share : float
-        0 to 1.
+        Share of the weight below the percentile, 0 to 1.
     """
     # The first place at or beyond the share: both neighbours then enclose it.
     high = min(int(np.searchsorted(place, share)), len(place) - 1)

@@ -27,17 +27,23 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
     Parameters
     ----------
     study : Study
-        With a label map.
+        Study with a label map; without one the result is empty.
     labels : list of int
-        One per region; every region has voxels.
+        Labels of the regions to measure; each has voxels in the label map.
 
     Returns
     -------
     dict of str to dict of str to ndarray, shape (n_regions,)
-        ``size``: volume (mL, by voxels), volume, surface (mm2) and largest diameter (mm) of
-        the mesh around the voxels' centres (IBSI), number of slices. ``position``: distance
-        (mm) of the centre from the capsule, and how far it lies to the side, to the back and to
-        the head of the gland's box (0 to 1, side 0 in the middle); NaN without a gland mask.
+        Two groups of values by name, one value per label.
+
+        Group ``size``: ``volume`` (mL, by voxels); ``mesh_volume`` (mL), ``surface`` (mm2) and
+        largest ``diameter`` (mm) of the mesh around the voxels' centres (IBSI); ``slices`` (their
+        number).
+
+        Group ``position``, NaN without a gland mask: ``capsule_distance`` (mm) of the region's
+        centre from the gland's surface; place of the centre in the gland's box, 0 to 1: ``side``
+        from the middle to the left or right edge, ``back`` from front to back, ``head`` from feet
+        to head.
     """
     if study.roi_map is None:
         return {}
@@ -69,7 +75,11 @@ def size_and_position(study: Study, labels: list[int]) -> dict[str, dict[str, np
 def size_columns(
     study: Study, labels: list[int], settings: FeatureSettings
 ) -> dict[str, np.ndarray]:
-    """Return the size and position columns that settings ask for, by name, shape (n_labels,)."""
+    """Return the size and position columns that settings ask for: values by column, one per label.
+
+    Parameters are those of :func:`size_and_position`; the result is empty where the settings ask
+    for neither.
+    """
     if not {"size", "position"} & {*settings.families} or not labels or study.roi_map is None:
         return {}
     return pick(size_and_position(study, labels), "", settings)

@@ -38,15 +38,21 @@ def snapshot(
     features : StudyFeatures
         Maps, curves, notes and failures of the same study.
     registrations : sequence of Registration
-        How images were aligned to T2; shown before and after.
+        Alignments of images to T2.
 
     Returns
     -------
     dict of str to ndarray
-        ``t2w``, ``adc``, ``enhancement``, ``ktrans`` where there are such images (n_slices, H, W),
-        NaN outside their field of view; ``roi_map`` on the same grid; ``spacing`` (x, y, z) and
-        ``z_mm``; curves; ``registration``, uint8 (n, 3, H, W), every moved image before and after
-        and the edges of T2, on the slice with most of the regions; ``meta``, a JSON text.
+        Arrays by name:
+
+        - ``t2w``, ``adc``, ``enhancement``, ``ktrans``: images (n_slices, H, W) on the display
+          grid, as far as they exist; NaN outside their field of view
+        - ``roi_map``: label map on the same grid
+        - ``spacing`` (x, y, z, mm), ``direction`` and ``z_mm`` (place of each slice): the grid
+        - the regions' curves
+        - ``registration``, uint8 (n, 3, H, W), where images were aligned: each image in its old
+          and new place and the edges of T2, on the slice with most region voxels
+        - ``meta``: everything else, as a JSON text
     """
     grid = display_grid(study)
     shown = _images(study, features, grid)
@@ -97,7 +103,11 @@ def snapshot(
 
 
 def display_grid(study: Study) -> Volume:
-    """Return the grid of the page's slices: the T2 grid, cropped around gland and regions."""
+    """Return the image that carries the grid of the page's slices.
+
+    It is the T2 image (without one, that of :attr:`Study.anatomical`), cropped around gland and
+    regions.
+    """
     image = study.anatomical
     inside = np.zeros(image.shape, bool)
     for mask in (study.roi_map, study.gland):

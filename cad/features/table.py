@@ -46,15 +46,15 @@ class StudyFeatures:
     failures : list of CadError
         One per region or modality that could not be measured.
     maps : dict of str to Volume
-        ``adc`` and every perfusion map (:data:`cad.terms.features.MAPS`), cut to where it was
-        needed.
+        ``adc`` and every perfusion map (:data:`cad.terms.features.MAPS`) by name, cut to the box
+        that was measured.
     gaps : dict of str to dict
-        By ``roi_id`` and modality why a region is not measured there.
+        Reasons why a region is not measured in a modality: by ``roi_id``, then by modality.
     curves : dict of str to RegionCurve
-        By ``roi_id``; empty without a dynamic series.
+        Mean curves and fits of regions by ``roi_id``; empty without a dynamic series.
     unscaled : UnscaledT2 or None
-        With the ``nyul`` standardisation and no scale yet: what T2 features are measured from once
-        there is one. Their columns are NaN until then.
+        Image part from which T2 features are measured once a Nyul scale is fitted; their columns
+        are NaN until then. None unless the standardisation is ``nyul`` and no scale was given.
     provenance : DataFrame
         How each value was measured, one row for each of ``rows``; every column begins with
         ``provenance_`` and is text or a number.
@@ -73,30 +73,30 @@ class StudyFeatures:
 def extract(
     study: Study, settings: PipelineSettings, scale: NyulScale | None = None
 ) -> StudyFeatures:
-    """Measure every region of a study in each modality's own grid.
+    """Measure the features of every region of a study, on each modality's own grid.
 
     Parameters
     ----------
     study : Study
-        At least one wanted modality, a label map and regions.
+        Study with at least one wanted modality, a label map and regions; not changed.
     settings : PipelineSettings
-        ``images`` and ``features`` matter.
+        Settings of the pipeline; only ``images`` and ``features`` are read.
     scale : NyulScale, optional
-        For the ``nyul`` standardisation of T2: fitted on the training patients. Without it T2
-        columns are NaN and ``unscaled`` says what they are measured from.
+        Scale fitted on the training patients, for the ``nyul`` standardisation of T2. Without it
+        that standardisation leaves T2 columns NaN and fills ``StudyFeatures.unscaled``.
 
     Returns
     -------
     StudyFeatures
-        A region with too little in one modality has NaN there, and a note that says why; one that
-        no modality can measure is a failure and costs no other region. A modality that cannot be
-        prepared is a failure and has no columns.
+        A region that is too small in one modality has NaN in its columns, and a note. A region that
+        no modality can measure has no row and is in ``failures``, and so is a modality that cannot
+        be prepared, which has no columns.
 
     Raises
     ------
     CadError
-        When nothing can be measured at all, or what is wanted needs an extra that is absent, or
-        filters are misspelt.
+        When no region or modality can be measured, a wanted feature needs a package that is not
+        installed, or a filter's settings are wrong.
     """
     # Before anything is measured: a missing extra must not end a run after an hour.
     check_radiomics(settings.features.radiomics)

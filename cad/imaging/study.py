@@ -158,7 +158,7 @@ class Study:
 
     @property
     def anatomical(self) -> Volume:
-        """Return the T2 image, or, without one, the image (one frame of a series) of another modality.
+        """Return the T2 image; without one, the image (or first frame) of another modality.
 
         Raises
         ------

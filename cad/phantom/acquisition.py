@@ -18,14 +18,14 @@ def acquire(
     rng: np.random.Generator,
     moved: tuple[float, float] = (0.0, 0.0),
 ) -> np.ndarray:
-    """Return the magnitude image of a tissue signal: point spread and correlated Rician noise.
+    """Return the magnitude image of a noise-free signal, blurred, with correlated Rician noise.
 
     Parameters
     ----------
     clean : ndarray, shape (z, y, x)
         Signal without noise.
     sd : float
-        Standard deviation of the noise in each channel of the finished image.
+        Standard deviation of the noise in the real and in the imaginary part of the image.
     rng : Generator
         Source of the random noise.
     moved : (float, float)
@@ -53,16 +53,18 @@ def acquire(
 
 
 def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) -> np.ndarray:
-    """Shift an echo-planar image along y; where lines crowd together the signal piles up.
+    """Return an echo-planar image with each voxel's signal displaced along y.
+
+    Signal piles up where several voxels are displaced to one place.
 
     Parameters
     ----------
     image : ndarray, shape (z, y, x)
         Signal.
     shift_mm : ndarray, shape (z, y, x), or None
-        How far each voxel is displaced.
+        Displacement of each voxel along y, mm; None leaves the image as it is.
     spacing_y : float
-        mm.
+        Voxel size along y, mm.
     """
     if shift_mm is None:
         return image
@@ -78,18 +80,19 @@ def distort(image: np.ndarray, shift_mm: np.ndarray | None, spacing_y: float) ->
 
 
 def draw_motion(rng: np.random.Generator, times: np.ndarray) -> np.ndarray:
-    """Draw where the patient lies in each frame: a slow drift, and sometimes a jump.
+    """Draw how far the patient has moved at each frame: a slow drift, and sometimes a jump.
 
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     times : ndarray, shape (n_frames,)
-        Seconds.
+        Times of the frames, seconds.
 
     Returns
     -------
     ndarray, shape (n_frames, 2)
-        mm along x and y.
+        Displacement along x and y, mm.
     """
     speed = rng.normal(0, DRIFT_MM_MIN)
     path: np.ndarray = speed * times[:, None] / 60.0

@@ -13,14 +13,14 @@ _MOST = {"adc": 3000.0, "ve": 0.9, "vp": 0.3}  # of any tissue
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Say what lies where before any region of interest is added.
+    """Hold the anatomy of one simulated pelvis, without regions of interest.
 
     Parameters
     ----------
     shapes : list of Shape
-        Painted in order over fat.
+        Organs and zones, painted in this order over fat: later ones replace earlier ones.
     tissues : dict of str to Tissue
-        This patient's parameters by tissue name.
+        Parameters of this patient's tissues, by the names that shapes refer to.
     axes : tuple of 3 floats
         Semi-axes of the gland, mm.
     """
@@ -31,20 +31,20 @@ class Anatomy:
 
     @property
     def gas_front(self) -> float | None:
-        """Return where (y, mm) gas in the rectum begins; None without gas."""
+        """Return the y coordinate (mm) at which gas in the rectum begins; None without gas."""
         fronts = [s.centre[1] - s.axes[1] for s in self.shapes if s.tissue == "gas"]
         return fronts[0] if fronts else None
 
 
 def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
-    """Return a tissue with its parameters multiplied by exp(shift).
+    """Return a copy of a tissue with some of its parameters multiplied by exp(shift).
 
     Parameters
     ----------
     tissue : Tissue
-        Stays as it is.
+        The tissue; not changed.
     shift : dict of str to float
-        By parameter; fractions stay below .9.
+        Logarithm of the factor by name of the parameter. ADC, ve and vp stay below a largest value.
     """
     return replace(
         tissue,
@@ -56,13 +56,14 @@ def vary(tissue: params.Tissue, shift: dict[str, float]) -> params.Tissue:
 
 
 def build_anatomy(rng: np.random.Generator) -> Anatomy:
-    """Draw one man's pelvis: gland, zones and what surrounds them.
+    """Draw one man's pelvis: gland, zones, and the organs around the gland.
 
-    What the gland has more than about 20 mL is transition zone (hyperplasia).
+    The part of a gland's volume beyond about 20 mL is transition zone (hyperplasia).
 
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     """
     volume = float(
         np.clip(

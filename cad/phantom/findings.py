@@ -45,9 +45,9 @@ class TrueRegion:
     radius : float
         Equivalent radius, mm.
     shapes : list of Shape
-        What is painted; the last is the region itself.
+        Shapes to paint, such as a capsule; the last is the region itself.
     tissue : Tissue
-        What it is made of.
+        Parameters of the region's tissue.
     """
 
     number: int
@@ -66,7 +66,7 @@ class TrueRegion:
 
 
 def case_mix(seed: int, index: int) -> tuple[int, int]:
-    """Return how many regions and how many cancers a simulated patient has.
+    """Return a simulated patient's number of regions, and how many of them are cancers.
 
     Whole blocks of 49 patients hold exactly 350 regions and 66 cancers; a patient's share depends
     on the seed and the index only, never on how many patients are made.
@@ -84,20 +84,21 @@ def case_mix(seed: int, index: int) -> tuple[int, int]:
 
 
 def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the points among which regions find their centres.
+    """Draw random points in a box about the gland; regions get their centres from these.
 
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     anatomy : Anatomy
         Of the patient.
 
     Returns
     -------
     points : ndarray, shape (n, 3)
-        x, y, z in mm.
+        x, y, z in mm, in the gland's frame.
     zones : ndarray of str, shape (n,)
-        Empty outside the gland.
+        Zone of each point; empty outside the gland.
     """
     points = rng.uniform(-1, 1, (POINTS, 3)) * np.array(anatomy.axes) * np.array([1, 1, 0.72])
     return points, zones_at(anatomy, points)
@@ -115,13 +116,18 @@ def draw_regions(
     Parameters
     ----------
     rng : Generator
-        Drawn from the same number of times whatever is accepted.
+        Source of the random draws; their number does not depend on which places are accepted.
     anatomy : Anatomy
-        Where they must fit.
+        Anatomy of the patient, in whose zones the regions must fit.
     cloud : (ndarray, ndarray)
-        From :func:`draw_cloud`.
+        Points and zones from :func:`draw_cloud`.
     count, cancers : int
-        How many, and how many of them are malignant.
+        Number of regions, and how many of them are malignant.
+
+    Returns
+    -------
+    list of TrueRegion
+        Numbered from 1; fewer than ``count`` where there is no room.
     """
     regions: list[TrueRegion] = []
     malignant = rng.permutation(np.arange(count) < cancers)
@@ -239,7 +245,7 @@ def _place(
 
 
 def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
-    """Return the zones of points of the gland.
+    """Return the zone in which each point lies.
 
     Parameters
     ----------

@@ -24,9 +24,9 @@ def draw_outlines(
     Parameters
     ----------
     rng : Generator
-        Every region takes the same number of draws.
+        Source of the random draws; every region takes the same number of them.
     views : list of View
-        The T2 grid, and the others that shall measure what is drawn there.
+        The T2 view, on whose grid is drawn, then the views of the other images.
     regions : list of TrueRegion
         Labels are 1, 2, ... in this order.
     gland : ndarray of bool, shape of the grid
@@ -35,8 +35,9 @@ def draw_outlines(
     Returns
     -------
     dict of str to ndarray of uint8
-        By reader. A voxel belongs to the outline that fills at least half of it. What is too small
-        for some image is drawn larger; it has no label where there is no room.
+        Label maps by reader. A voxel belongs to the outline that fills at least half of it. An
+        outline too small to be measured in one of the views is drawn larger; a region has no label
+        where there is no room for that.
     """
     view, grids = views[0], [other.volume(np.empty(other.grid.shape)) for other in views]
     maps = {reader.reader_id: np.zeros(view.grid.shape, np.uint8) for reader in READERS}
@@ -61,14 +62,14 @@ def draw_outlines(
 
 
 def true_labels(view: View, regions: list[TrueRegion], least: float = 0.5) -> np.ndarray:
-    """Return the label map of regions as they truly are, against which measurements are checked.
+    """Return the label map of the true regions, before any reader draws them.
 
     Parameters
     ----------
     view : View
         Grid and scene.
     regions : list of TrueRegion
-        Labelled from 1.
+        The regions; labels are 1, 2, ... in this order.
     least : float
         Share of a voxel that a region has to fill.
 

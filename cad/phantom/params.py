@@ -86,12 +86,12 @@ class Tissue:
 
 @dataclass(frozen=True)
 class Finding:
-    """Describe what a region of interest may be.
+    """Describe one kind of region of interest, such as prostatitis.
 
     Parameters
     ----------
     zones : tuple of str
-        Where it arises.
+        Zones of the gland in which it arises.
     severity : float
         Mean share (0 to 1) of the way from the zone's tissue to cancer, from published ADC:
         log(ADC zone / ADC finding) / log(ADC zone / ADC of "cancer").

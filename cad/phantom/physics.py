@@ -15,7 +15,23 @@ _ALPHA, _BETA, _S, _TAU = 1.050, 0.1685, 38.078, 0.483
 
 
 def parker(times: np.ndarray, delay: float) -> np.ndarray:
-    """Return the population arterial curve, mM in whole blood; zero before ``delay`` (s)."""
+    """Return Parker's population arterial curve: mM of contrast agent in whole blood.
+
+    Parameters
+    ----------
+    times : ndarray
+        Seconds.
+    delay : float
+        Arrival of the bolus, in seconds on the same clock; the curve is zero before it.
+
+    Returns
+    -------
+    ndarray, shape of ``times``
+
+    References
+    ----------
+    Parker et al., Magn Reson Med 56 (2006) 993.
+    """
     t = (np.asarray(times, float) - delay) / 60.0
     after = np.maximum(t, 0.0)
     curve = _ALPHA * np.exp(-_BETA * after) / (1.0 + np.exp(-_S * (after - _TAU)))
@@ -40,20 +56,20 @@ def extended_tofts(
     Parameters
     ----------
     times : ndarray, shape (n_times,)
-        Seconds; members of ``fine_times``.
+        Times (s) of the result; each is one of ``fine_times``.
     fine_times : ndarray, shape (n_fine,)
-        Seconds, evenly spaced.
+        Times (s) of the plasma curve, evenly spaced.
     plasma : ndarray, shape (n_fine,)
-        mM in plasma.
+        Plasma curve Cp, mM.
     ktrans : ndarray, shape (n,)
-        1/min.
+        Ktrans of each tissue, 1/min.
     ve, vp : ndarray, shape (n,)
-        Volume fractions, ve > 0.
+        Volume fractions of each tissue, ve > 0.
 
     Returns
     -------
     ndarray, shape (n, n_times)
-        mM.
+        Concentration of contrast agent, mM; a row per tissue.
     """
     step = (fine_times[1] - fine_times[0]) / 60.0
     kep = np.maximum(np.asarray(ktrans, float) / ve, 1e-6)
@@ -84,7 +100,7 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     times : ndarray, shape (n_frames,)
-        Seconds, evenly spaced.
+        Times of the frames in seconds, evenly spaced.
 
     Returns
     -------
@@ -98,7 +114,11 @@ def fine_grid(times: np.ndarray) -> np.ndarray:
 def spoiled_gradient_echo(
     t1: np.ndarray, density: np.ndarray, repetition_time: float, flip_angle: float
 ) -> np.ndarray:
-    """Return the steady-state signal; T1 and TR in s, flip angle in degrees, no T2* decay."""
+    """Return the steady-state signal of a spoiled gradient echo, without T2* decay.
+
+    T1 and repetition time are in s, the flip angle in degrees. The signal is in units of
+    ``density``, the proton density.
+    """
     angle = np.radians(flip_angle)
     e1 = np.exp(-repetition_time / t1)
     signal: np.ndarray = density * np.sin(angle) * (1.0 - e1) / (1.0 - np.cos(angle) * e1)
@@ -112,5 +132,8 @@ def spin_echo(
     repetition_time: float,
     echo_time: float,
 ) -> np.ndarray:
-    """Return the signal of a (turbo) spin echo with 90 degree excitation; all times in s."""
+    """Return the signal of a (turbo) spin echo with 90 degree excitation.
+
+    All times are in s; the signal is in units of ``density``, the proton density.
+    """
     return density * (1.0 - np.exp(-repetition_time / t1)) * np.exp(-echo_time / t2)

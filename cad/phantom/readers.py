@@ -72,18 +72,20 @@ def conspicuity(region: TrueRegion) -> float:
 
 
 def score(rng: np.random.Generator, regions: list[TrueRegion]) -> pd.DataFrame:
-    """Draw all readers' scores of one patient's regions.
+    """Draw the scores that every reader gives to one patient's regions.
 
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     regions : list of TrueRegion
         Numbered from 1.
 
     Returns
     -------
     DataFrame
-        roi_id (str), reader_id, scale, score (1 to 5, or NaN where it is missing).
+        One row per region and reader: ``roi_id`` (str), ``reader_id``, ``scale``, ``score`` (1 to
+        5, or NaN where it is missing).
     """
     rows = []
     for number, region in enumerate(regions, start=1):

@@ -24,7 +24,7 @@ DICOM_ID = "Sample0001"
 
 
 def write_sample(out: Path) -> None:
-    """Write the sample cohort and one of its studies as DICOM in place of what ``out`` holds."""
+    """Replace the content of ``out`` by the sample cohort and one of its studies as DICOM."""
     with claimed(out, COHORT), stage(out) as scratch:
         build = scratch / "sample"
         write_cohort(build, PATIENTS, SEED, SAMPLE)

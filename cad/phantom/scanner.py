@@ -21,14 +21,15 @@ VENOUS_SPREAD = 6.0
 
 
 class Injection(NamedTuple):
-    """Hold when the contrast agent passes, and how much of it.
+    """Hold when the contrast agent arrives, and how strong its curve is.
 
     Parameters
     ----------
     arrival, delay : float
-        Seconds at which it reaches the femoral artery, and how much later the prostate.
+        Seconds from the first frame until the agent is in the femoral artery, and from there
+        until it is in the prostate.
     scale : float
-        Factor on the population curve.
+        Factor by which the population's arterial curve is multiplied.
     """
 
     arrival: float
@@ -44,6 +45,7 @@ def draw_injection(rng: np.random.Generator) -> Injection:
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     """
     return Injection(
         float(rng.uniform(20, 40)),
@@ -53,7 +55,19 @@ def draw_injection(rng: np.random.Generator) -> Injection:
 
 
 def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generator) -> Volume:
-    """Return the T2-weighted spin echo, integers; ``gain`` is the patient's arbitrary scale."""
+    """Return the T2-weighted image of a view, stored as unsigned 16-bit integers.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the T2 grid.
+    protocol : Protocol
+        Times and noise.
+    gain : float
+        Factor on all intensities, different from patient to patient: T2 has no absolute scale.
+    rng : Generator
+        Source of the random noise.
+    """
     table = view.scene.table()
     repetition, echo = protocol.t2_times
     t1, t2, density = _columns(table, "t1", "t2", "density")
@@ -75,7 +89,24 @@ def t2_image(view: View, protocol: Protocol, gain: float, rng: np.random.Generat
 def diffusion_images(
     view: View, protocol: Protocol, rng: np.random.Generator
 ) -> tuple[Volume, list[tuple[float, Volume]]]:
-    """Return the ADC map (1e-6 mm2/s) as the scanner computes it, and both b-values' images."""
+    """Return the ADC map (1e-6 mm2/s) of a view and the diffusion images that it is computed from.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the diffusion grid.
+    protocol : Protocol
+        b-values and noise.
+    rng : Generator
+        Source of the random noise.
+
+    Returns
+    -------
+    adc : Volume
+        Computed from the two noisy images, as a scanner does.
+    images : list of (float, Volume)
+        b-value (s/mm2) and image, by increasing b-value.
+    """
     table = view.scene.table()
     adc = np.array([t.adc for t in table]) * 1e-6
     echo = 0.07
@@ -117,6 +148,23 @@ def dynamic_images(
 
     Every tissue of a voxel enhances by its own parameters and the signals are averaged, so that
     partial volume is in the signal and not in the parameters. The patient moves between frames.
+
+    Parameters
+    ----------
+    view : View
+        Scene on the dynamic grid.
+    protocol : Protocol
+        Times, flip angles and noise.
+    injection : Injection
+        Arrival and strength of the contrast agent.
+    rng : Generator
+        Source of the random noise and motion.
+
+    Returns
+    -------
+    dynamic : Dynamic
+    flips : list of (float, Volume)
+        Flip angle (degrees) and image without contrast agent, in the protocol's order.
     """
     repetition, interval = protocol.dce_times
     times = np.arange(protocol.frames) * interval

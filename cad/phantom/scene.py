@@ -22,7 +22,7 @@ BACKGROUND = "fat"
 
 
 class Placement(NamedTuple):
-    """Say how the gland's frame lies in the patient: a tilted axial stack.
+    """Hold position and orientation of the gland's frame in the patient: a tilted axial stack.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold all that the scanners look at.
+    """Hold the simulated patient that images are made of: shapes, tissues, texture and coil.
 
     Parameters
     ----------
     shapes : list of Shape
-        Painted in order over fat.
+        Organs, zones and regions, painted in this order over fat: later ones replace earlier ones.
     tissues : dict of str to Tissue
-        By tissue name.
+        Parameters of the tissues, by the names that shapes refer to.
     placement : Placement
         Frame of the gland in the patient.
     fields : ndarray, shape (4, n_z, n_y, n_x)
@@ -67,7 +67,7 @@ class Scene:
     gas: tuple[float, float] | None = None
 
     def table(self) -> list[params.Tissue]:
-        """Return the list of tissues whose indices are the numbers that :func:`paint` gives."""
+        """Return the tissue for each number of :func:`paint`: 0 is fat, i + 1 is ``shapes[i]``."""
         return [self.tissues[BACKGROUND], *(self.tissues[shape.tissue] for shape in self.shapes)]
 
 
@@ -77,6 +77,7 @@ def draw_placement(rng: np.random.Generator) -> Placement:
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     """
     tilt, roll = np.radians(rng.normal(-14, 5)), np.radians(rng.normal(0, 1.5))
     about_x = np.array(
@@ -92,13 +93,14 @@ def draw_placement(rng: np.random.Generator) -> Placement:
 def draw_fields(rng: np.random.Generator, half: tuple[float, float, float]) -> np.ndarray:
     """Draw smooth random fields of unit variance, which make tissue uneven.
 
-    T2, ADC and Ktrans vary on a short and a long scale and have a part in common (with the other
-    sign in Ktrans: what is dense enhances more); septa have a field of their own. Fields repeat
-    beyond their box.
+    The fields of T2, ADC and Ktrans vary on a short and a long scale and share a part, with the
+    other sign in Ktrans, because dense tissue enhances more. The field of the septa is independent.
+    Fields repeat beyond their box.
 
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     half : tuple of 3 floats
         Half edges of the box, mm.
 
@@ -137,6 +139,7 @@ def draw_gas(rng: np.random.Generator, front: float | None) -> tuple[float, floa
     Parameters
     ----------
     rng : Generator
+        Source of the random draws.
     front : float or None
         y in mm at which the gas begins.
 
@@ -185,7 +188,10 @@ class View:
 
     @cached_property
     def points(self) -> np.ndarray:
-        """Return the shape number at every point, uint8, shape (points per voxel, n_voxels)."""
+        """Return the number of the shape at every sampling point; 0 is fat.
+
+        uint8, shape (points per voxel, n_voxels); voxels in C order of the grid.
+        """
         lattice = [
             (axis[:, None] + ((np.arange(k) + 0.5) / k - 0.5) * step).ravel()
             for axis, step, k in zip(
@@ -199,7 +205,11 @@ class View:
         return parted.reshape(z * y * x, n_z * n_y * n_x)
 
     def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return every tissue of every voxel: flat voxel index, shape number, share (0 to 1)."""
+        """Return the tissues of each voxel as three arrays with one entry per voxel and tissue.
+
+        The arrays hold the flat voxel index, the shape number, and the share (0 to 1) of the voxel
+        that the shape fills.
+        """
         even = (self.points == self.points[0]).all(axis=0)
         whole = np.flatnonzero(even)
         mixed = np.flatnonzero(~even)
@@ -212,14 +222,17 @@ class View:
         return voxel, number, np.concatenate([np.ones(len(whole)), shares[filled]])
 
     def volume(self, array: np.ndarray) -> Volume:
-        """Return an array of this grid in the patient."""
+        """Return an array of the grid's shape as a volume with its place in the patient (LPS)."""
         corner = np.array([axis[0] for axis in self.axes])
         placement = self.scene.placement
         origin = placement.centre + placement.direction @ corner
         return Volume(array, self.grid.spacing, triple(origin), placement.direction)
 
     def average(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean over each voxel's points of a value per shape number; float32."""
+        """Return the mean of a property over each voxel's sampling points: float32, (z, y, x).
+
+        ``values`` holds the property of each shape, indexed by shape number (0 is fat).
+        """
         mean: np.ndarray = values.astype(np.float32)[self.points].mean(axis=0)
         return mean.reshape(self.grid.shape)
 
@@ -230,7 +243,10 @@ class View:
         return self.average(wanted)
 
     def field(self, which: int) -> np.ndarray:
-        """Return a random field at the voxels, interpolated; 0 T2, 1 ADC, 2 Ktrans, 3 septa."""
+        """Return one of the scene's random fields, interpolated at the voxels: (z, y, x).
+
+        ``which`` is 0 for T2, 1 for ADC, 2 for Ktrans and 3 for septa.
+        """
         lattice = self.scene.fields[which]
         weights = [
             _linear_weights(axis, origin, size)
@@ -243,13 +259,14 @@ class View:
         return np.tensordot(out, weights[0], axes=(2, 1))
 
     def septa(self) -> np.ndarray:
-        """Return how much of each voxel is septum, about 0 to 1, less the mean over all places.
+        """Return the share (about 0 to 1) of each voxel that is septum, less the mean share.
 
-        A tissue's own values are means over gland and septa: between septa they are exceeded.
+        The mean is taken off because a tissue's parameters are means over gland and septa: the
+        result is negative between septa.
 
-        A septum is where the field changes sign. A field of length s has the slope 1 / (s sqrt 2)
-        along an axis, which turns its thickness into a range of values; a voxel widens that range
-        by its own size and sees the septum fainter by as much.
+        A septum is where the random field changes sign. A field that is smooth over a length s has
+        the slope 1 / (s sqrt 2) along an axis, which turns the septum's thickness into a range of
+        field values. A voxel widens that range by its size and shows the septum fainter by as much.
         """
         slope = 1.0 / (params.SEPTA_MM * np.sqrt(2.0))
         thin = slope * np.sqrt(3.0) * params.SEPTUM_HALF_MM
@@ -260,7 +277,7 @@ class View:
         return texture
 
     def distortion(self) -> np.ndarray | None:
-        """Return how far (mm along y) each voxel of a diffusion image is shifted, (z, y, x)."""
+        """Return each voxel's shift (mm along y) in diffusion images, (z, y, x), or None: no gas."""
         if self.scene.gas is None:
             return None
         front, shift = self.scene.gas
@@ -271,7 +288,7 @@ class View:
         return np.broadcast_to(plane, self.grid.shape)
 
     def sensitivity(self) -> np.ndarray:
-        """Return the coil's sensitivity at the voxels, about 1 at the gland."""
+        """Return the coil's sensitivity at each voxel, (z, y, x): about 1 at the gland."""
         x, y, z = (axis / 100.0 for axis in self.axes)
         c = self.scene.bias
         log = (

@@ -15,13 +15,13 @@ class Shape:
     Parameters
     ----------
     tissue : str
-        What fills it.
+        Name of the tissue that fills it.
     centre, axes : tuple of 3 floats
         Centre and semi-axes, mm.
     zone : str
         Part of the gland that it belongs to; empty outside the gland.
     within : tuple of str
-        Zones it may replace; empty for anything. What lies elsewhere stays as it was.
+        Zones that the shape may replace; outside of them it is not painted. Empty for no limit.
     angle : float
         Rotation about z, radians.
     waves : tuple of (amplitude, wave vector, phase)
@@ -46,7 +46,10 @@ class Shape:
     taper: float = 0.0
 
     def level(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """Return a level below 1 inside, 1 on the surface; arguments broadcast."""
+        """Return a level at each point: below 1 inside the shape, 1 on its surface, above outside.
+
+        Coordinates are in mm, in the gland's frame; the three arrays broadcast.
+        """
         u, v, w = x - self.centre[0], y - self.centre[1], z - self.centre[2]
         if self.angle:
             c, s = np.cos(self.angle), np.sin(self.angle)
@@ -68,7 +71,7 @@ class Shape:
         return total
 
     def reach(self) -> tuple[float, float]:
-        """Return half-widths (mm) about the centre, in the plane and along z, that hold it."""
+        """Return half-widths (mm) of a box that holds the shape: along x and y, and along z."""
         extra = 1.0 / np.sqrt(max(1.0 - sum(abs(a) for a, _, _ in self.waves), 0.25))
         plane = max(self.axes[0], self.axes[1] * max(1.0, self.back))
         return plane * extra, self.axes[2] * extra
@@ -77,7 +80,19 @@ class Shape:
 def ripples(
     rng: np.random.Generator, amplitude: float, size: float, count: int = 3
 ) -> tuple[Wave, ...]:
-    """Draw random surface waves with lengths of about ``size`` mm and more."""
+    """Draw random waves for the surface of a shape.
+
+    Parameters
+    ----------
+    rng : Generator
+        Source of the random draws.
+    amplitude : float
+        Largest amplitude, relative to the radius.
+    size : float
+        Shortest wavelengths are a little longer than this, mm.
+    count : int
+        Number of waves.
+    """
     waves = []
     for _ in range(count):
         k = 2 * np.pi / (size * rng.uniform(1.2, 2.6, 3))
@@ -92,7 +107,7 @@ def ripples(
 
 
 def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Return the number of the last shape that holds each point of a grid, 0 where none does.
+    """Return which shape is at each point of a grid: the last one that holds the point.
 
     Parameters
     ----------
@@ -104,7 +119,7 @@ def paint(shapes: list[Shape], x: np.ndarray, y: np.ndarray, z: np.ndarray) -> n
     Returns
     -------
     ndarray of uint8, shape (n_z, n_y, n_x)
-        1 + index into ``shapes``.
+        1 + index into ``shapes``; 0 where no shape is.
     """
     out = np.zeros((len(z), len(y), len(x)), np.uint8)
     for number, shape in enumerate(shapes, start=1):

@@ -40,19 +40,19 @@ class Patient:
     study : Study
         Images and masks.
     site : str
-        Whose protocol was used.
+        Name of the site whose protocol was used.
     regions : list of TrueRegion
-        What the regions are; number i + 1 has the label and the roi_id i + 1.
+        The true regions; entry i has the label and the roi_id i + 1.
     scores : DataFrame
-        roi_id, reader_id, scale, score.
+        ``roi_id``, ``reader_id``, ``scale``, ``score``; one row per region and reader.
     outlines : dict of str to Volume
-        Every reader's label map on the T2 grid; the study's own is the first reader's.
+        Each reader's label map on the T2 grid; the study's ``roi_map`` is that of the first reader.
     zones : Volume
         1 in the peripheral zone, 2 in the rest of the gland; on the T2 grid.
     truth : Volume
-        The regions as they are, labelled like the outlines; on the T2 grid.
+        Label map of the true regions on the T2 grid, with the labels of the outlines.
     pure : Volume
-        The same on the dynamic grid, only voxels that hold nothing else.
+        Label map of the true regions on the dynamic grid; only voxels filled by a region.
     """
 
     study: Study
@@ -101,7 +101,7 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
     light : bool
         Coarse grids and few frames, for benchmarks of scale.
     jobs : int
-        Processes.
+        Number of processes.
 
     Raises
     ------
@@ -114,7 +114,10 @@ def simulate(out: Path, patients: int, seed: int, *, light: bool = False, jobs: 
 def write_cohort(
     out: Path, patients: int, seed: int, protocols: tuple[Protocol, ...], jobs: int = 1
 ) -> None:
-    """Write a cohort as :func:`simulate` does, with the sites' protocols; whole or not at all."""
+    """Write a simulated cohort for given protocols; on an error no folder is left.
+
+    ``protocols`` holds one protocol per site; the other parameters are those of :func:`simulate`.
+    """
     if patients < 1:
         raise CadError(f"a cohort has at least one patient, asked for {patients}")
     with claimed(out, COHORT), stage(out) as scratch:
@@ -151,7 +154,7 @@ def write_cohort(
 def latent_auc(cohort: Path) -> float:
     """Return the area under the ROC curve of the regions' latent severity.
 
-    A reader who saw the true severity without error would reach it.
+    A reader who saw the true severity without error would reach this AUC.
 
     Parameters
     ----------
@@ -187,7 +190,7 @@ def make_patient(
     protocols : tuple of Protocol
         The sites' scanners.
     even : bool
-        Make every tissue the same throughout, for a measurement to be checked against it.
+        Leave out texture, so that a measurement can be checked against the tissue's parameter.
     """
     streams = np.random.SeedSequence(seed, spawn_key=(index,)).spawn(7)
     body, finding, reading, scene_rng, noise, plan, hand = map(np.random.default_rng, streams)

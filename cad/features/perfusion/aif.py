@@ -40,7 +40,7 @@ class InputFunction:
     plasma : ndarray, shape (n_fine,)
         mM in plasma.
     at_frames : ndarray of int, shape (n_times,)
-        Which of the samples are the frames of the tissue curve.
+        Positions in ``times`` of the frames of the tissue curve.
     """
 
     times: np.ndarray
@@ -126,7 +126,7 @@ def population_input(
     haematocrit: float,
     blood: Callable[[np.ndarray, float], np.ndarray] = parker_blood,
 ) -> InputFunction:
-    """Return a population's curve in plasma on a grid that holds the frames and is fine between.
+    """Return a population's curve in plasma, sampled at the frames and finely between them.
 
     Parameters
     ----------
@@ -135,9 +135,7 @@ def population_input(
     delay : float
         When the bolus reaches the artery, seconds on the frames' clock.
     haematocrit : float
-        0 to 1.
-    step : float
-        Largest distance of two samples, seconds.
+        Share of blood that is cells, 0 to 1: plasma is whole blood / (1 - haematocrit).
     blood : function
         Concentration in whole blood (mM) of times and delay (s): Parker's, or another population's.
     """
@@ -155,7 +153,7 @@ def sampled_input(times: np.ndarray, plasma: np.ndarray, delay: float = 0.0) -> 
     plasma : ndarray, shape (n_times,)
         mM in plasma at the frames.
     delay : float
-        Seconds; what is moved in from before the first frame has its value (baseline).
+        Seconds; times before the first frame take the first frame's value.
     """
     times = np.asarray(times, float)
     plasma = np.asarray(plasma, float)

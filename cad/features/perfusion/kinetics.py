@@ -29,7 +29,21 @@ _MIN_INPUT_PEAK = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Kinetics:
-    """Hold what turns the dynamic signal of one study into concentrations and parameters."""
+    """Hold what turns the dynamic signal of one study into concentrations and parameters.
+
+    Parameters
+    ----------
+    times : ndarray, shape (n_times,)
+        Times of the frames, seconds.
+    bolus : Bolus
+        Arrival of the contrast agent.
+    settings : PerfusionSettings
+        Models, relaxivity, input function.
+    sequence : (float, float) or None
+        Repetition time (s) and flip angle (degrees); None without usable values.
+    inlet : InputFunction or None
+        Arterial input of the tissue models; None where there is no concentration.
+    """
 
     times: np.ndarray
     bolus: Bolus
@@ -40,6 +54,16 @@ class Kinetics:
     def concentration(
         self, signal: np.ndarray, t1: np.ndarray, b1: np.ndarray | None = None
     ) -> np.ndarray:
+        """Return the concentration (mM) of dynamic signals, shape (..., n_times).
+
+        ``t1`` is T1 before contrast in seconds, ``b1`` the actual over the stated flip angle (by
+        default 1); both have the shape of ``signal`` without its last axis.
+
+        Raises
+        ------
+        CadError
+            Without repetition time and flip angle.
+        """
         if self.sequence is None:
             raise CadError("no concentration without repetition time and flip angle")
         repetition, angle = self.sequence
@@ -55,31 +79,33 @@ def find_reference(
 ) -> tuple[np.ndarray, np.ndarray, Bolus]:
     """Find the region that shows the contrast bolus, its mean signal and when the bolus arrives.
 
-    The gland, else the regions, else the mask, else the whole image: a study whose regions are
-    cysts has a bolus all the same.
+    Tried in turn are the gland, the regions, ``inside`` and the whole image; the first that shows
+    a bolus is taken. Regions that are cysts, for example, show none.
 
     Parameters
     ----------
     study : Study
-        Masks.
+        Study with or without gland mask and regions.
     dynamic : Dynamic
-        Signal over time.
+        The dynamic series.
     inside : ndarray of bool, shape (z, y, x)
-        The mask.
+        Voxels that will be measured.
     notes : list of str
-        Receives which region it is and why, where an earlier choice shows no bolus.
+        Gets a sentence, in place, where the first choice shows no bolus.
 
     Returns
     -------
     reference : ndarray of bool, shape (z, y, x)
+        The region that was taken.
     mean : ndarray, shape (n_times,)
-        Signal.
+        Its mean signal, without the lowest and highest twentieth of its voxels in each frame.
     bolus : Bolus
+        Arrival of the bolus in that mean.
 
     Raises
     ------
     CadError
-        Where none of them shows a bolus.
+        Where none of the four shows a bolus.
     """
     regions = {"gland": study.gland, "regions": study.roi_map}
     candidates = {
@@ -139,14 +165,14 @@ def b1_map(
     dynamic : Dynamic
         Gives the grid.
     needed : ndarray of bool, shape (z, y, x)
-        Where it is needed.
+        Voxels in which the map is needed.
     notes : list of str
-        Receives what to tell.
+        Gets sentences on what was assumed or left out, in place.
 
     Returns
     -------
     ndarray, shape (z, y, x), or None
-        None where angles are taken as stated.
+        None where flip angles are taken as stated.
 
     Raises
     ------
@@ -193,18 +219,18 @@ def t1_map(
     dynamic : Dynamic
         Gives the grid.
     needed : ndarray of bool, shape (z, y, x)
-        Where it is needed.
+        Voxels in which T1 is needed.
     b1 : ndarray, shape (z, y, x), or None
         Actual over stated flip angle.
     notes : list of str
-        Receives what to tell.
+        Gets sentences on what was assumed or left out, in place.
 
     Returns
     -------
     t1 : ndarray, shape (z, y, x)
-        Assumed where flip angles give none.
+        Seconds; the assumed T1 in voxels where flip-angle images give none.
     source : str
-        ``fixed``, or how it was measured.
+        ``fixed`` for an assumed T1, else how T1 was measured.
     """
     tissue = settings.t1_tissue or assumed_t1(T1_TISSUE_S, _field_strength(study))
     fixed = np.full(dynamic.grid.shape, tissue)
@@ -270,9 +296,9 @@ def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | Non
     Parameters
     ----------
     dynamic : Dynamic
-        As read.
+        The dynamic series.
     notes : list of str
-        Receives why there is none.
+        Gets the reason, in place, where the result is None.
     """
     try:
         return spgr.check_sequence(dynamic.repetition_time, dynamic.flip_angle)
@@ -302,22 +328,22 @@ def choose_input(
     dynamic : Dynamic
         Signal over time.
     mean_signal : ndarray, shape (n_times,)
-        Of the reference region, in which the delay is looked for.
+        Mean signal of the reference region, in which the delay of the input is fitted.
     t1 : ndarray, shape (z, y, x)
         Seconds.
     b1 : ndarray, shape (z, y, x), or None
         Actual over stated flip angle.
     reference : ndarray of bool, shape (z, y, x)
-        That region.
+        Voxels of the reference region.
     notes : list of str
-        Receives what to tell.
+        Gets sentences on what was assumed or replaced, in place.
 
     Returns
     -------
     inlet : InputFunction or None
-        None where no concentration can be had.
+        None where the signal gives no concentration.
     source : str
-        Its name; ``none`` without one.
+        Name of the input; ``none`` without one.
     """
     if kinetics.sequence is None:
         return None, "none"
