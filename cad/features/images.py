@@ -39,9 +39,10 @@ class Prepared:
     notes : list of str
         What was assumed.
     perfusion : PerfusionMaps or None
-        For ``dce``: what gives the regions' mean curves.
+        For ``dce``: object that makes the regions' mean curves; else None.
     provenance : dict of str to str or float
-        How the values were made: T2's reference and level as stored, source of T1, input, unit.
+        How the values were made, by name: T2's reference and level as stored, the source of T1,
+        the arterial input, the unit.
     """
 
     name: str
@@ -58,9 +59,9 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
     Parameters
     ----------
     study : Study
-        As read.
+        Study that may lack modalities.
     settings : PipelineSettings
-        ``features.modalities``.
+        Settings; ``features.modalities`` names the wanted modalities.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def available(study: Study, settings: PipelineSettings) -> tuple[list[str], list
 
 
 def absence_notes(names: list[str]) -> list[str]:
-    """Return a note for the reader of a page on each modality that is absent.
+    """Return a note for the patient's page on each modality that is absent.
 
     Parameters
     ----------
@@ -84,19 +85,19 @@ def absence_notes(names: list[str]) -> list[str]:
 
 
 def grid_of(study: Study, name: str) -> Volume:
-    """Return the voxel grid of a modality that the study has; of a dynamic series one frame's.
+    """Return the image that carries a modality's grid; for a dynamic series its first frame.
 
     Parameters
     ----------
     study : Study
-        As read.
+        Study with the modality.
     name : str
-        Of the modality.
+        Name of the modality.
 
     Raises
     ------
     CadError
-        When the study lacks it.
+        When the study lacks the modality.
     """
     image = study.grid(name)
     if image is None:
@@ -110,7 +111,7 @@ def compact(study: Study) -> Study:
     Parameters
     ----------
     study : Study
-        Stays as it is; places in the patient do not change.
+        Not changed; the cut label map keeps its place in the patient.
     """
     box = None if study.roi_map is None else bounding_box(study.roi_map.array != 0, 1)
     if study.roi_map is None or box is None:
@@ -130,9 +131,9 @@ def prepare(
     Parameters
     ----------
     study : Study
-        Has the modality.
+        Study with the modality.
     settings : PipelineSettings
-        Standardisation, perfusion.
+        Settings; standardisation, filters and perfusion are read.
     name : str
         ``t2w``, ``adc`` or ``dce``.
     needed : Volume
@@ -164,9 +165,9 @@ def filters_of(settings: FeatureSettings, name: str) -> tuple[FilterSettings, ..
     Parameters
     ----------
     settings : FeatureSettings
-        ``filters``, by modality.
+        Settings with ``filters``, by modality.
     name : str
-        Of the modality.
+        Name of the modality.
     """
     return next((chosen for image, chosen in settings.filters.items() if image == name), ())
 
@@ -183,7 +184,7 @@ def crop_to(whole: Volume, needed: Volume, filters: Sequence[FilterSettings] = (
     needed : Volume
         Boolean mask on any grid.
     filters : sequence of FilterSettings
-        What will be applied to the part.
+        Filters that will be applied to the part; it gets a margin as wide as they reach.
     """
     margin = np.maximum(filter_reach(filters, whole.spacing), _MARGIN)
     return crop(whole, _box_in(needed, whole, margin))

@@ -64,7 +64,7 @@ class CohortFacts:
 
     @classmethod
     def of(cls, studies: Iterable[tuple[Path, str]]) -> CohortFacts:
-        """Look at the files of studies, given as (folder, study id); no image is read."""
+        """Count the files of studies, given as pairs of folder and study id; no image is read."""
         counts = np.zeros(6, int)
         for folder, name in studies:
             t2w, gland, dce, vessel = (

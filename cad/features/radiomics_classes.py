@@ -20,7 +20,9 @@ from cad.terms.features import RADIOMICS
 
 
 def check_radiomics(classes: tuple[str, ...]) -> None:
-    """Refuse classes that need an extra which is not installed.
+    """Refuse pyradiomics feature classes when the package is not installed.
+
+    ``classes`` are the wanted classes; an empty tuple is accepted.
 
     Raises
     ------

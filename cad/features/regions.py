@@ -51,7 +51,7 @@ class RegionVoxels:
 
     @classmethod
     def from_masks(cls, masks: Sequence[np.ndarray]) -> RegionVoxels:
-        """Make regions from boolean arrays of one shape (z, y, x); at least one."""
+        """Make one region from each boolean array; all have one shape (z, y, x), at least one."""
         parts = [np.flatnonzero(mask) for mask in masks]
         start = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(part) for part in parts], out=start[1:])
@@ -59,7 +59,7 @@ class RegionVoxels:
 
     @classmethod
     def from_shares(cls, shares: Sequence[np.ndarray]) -> RegionVoxels:
-        """Make regions from arrays of voxel shares (0 to 1) of one shape; at least one."""
+        """Make one region from each array of shares (0 to 1); all have one shape (z, y, x)."""
         whole = cls.from_masks([share > 0 for share in shares])
         weight = np.concatenate([share[share > 0] for share in shares]).astype(float)
         return cls(whole.index, whole.start, whole.shape, None if (weight == 1).all() else weight)
@@ -72,7 +72,7 @@ class RegionVoxels:
         spacing: tuple[float, float, float],
         radius: float,
     ) -> RegionVoxels:
-        """Collect the voxels within ``radius`` of each point, cut at the image's border.
+        """Make a spherical region around each point: voxels whose centres lie within the radius.
 
         Parameters
         ----------
@@ -101,10 +101,10 @@ class RegionVoxels:
 
     @cached_property
     def is_core(self) -> np.ndarray:
-        """Tell which voxels are their region's core, boolean, shape (n_voxels,).
+        """Tell which voxels belong to the core of their region, boolean, shape (n_voxels,).
 
-        The voxels with the largest shares, as near in number to the sum of shares as equal shares
-        allow, at least ``MIN_VOXELS``.
+        The core is the voxels with the largest shares: about as many as the sum of the shares, at
+        least ``MIN_VOXELS``. Voxels of equal shares are in it together or not at all.
         """
         if self.weight is None:
             return np.ones(len(self.index), bool)

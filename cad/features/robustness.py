@@ -50,7 +50,7 @@ class Perturbation:
     repeats : int
         Redrawn copies of each region, beside the region itself.
     seed : int
-        Of the random draws; the same seed redraws a region in the same way.
+        Seed of the random draws; the same seed redraws a region in the same way.
     """
 
     shift_mm: float = 0.75
@@ -69,7 +69,7 @@ def redraw(mask: Volume, perturbation: Perturbation, rng: np.random.Generator) -
     mask : Volume
         Boolean, not empty.
     perturbation : Perturbation
-        Sizes.
+        Standard deviations of shift, growth and roughness.
     rng : Generator
         Source of the random draws.
 
@@ -154,7 +154,7 @@ def copies_of(study: Study, roi: Roi, perturbation: Perturbation) -> list[Volume
     Parameters
     ----------
     study : Study
-        As read.
+        Study with a label map.
     roi : Roi
         The region; its copies do not depend on which others are redrawn.
     perturbation : Perturbation
@@ -287,9 +287,9 @@ def icc(values: np.ndarray, confidence: float = 0.95) -> tuple[float, float, flo
     Parameters
     ----------
     values : ndarray, shape (n_regions, n_repeats)
-        Finite.
+        One feature's finite values: a row per region, a column per repeated measurement.
     confidence : float
-        Of the two-sided interval.
+        Confidence level of the two-sided interval.
 
     Returns
     -------
@@ -330,7 +330,7 @@ def stability(table: pd.DataFrame, confidence: float = 0.95) -> pd.DataFrame:
     table : DataFrame
         Rows of :func:`perturbed_features` of one or many studies.
     confidence : float
-        Of the interval.
+        Confidence level of the interval from ``low`` to ``high``.
 
     Returns
     -------
@@ -369,14 +369,14 @@ def stable_features(
     table : DataFrame
         Rows of :func:`perturbed_features`.
     patients : list of str, optional
-        Whose regions count: inside a fold, the training patients.
+        Patients whose regions count, in a fold those of the training; by default all.
     minimum : float
-        Least lower bound.
+        Least lower bound of the ICC that a stable feature has.
 
     Returns
     -------
     list of str
-        In the table's order.
+        Names of the stable features, in the order of the table's columns.
 
     Raises
     ------

@@ -35,7 +35,7 @@ _CHUNK = 4096
 
 @dataclass
 class SlidingFeatures:
-    """Measure features around voxels.
+    """Hold the features of spheres around voxels.
 
     Parameters
     ----------

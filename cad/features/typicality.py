@@ -44,11 +44,11 @@ class Deviation:
     group : str
         ``T2``, ``T2 intensity``, ...
     size : float
-        Typical deviation of its features, in standard deviations.
+        Root mean square deviation of the group's features, in standard deviations.
     direction : str
-        ``below``, ``above``, or ``beside`` where its features go both ways.
+        ``below`` or ``above`` the training; ``beside`` where features of the group do either.
     regions : int
-        1, or how many regions of the study deviate so in their mean.
+        1 for the region itself; else the number of the study's regions whose mean deviates so.
     """
 
     group: str
@@ -97,13 +97,14 @@ class Typicality:
     Parameters
     ----------
     features : tuple of str
-        Those that vary.
+        Names of the features that vary in the training.
     middle, low, high : ndarray, shape (n_features,)
         Median, and the standard deviation below and above it.
     limits : dict of str to tuple of float
-        By group: score above which a region is flagged, and the mean of 2, 3 and 4 regions.
+        Limits by group: four scores, above which 1 region, and the mean of 2, 3 and 4 regions of a
+        study, are flagged.
     columns : mapping of str to Column
-        Which groups each feature is in; a name that is not there is in none.
+        Column of each feature, which says its groups; a feature without a column is in no group.
     """
 
     features: tuple[str, ...]
@@ -128,9 +129,9 @@ class Typicality:
         X : DataFrame, shape (n_regions, n_features)
             Training rows; NaN where a feature is missing.
         patients : sequence of str, length n_regions
-            Whose regions; all regions of a patient are held out together.
+            Patient of each row; all regions of a patient are held out together.
         columns : mapping of str to Column
-            What the features are.
+            Column of each feature, which says its groups.
         flagged : float
             Share of held-out training regions, and of held-out studies, that is flagged.
 

@@ -35,7 +35,7 @@ class UnscaledT2:
     image : Volume
         float32, bias-corrected where asked for; cut as for :func:`cad.features.images.prepare`.
     landmarks : ndarray, shape (11,)
-        Of the whole image.
+        Landmarks of the whole image, for Nyul's method.
     regions : RegionVoxels
         On ``image``, in the order of the feature rows.
     """
@@ -45,7 +45,7 @@ class UnscaledT2:
     regions: RegionVoxels
 
     def prepared(self, scale: NyulScale) -> Prepared:
-        """Return the image on a scale, ready to be measured."""
+        """Return the image standardised by a fitted scale, ready to be measured."""
         return Prepared(
             "t2w",
             scale.transform(self.image, own=self.landmarks),

@@ -38,7 +38,7 @@ Wanted = Callable[[str], bool]
 
 @dataclass(frozen=True, eq=False)
 class DrawnRegion:
-    """Hold one segment or structure.
+    """Hold one region drawn in DICOM: a segment of a SEG object or a structure of an RTSTRUCT.
 
     Parameters
     ----------

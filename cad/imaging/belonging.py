@@ -44,8 +44,8 @@ def strays(study: Study) -> dict[str, CadError]:
     Parameters
     ----------
     study : Study
-        Regions are compared with the gland mask; without one, with the body in the T2 image;
-        without both, the result is empty.
+        Study with a label map. Its regions are compared with the gland mask; without one, with
+        the body in the T2 image; without both, the result is empty.
     """
     labels = study.roi_map
     if labels is None or (study.gland is None and study.t2w is None):
@@ -81,10 +81,16 @@ def strays(study: Study) -> dict[str, CadError]:
 def measurable(
     study: Study, grids: Mapping[str, Volume], half: bool = False
 ) -> tuple[dict[str, dict[str, Drawn]], list[CadError]]:
-    """Return the regions that can be measured, on every grid, and the problems of the others.
+    """Return the voxels of the regions that can be measured, and an error for each other region.
 
-    A problem is a region that no grid can measure or that lies beside the gland. Parameters are
+    A region is an error when no grid can measure it or when :func:`strays` names it. Parameters are
     those of :func:`cad.imaging.drawn.require_measurable`.
+
+    Returns
+    -------
+    regions : dict of str to dict of str to Drawn
+        By ROI id, then by the name of the grid.
+    problems : list of CadError
     """
     stray, regions, problems = strays(study), {}, []
     for roi in study.rois:
@@ -98,22 +104,24 @@ def measurable(
 
 
 def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[str, float]:
-    """Return how much more T2 shares with an image as it lies than in other places.
+    """Return how much better an image fits T2 where it lies than moved, turned or mirrored.
 
     Parameters
     ----------
     t2w, image : Volume
-        Of one man, in one frame of reference. Zeros and what lies beyond T2 are left out.
+        T2 image and another image, in one frame of reference. Zeros and voxels beyond T2 are left
+        out.
     distorted : bool
-        Whether the image may be displaced along its columns, as echo-planar ones are: not asked.
+        True for an image that may be displaced along its columns, as echo-planar images are:
+        shifts along columns are then not compared.
 
     Returns
     -------
     dict of str to float
-        Logarithm of the ratio of mutual informations, as it lies over the best of the other ways;
-        below 0 the image fits better there, and infinite where fewer than 5,000 voxels can be
-        compared. By the kind of way: ``mirrored``, as a pelvis nearly is; ``turned``: upside down
-        or head for feet; ``placed``: 5 mm off in the slice, or a slice off.
+        Three values: for an image that is ``mirrored`` (left and right), ``turned`` (upside down
+        or head for feet), and ``placed`` elsewhere (5 mm off in the slice, or a slice off). Each
+        is the logarithm of the mutual information as the image lies over the best one of that
+        kind: below 0 the image fits better there. Infinite with fewer than 5,000 voxels.
     """
     told = _told(resample_image(t2w, image).array, image, distorted, _LEAST_VOXELS)
     return {kind: _gain(shared) for kind, shared in told.items()}
@@ -122,19 +130,20 @@ def better_placed(t2w: Volume, image: Volume, distorted: bool = False) -> dict[s
 def gland_placed(gland: Volume, images: Iterable[Volume]) -> dict[str, float]:
     """Return how much better the gland mask explains images where it lies than when it is moved.
 
-    Where a voxel lies, in the gland or within 8 mm of it, tells of its value: summed over images.
+    The measure is the information that a voxel's place (in the gland or within 8 mm of it) gives
+    about its value, summed over the images.
 
     Parameters
     ----------
     gland : Volume
-        The mask.
+        Mask of the gland.
     images : iterable of Volume
         Images of the study.
 
     Returns
     -------
     dict of str to float
-        The values of :func:`better_placed`, for the mask turned together with its regions.
+        Values by the keys of :func:`better_placed`; below 0 the mask fits better elsewhere.
     """
     from scipy.ndimage import distance_transform_edt  # slow to load, as below
 
@@ -180,13 +189,13 @@ def zone_order(study: Study) -> float | None:
     Parameters
     ----------
     study : Study
-        Regions with zones.
+        Study with a gland mask and regions whose zones are known.
 
     Returns
     -------
     float or None
-        Difference of the zones' mean places as a share of the gland's depth; None without a
-        gland mask or two regions of each zone: one alone may lie anywhere in its own.
+        Difference of the zones' mean places, PZ minus TZ, as a share of the gland's depth. None
+        without a gland mask, or with fewer than two regions in one of the zones.
     """
     gland, depths = gland_on(study), defaultdict(list)
     if study.roi_map is None or gland is None:
@@ -208,7 +217,7 @@ def like_t2(study: Study) -> float | None:
     Parameters
     ----------
     study : Study
-        As read.
+        Study, before its images are standardised.
 
     Returns
     -------
@@ -252,6 +261,6 @@ def width(image: Volume) -> float:
 
 
 def voxel_hash(image: Volume) -> str:
-    """Return a hash of an image's voxels; the file's order of storage does not change it."""
+    """Return the SHA-256 (hexadecimal) of an image's shape and voxels, as float32."""
     values = np.ascontiguousarray(image.array, np.float32)
     return hashlib.sha256(str(values.shape).encode() + values.tobytes()).hexdigest()

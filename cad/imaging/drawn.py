@@ -26,7 +26,7 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Hold one region on one grid.
+    """Hold the voxels of one region on the grid of one image.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Drawn:
 
     @property
     def too_little(self) -> str:
-        """Return why the region cannot be measured here; empty when it can."""
+        """Return why the region cannot be measured on this grid; empty text when it can."""
         if self.inside < MIN_INSIDE:
             return f"{self.inside:.0%} of it lies in the image, {MIN_INSIDE:.0%} are needed"
         if self.voxels < MIN_VOXELS:
@@ -68,19 +68,18 @@ def require_measurable(
     Parameters
     ----------
     study : Study
-        With the label map.
+        Study with the label map.
     roi : Roi
         The region.
     grids : mapping of str to Volume
-        By the image's name; a grid may be a part of an image that holds all the region has
-        there.
+        Grids by the image's name; each may be a part of the image that contains the region.
     half : bool
-        As for :func:`fill`.
+        Whether voxels count whole or not at all, as for :func:`fill`.
 
     Returns
     -------
     dict of str to Drawn
-        By the image's name.
+        The region on each of the grids, by the image's name.
 
     Raises
     ------
@@ -107,12 +106,13 @@ def fill(mask: Volume, grid: Volume, half: bool = False) -> Drawn:
     Parameters
     ----------
     mask : Volume
-        Boolean, not empty.
+        Boolean mask of the region, not empty.
     grid : Volume
         Grid of the image that is measured; its values are not read.
     half : bool
-        A voxel counts whole where the mask, interpolated at its centre, is at least one half,
-        and not at all elsewhere (IBSI reference manual, 2.4).
+        By default a voxel counts by its share. With True a voxel counts whole where the mask,
+        interpolated at its centre, is at least one half, and not at all elsewhere (IBSI reference
+        manual, 2.4).
     """
     if mask.same_grid(grid):
         share = (mask.array != 0).astype(float)
@@ -137,12 +137,12 @@ def gland_on(study: Study) -> Volume | None:
     Parameters
     ----------
     study : Study
-        As read.
+        Study with or without label map and gland mask.
 
     Returns
     -------
     Volume or None
-        Boolean; None without label map or gland mask, or where the gland lies elsewhere.
+        Boolean; None without label map or gland mask, or where the gland lies beside the grid.
     """
     if study.roi_map is None or study.gland is None:
         return None
@@ -158,11 +158,12 @@ def shares_on(share: np.ndarray, grid: Volume, other: Volume) -> np.ndarray:
     share : ndarray, shape of ``grid``
         How much of each voxel a region fills, 0 to 1.
     grid, other : Volume
-        Parts of one grid.
+        Old and new part of one larger grid; their values are not read.
 
     Returns
     -------
     ndarray, shape of ``other``
+        The same shares; 0 in voxels outside of ``grid``.
     """
     offset = np.round(other.patient_to_index(np.array(grid.origin))).astype(int)[::-1]
     out = np.zeros(other.shape)

@@ -24,7 +24,7 @@ def aligned_grid(image: Volume, spacing: tuple[float, float, float]) -> Volume:
     Parameters
     ----------
     image : Volume
-        Whose extent is covered.
+        Image whose extent the grid covers.
     spacing : tuple of 3 floats
         mm along x, y, z; 0 keeps the image's own.
 
@@ -67,7 +67,7 @@ def interpolate(
     Parameters
     ----------
     image : Volume
-        As acquired.
+        Image to interpolate; not changed.
     spacing : tuple of 3 floats, or None
         New voxel size in mm along x, y, z; 0 keeps the size along that axis, None all three.
     kind : {"linear", "cubic"}

@@ -50,7 +50,8 @@ class Listing:
     def join(self, other: Listing, check: Callable[[Path, Path, str], None]) -> None:
         """Add the content of another listing to this one, in place.
 
-        ``check`` is called as :func:`check_copy` for a second file of one SOPInstanceUID.
+        For a SOPInstanceUID that both hold, ``check`` is called with the arguments of
+        :func:`check_copy`: second file, first file, UID. Its error goes into ``unreadable``.
         """
         twice = set()
         for uid in self.instances.keys() & other.instances.keys():

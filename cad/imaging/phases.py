@@ -25,7 +25,7 @@ class Phases:
     Parameters
     ----------
     timed : tuple of (float, Stack)
-        Seconds and slices, increasing.
+        Time in seconds and slices of each phase, by increasing time.
     clock : str
         Source of the times, such as a header time.
     notes : tuple of str
@@ -43,12 +43,15 @@ class Phases:
 
 
 def read_phases(phases: Phases) -> Dynamic:
-    """Read a dynamic series: the scanner's signal, without its display scaling.
+    """Read the voxels of a dynamic series as the scanner's signal.
+
+    Philips headers scale stored numbers for display; the signal is taken without that scaling
+    (``precise`` in :func:`cad.imaging.pixels.read_stack`). Times start at 0 in the first phase.
 
     Parameters
     ----------
     phases : Phases
-        As :func:`order_phases` gives them.
+        Phases with their times, from :func:`order_phases`.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def order_phases(
     Parameters
     ----------
     stacks : list of Stack
-        One per phase.
+        The stacks of the series, one per phase, in any order.
     clock : str
         ``trigger``, ``acquisition`` or ``content`` (header times), ``description`` (a number of
         seconds in the series description), or ``auto``: the first of the header times by which
@@ -93,9 +96,9 @@ def order_phases(
         finds no clock, they keep the scanner's order, and a repetition time that is a whole
         volume's dates them.
     pattern : str
-        Regular expression whose first group is that number.
+        For ``description``: regular expression whose first group is the number of seconds.
     interval : float, optional
-        Seconds from phase to phase, where the site knows better than the header.
+        Seconds from phase to phase as the site states them; used in place of the header's times.
 
     Raises
     ------

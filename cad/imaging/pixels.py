@@ -23,14 +23,14 @@ _FRAME_MARKERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 
 
 class PixelReader:
-    """Decode files one after the other and keep the last one, which may hold many planes."""
+    """Read the pixels of planes; the last decoded file is kept, as it may hold further planes."""
 
     def __init__(self) -> None:
         self._path = Path()
         self._array: np.ndarray = np.empty(0)
 
     def plane(self, frame: Frame) -> np.ndarray:
-        """Return the stored numbers of a frame, shape (rows, columns).
+        """Return the stored numbers of a plane, without rescaling, shape (rows, columns).
 
         Raises
         ------
@@ -63,12 +63,12 @@ def read_stack(stack: Stack, *, precise: bool = False, reader: PixelReader | Non
     Parameters
     ----------
     stack : Stack
-        Its slices.
+        Headers of the slices to read.
     precise : bool
-        The scanner's signal instead of what it displays, where the header tells them apart
-        (Philips): what physics is fitted to.
+        True for the scanner's signal, which models are fitted to, in place of the values that a
+        viewer shows. Only Philips headers tell the two apart.
     reader : PixelReader, optional
-        Shared between stacks that may lie in one file.
+        Reader to share between stacks of one file, so that it is decoded once.
 
     Returns
     -------

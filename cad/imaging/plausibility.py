@@ -75,7 +75,7 @@ def implausible(
     Parameters
     ----------
     study : Study
-        As read, before anything is fitted or aligned.
+        Study with its images as they were read, before any fit or alignment.
     ranges : mapping of str to (float, float), optional
         A site's own ranges by the names of :data:`RANGES`; the others keep theirs.
 
@@ -158,7 +158,10 @@ def site_ranges(folder: Path, registered: bool = False) -> dict[str, tuple[float
 
 
 def study_statistics(study: Study) -> Iterator[Statistic]:
-    """Yield the statistics that a study's images allow, in the order of :data:`RANGES`."""
+    """Yield the statistics that a study's images allow.
+
+    Each is a name of :data:`RANGES`, the value, and words on where it was measured for the message.
+    """
     if study.adc is not None:
         inside, where = _inside(study, study.adc, _REGIONS, _PROSTATE)
         measured = study.adc.array[inside & (study.adc.array != 0)]
@@ -219,9 +222,9 @@ def t1_default_problem(
     Parameters
     ----------
     study : Study
-        With a dynamic series; its protocols may state the field strength (tesla).
-    t1_tissue, t1_blood : float
-        Seconds, as the pipeline has them; None for those of the field, known at 1.5 and 3 T.
+        Study with or without a dynamic series, whose protocol may state the field strength.
+    t1_tissue, t1_blood : float or None
+        T1 (s) that the pipeline sets; None for the values of the field, known at 1.5 and 3 T.
     """
     protocol = study.protocols.get("dce")
     field = protocol.field_strength if protocol else None

@@ -22,7 +22,7 @@ def prepare_study(
     Parameters
     ----------
     study : Study
-        As read.
+        Study with its images as they were read.
     settings : ImageSettings
         ``frame_motion``, ``registration``; T2 standardisation is a step of its own.
     modalities : sequence of str

@@ -28,12 +28,13 @@ class Stack:
 
     Parameters
     ----------
-    slices : tuple of Slice
-        In the order of the z axis.
+    slices : tuple of Frame
+        Headers of the slices, in the order of the z axis.
     spacing, origin, direction
         As in :class:`cad.imaging.volume.Volume`.
     told_apart_by : str
-        How the stack was told from others at the same positions; empty without such stacks.
+        Property by which this stack was told from others at the same positions; empty without such
+        stacks.
     """
 
     slices: tuple[Frame, ...]
@@ -44,17 +45,17 @@ class Stack:
 
     @property
     def first(self) -> Frame:
-        """Return the header that stands for the stack where all slices agree."""
+        """Return the header of the first slice, for attributes that all slices have in common."""
         return self.slices[0]
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return the voxels along z, y, x."""
+        """Return the number of voxels along z, y, x."""
         return (len(self.slices), self.first.rows, self.first.columns)
 
     @property
     def grid(self) -> Volume:
-        """Return the grid without values."""
+        """Return the grid of the stack as a volume; its values mean nothing."""
         # One False, seen everywhere: a grid costs no memory.
         empty = np.broadcast_to(np.zeros((), bool), self.shape)
         return Volume(empty, self.spacing, self.origin, self.direction)
@@ -72,7 +73,7 @@ def stacks_of(frames: list[Frame]) -> list[Stack]:
     Parameters
     ----------
     frames : list of Frame
-        All of one SeriesInstanceUID.
+        All planes of one SeriesInstanceUID.
 
     Returns
     -------

@@ -141,9 +141,10 @@ def standardise_t2(
     image : Volume
         float32, on the grid of the study's ``t2w``.
     reference : str
-        ``gland``, ``regions``, ``image``, ``muscle``, ``cohort`` or ``none``.
+        Voxels or tissue that the scale comes from: ``gland``, ``regions``, ``image``, ``muscle``,
+        ``cohort`` or ``none``.
     level : float
-        Median of T2 as stored, where its scale is taken: another scanner's gain shows.
+        Median of the stored T2 values in those voxels; it shows the gain of the scanner.
 
     Raises
     ------
@@ -208,14 +209,14 @@ def _reference(
 def around_regions(regions: Volume, image: Volume) -> np.ndarray:
     """Return the tissue in a box about a mask's centre of mass.
 
-    What lies around is not asked, so that a wider or narrower field of view changes nothing.
+    Voxels outside of the box are not read, so that the field of view changes nothing.
 
     Parameters
     ----------
     regions : Volume
         The mask.
     image : Volume
-        On which the box, of edges :data:`BOX_MM`, is drawn; air in it is left out.
+        Image whose grid is used; the box has the edges :data:`BOX_MM`, and air in it is left out.
 
     Returns
     -------
@@ -245,10 +246,22 @@ def around_regions(regions: Volume, image: Volume) -> np.ndarray:
 
 
 def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = False) -> Volume:
-    """Subtract the mean and divide by the standard deviation over the mask (or the foreground).
+    """Return the z-score of an image: less its mean, over its standard deviation; float32.
 
-    With ``robust`` the median and the interquartile range stand in: bladder and fat in a box about
-    the prostate, brighter than any of it, then weigh as much as they fill.
+    Parameters
+    ----------
+    image : Volume
+        T2-weighted image.
+    mask : ndarray of bool, optional
+        Voxels that mean and standard deviation are taken of; by default the foreground.
+    robust : bool
+        Use the median and the interquartile range (scaled to a standard deviation) instead, which
+        bright bladder and fat in the mask change less.
+
+    Raises
+    ------
+    CadError
+        For an image that is constant in the mask.
     """
     inside = foreground(image) if mask is None else mask
     values = image.array[inside].astype(float)
@@ -267,8 +280,7 @@ def zscore(image: Volume, mask: np.ndarray | None = None, *, robust: bool = Fals
 def reference_tissue(image: Volume) -> Volume:
     """Divide a T2-weighted image by the intensity of muscle.
 
-    Muscle is the lowest clear maximum of the foreground's histogram: on T2 nothing as large is
-    darker.
+    Muscle is the darkest large tissue on T2: its intensity is that of :func:`muscle_level`.
     """
     level = muscle_level(image)
     if not level > 0:
@@ -277,7 +289,10 @@ def reference_tissue(image: Volume) -> Volume:
 
 
 def muscle_level(image: Volume) -> float:
-    """Return the intensity of the lowest clear maximum of the smoothed histogram above air."""
+    """Return the intensity of muscle: the lowest clear maximum of the histogram above air.
+
+    Without such a maximum, the median of the foreground is returned.
+    """
     inside = foreground(image)
     top = float(np.percentile(image.array[inside], _HISTOGRAM_TOP))
     finite = image.array[np.isfinite(image.array)]
@@ -297,7 +312,7 @@ def muscle_level(image: Volume) -> float:
 
 
 def foreground(image: Volume) -> np.ndarray:
-    """Return the voxels of the body: finite and above 3 % of the image's 99th percentile."""
+    """Return a boolean array of the body: finite and above 3 % of the image's 99th percentile."""
     finite = np.isfinite(image.array)
     if not finite.any():
         raise CadError("the image holds no number")

@@ -25,7 +25,7 @@ def in_unit(image: Volume, modality: Modality, scale: float | None = None) -> tu
     modality : Modality
         Only those with a unit are converted.
     scale : float, optional
-        Factor to the modality's unit by the site's rule; it goes before the stated unit.
+        Factor to the modality's unit by the site's rule; used in place of the stated unit.
 
     Returns
     -------

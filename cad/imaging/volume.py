@@ -82,11 +82,11 @@ class Volume:
 
     @property
     def millilitres(self) -> float:
-        """Return the volume of the voxels that are not zero."""
+        """Return the volume (mL) of the voxels that are not zero."""
         return float(np.count_nonzero(self.array)) * float(np.prod(self.spacing)) / 1000.0
 
     def with_array(self, array: np.ndarray) -> Volume:
-        """Return other values on the same grid, in the same unit; a mask has none."""
+        """Return a volume of other values on this grid, with this unit; a mask gets no unit."""
         return replace(self, array=array, unit="" if array.dtype == bool else self.unit)
 
     def beginning_at(self, array: np.ndarray, first: np.ndarray) -> Volume:
@@ -97,7 +97,7 @@ class Volume:
         array : ndarray, shape (n_z, n_y, n_x)
             Its values.
         first : ndarray, shape (3,)
-            Index (x, y, z) in this grid of its first voxel; may lie outside.
+            Index (x, y, z) in this grid of the array's first voxel; may lie outside the grid.
         """
         return replace(
             self, array=array, origin=triple(self.index_to_patient(np.asarray(first, float)))

@@ -277,7 +277,7 @@ class View:
         return texture
 
     def distortion(self) -> np.ndarray | None:
-        """Return each voxel's shift (mm along y) in diffusion images, (z, y, x), or None: no gas."""
+        """Return each voxel's shift (mm along y) in diffusion images, (z, y, x); None: no gas."""
         if self.scene.gas is None:
             return None
         front, shift = self.scene.gas

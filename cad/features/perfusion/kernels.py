@@ -16,7 +16,7 @@ TOFTS, EXTENDED_TOFTS, BRIX = 0, 1, 2
 
 
 class Grid(NamedTuple):
-    """Name what the kernels need of the times: all in minutes.
+    """Hold the times and the input curve for the kernels; all times in minutes.
 
     Parameters
     ----------

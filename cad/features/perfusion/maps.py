@@ -69,7 +69,7 @@ class PerfusionMaps:
     arrival : float
         Bolus arrival, seconds.
     n_baseline : int
-        Frames before it.
+        Number of frames before the arrival.
     input_kind : str
         ``parker``, ``georgiou``, ``measured`` or ``none``.
     t1_source : str

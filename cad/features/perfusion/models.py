@@ -42,7 +42,7 @@ _BRIX_START = (1.0, 0.05)
 
 @dataclass(frozen=True, eq=False)
 class KineticFit:
-    """Hold the parameters of many curves, and how far to believe them.
+    """Hold the fitted parameters of many curves, and how well the model fits each.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ class Bolus(NamedTuple):
     arrival : float
         Seconds on the frames' clock.
     n_baseline : int
-        Frames surely before it.
+        Number of frames at the start that are surely before the arrival.
     """
 
     arrival: float
