@@ -90,7 +90,7 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any, site: Any = None) -> np.ndarray:
-        """Return the rows without the effect of their site; parameters as in :meth:`fit`."""
+        """Return a copy of the rows without their site's effect; parameters as in :meth:`fit`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=float, reset=False)
         labels = _labels(site, len(X))

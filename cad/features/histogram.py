@@ -36,25 +36,25 @@ def discretise(
     bin_width: float | None,
     anchor: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the grey levels of each region's values.
+    """Return the grey level of each voxel, as the module's text defines levels.
 
     Parameters
     ----------
     values : ndarray, shape (n_voxels,)
         Finite values of all regions one after another.
     start : ndarray of int64, shape (n_regions + 1,)
-        Limits of the regions.
+        Where each region begins in the array of voxels; the last entry is its end.
     bins : int or None
-        Number of bins over each region's range; goes before ``bin_width``.
+        Fixed number of bins over each region's range; ``bin_width`` is then not used.
     bin_width : float or None
         Width of a bin in the unit of the values.
     anchor : float or None
-        Where the first bin of that width begins; no value lies below it.
+        Lower edge of the first bin of width ``bin_width``; no value may lie below it.
 
     Returns
     -------
     levels : ndarray of int64, shape (n_voxels,)
-        1 to ``n_levels`` of the region.
+        Levels from 1 to the region's number of levels, in the order of ``values``.
     n_levels : ndarray of int64, shape (n_regions,)
         ``bins``, or the region's highest level for a fixed width and for a constant region.
 
@@ -103,9 +103,9 @@ def histogram_features(levels: np.ndarray, start: np.ndarray, n_levels: np.ndarr
     levels : ndarray of int64, shape (n_voxels,)
         From :func:`discretise`.
     start : ndarray of int64, shape (n_regions + 1,)
-        Limits of the regions.
+        Where each region begins in the array of voxels; the last entry is its end.
     n_levels : ndarray of int64, shape (n_regions,)
-        Levels of each region.
+        Number of levels of each region, from :func:`discretise`.
 
     Returns
     -------

@@ -35,7 +35,7 @@ def aggregation_of(texture: TextureSettings) -> str:
     Parameters
     ----------
     texture : TextureSettings
-        ``dimension`` and ``aggregation``.
+        Settings with ``dimension`` and ``aggregation``.
     """
     return f"{_IBSI[texture.dimension]}_{_IBSI[texture.aggregation]}"
 
@@ -48,7 +48,7 @@ def texture_of(settings: FeatureSettings, modality: str) -> TextureSettings:
     settings : FeatureSettings
         ``texture`` and ``texture_adc``.
     modality : str
-        Its name.
+        Name of the modality.
     """
     return settings.texture_adc if modality == "adc" else settings.texture
 

@@ -44,7 +44,7 @@ class Deviation:
     group : str
         ``T2``, ``T2 intensity``, ...
     size : float
-        Root mean square deviation of the group's features, in standard deviations.
+        Typical deviation of the group's features, in standard deviations.
     direction : str
         ``below`` or ``above`` the training; ``beside`` where features of the group do either.
     regions : int

@@ -34,12 +34,12 @@ def resample_mask(roi_mask: Volume, grid: Volume) -> Volume:
     roi_mask : Volume
         Boolean mask, or any array whose non-zero voxels are inside.
     grid : Volume
-        Where to measure; its values are not read.
+        Grid of the result; its values are not read.
 
     Returns
     -------
     Volume
-        Boolean, on ``grid``.
+        Boolean mask on ``grid``.
     """
     inside = roi_mask.array != 0
     if roi_mask.same_grid(grid):
@@ -66,9 +66,9 @@ def resample_image(image: Volume, grid: Volume, kind: str = "linear") -> Volume:
     Parameters
     ----------
     image : Volume
-        What is interpolated.
+        Image to interpolate.
     grid : Volume
-        Where values are wanted.
+        Grid of the result; its values are not read.
     kind : {"linear", "cubic"}
         Kind of splines.
 
@@ -95,7 +95,7 @@ def bounding_box(mask: np.ndarray, margin: np.ndarray | int = 0) -> Box | None:
     mask : ndarray, shape (z, y, x)
         Any type.
     margin : ndarray of int, shape (3,), or int
-        Voxels along z, y, x by which the box is larger, as far as the mask's own array goes.
+        Voxels along z, y, x to add on each side of the box, up to the border of the array.
     """
     axes = [np.flatnonzero(mask.any(axis=others)) for others in ((1, 2), (0, 2), (0, 1))]
     if not len(axes[0]):
@@ -116,7 +116,7 @@ def limits(box: Box) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     first, last : ndarray of int, shape (3,)
-        First index, and one past the last.
+        First index along z, y, x, and one past the last index.
     """
     return np.array([side.start for side in box]), np.array([side.stop for side in box])
 
@@ -129,7 +129,7 @@ def box_between(low: np.ndarray, high: np.ndarray, shape: tuple[int, ...]) -> Bo
     low, high : ndarray of int, shape (3,)
         First index (z, y, x), and one past the last.
     shape : tuple of 3 ints
-        Of the array.
+        Shape of the array.
     """
     first, last = np.maximum(low, 0), np.minimum(high, shape)
     z, y, x = (slice(int(a), int(b)) for a, b in zip(first, last, strict=True))
@@ -146,7 +146,7 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
     roi : Roi
         The region.
     grid : Volume
-        The image that shall be measured.
+        Image to be measured; its values are not read.
 
     Returns
     -------
@@ -195,8 +195,8 @@ def roi_in_grid(study: Study, roi: Roi, grid: Volume) -> Volume:
 def overlaps(a: Volume, b: Volume) -> bool:
     """Tell whether two grids may have a place in common.
 
-    Only the axes of both are tried as separating planes: grids that are turned against each other
-    and pass at an edge count as overlapping.
+    False is certain. True may be wrong for grids that are turned against each other and whose edges
+    pass closely, because only planes across the axes of the grids are tried to separate them.
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ def draw_cloud(rng: np.random.Generator, anatomy: Anatomy) -> tuple[np.ndarray, 
     rng : Generator
         Source of the random draws.
     anatomy : Anatomy
-        Of the patient.
+        Anatomy of the patient.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def zones_at(anatomy: Anatomy, points: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     anatomy : Anatomy
-        Of the patient.
+        Anatomy of the patient.
     points : ndarray, shape (n, 3)
         x, y, z in mm.
 

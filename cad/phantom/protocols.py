@@ -14,7 +14,7 @@ class Grid(NamedTuple):
     shape : (n_z, n_y, n_x)
         Number of voxels.
     spacing : (x, y, z)
-        mm.
+        Voxel size, mm.
     """
 
     shape: tuple[int, int, int]

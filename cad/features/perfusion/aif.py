@@ -70,7 +70,7 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     times : ndarray
         Seconds.
     delay : float
-        Seconds; the curve is zero before it.
+        Arrival of the bolus, in seconds on the clock of ``times``; the curve is zero before it.
 
     Returns
     -------
@@ -95,8 +95,9 @@ def parker_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
 def georgiou_blood(times: np.ndarray, delay: float = 0.0) -> np.ndarray:
     """Return Georgiou's population curve in whole blood, with its passes through the circulation.
 
-    Three exponentials times a sum of gamma variates, one more every ``GEORGIOU_TAU``, each later
-    and wider. Parameters and result as for :func:`parker_blood`.
+    The curve is three exponentials times a sum of gamma variates; every ``GEORGIOU_TAU`` one more
+    is added, later and wider than those before. Parameters and result are those of
+    :func:`parker_blood`.
 
     References
     ----------

@@ -31,7 +31,7 @@ class T1Fit:
     failed : ndarray of bool, shape (...)
         No positive signal, or T1 outside ``T1_MIN_S`` .. ``T1_MAX_S``.
     notes : tuple of str
-        What limits the result.
+        Sentences on what limits the result.
     """
 
     t1: np.ndarray
