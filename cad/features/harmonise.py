@@ -20,14 +20,14 @@ class CombatHarmoniser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Remove each site's shift and scale of every feature by ComBat (empirical Bayes).
 
     Site effects are estimated from the rows given to ``fit`` only; ``transform`` applies them to
-    any rows, so test patients take no part. No covariate is preserved: none is known of a new
-    patient, and a difference of prevalence between sites is partly removed with their effect.
+    any rows, so test patients take no part. No covariate is preserved, because none is known of a
+    new patient: a difference in prevalence between sites is partly removed with the site effect.
 
     Parameters
     ----------
     unseen : {"error", "keep"}
-        What ``transform`` does with rows of a site that ``fit`` did not see: raise, or leave them
-        as they are (the only honest choice when a whole site is left out).
+        Treatment in ``transform`` of rows from a site that ``fit`` did not see: raise an error, or
+        leave the rows as they are (the only honest choice when a whole site is left out).
 
     Attributes
     ----------

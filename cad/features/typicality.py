@@ -193,6 +193,8 @@ class Typicality:
     ) -> list[Judgement]:
         """Judge how unusual every region is, by itself and by the mean of its study's regions.
 
+        Returned is one judgement per row, in order.
+
         Parameters
         ----------
         X : DataFrame, shape (n_regions, n_features)
@@ -277,6 +279,8 @@ class Typicality:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], columns: Mapping[str, Column]) -> Typicality:
         """Make the object again from the dictionary of :meth:`as_dict`.
+
+        ``columns`` has the column of each feature, as for :meth:`fit`.
 
         Raises
         ------

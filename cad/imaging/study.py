@@ -16,7 +16,7 @@ class Roi:
     Parameters
     ----------
     roi_id : str
-        Identifier, unique in the study.
+        Identifier of the region.
     label : int
         Value of the region's voxels in the label map.
     zone, histology : str

@@ -191,7 +191,8 @@ def read_study(folder: Path, study_id: str, participant_id: str, rois: list[Roi]
 def check_study(study: Study) -> list[CadError]:
     """List the regions of this study that cannot be measured in any image, each with the reason.
 
-    A region is in the list only when no image can measure it, or when it lies beside the gland.
+    A region is in the list only when no image can measure it, or when
+    :func:`cad.imaging.belonging.strays` finds that it cannot be a lesion.
     """
     grids = {modality.short: study.grid(modality.name) for modality in MODALITIES}
     present = {name: grid for name, grid in grids.items() if grid is not None}

@@ -43,7 +43,7 @@ class Series:
     sequence : (str, str)
         Scanning sequence and sequence name.
     repetition, echo, flip : float
-        ms, ms, degrees.
+        Repetition time (ms), echo time (ms) and flip angle (degrees).
     b_value : float or None
         s/mm2.
     """
@@ -68,7 +68,7 @@ def write_dicom(folder: Path, patient: Patient, protocol: Protocol, patient_id: 
     folder : Path
         Study folder; made when absent.
     patient : Patient
-        What to write.
+        Patient whose images are written.
     protocol : Protocol
         Protocol of the patient's site.
     patient_id : str

@@ -291,7 +291,7 @@ def _t1_from_flip_angles(
 def sequence_of(dynamic: Dynamic, notes: list[str]) -> tuple[float, float] | None:
     """Return repetition time (s) and flip angle (degrees); None where they cannot be used.
 
-    Without them signal gives no concentration.
+    Without both, the signal cannot be converted to concentration.
 
     Parameters
     ----------

@@ -92,13 +92,13 @@ def brix(
     Parameters
     ----------
     amplitude : float
-        A, relative to the baseline signal.
+        Amplitude A, relative to the baseline signal.
     kep, kel : float
         Exchange and elimination rate, 1/min.
     times : ndarray, shape (n_times,)
         Seconds.
     arrival : float
-        Seconds.
+        Bolus arrival, seconds on the same clock.
 
     References
     ----------
@@ -191,7 +191,7 @@ def best_delay(misfit: Callable[[float], float], bounds: tuple[float, float]) ->
     misfit : callable
         Takes a delay in s and returns a float.
     bounds : (float, float)
-        s.
+        Least and largest delay, s.
     """
     candidates = np.arange(bounds[0], bounds[1] + 0.5)
     best = float(candidates[int(np.argmin([misfit(float(d)) for d in candidates]))])
