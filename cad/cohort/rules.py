@@ -35,15 +35,16 @@ def check_participants(root: Path, table: pd.DataFrame, problems: list[CadError]
     root : Path
         The cohort folder, in which every patient has a folder of images.
     table : DataFrame
-        The table as text; ``age`` in years, ``psa`` in ng/mL, ``psa_density`` in ng/mL2 and
-        ``prostate_volume`` in mL are optional.
+        The table as text. Optional columns: ``sex``, ``age`` in years, ``psa`` in ng/mL,
+        ``psa_density`` in ng/mL2 and ``prostate_volume`` in mL.
     problems : list of CadError
-        Receives one for each row that breaks a rule.
+        An error is appended for each row and rule that it breaks.
 
     Raises
     ------
     CadError
-        For a ``participant_id`` that is no BIDS label: nobody can be blamed for it.
+        For a ``participant_id`` that is no BIDS label. It is raised and not collected, as no
+        patient can be named for it.
     """
     path = root / "participants.tsv"
     for patient in table["participant_id"]:
@@ -74,21 +75,21 @@ DENSITY_OFF, DENSITY_ROUNDED = 0.25, 0.02
 
 
 def typed_participants(root: Path, table: pd.DataFrame, problems: list[CadError]) -> pd.DataFrame:
-    """Return ``participants.tsv`` with its measured columns as numbers.
+    """Return ``participants.tsv`` with age, PSA, PSA density and prostate volume as numbers.
 
     Parameters
     ----------
     root : Path
         The cohort folder, for messages.
     table : DataFrame
-        The table as text.
+        The table as text; not changed.
     problems : list of CadError
-        Receives a patient whose PSA density contradicts PSA and prostate volume.
+        An error is appended for each patient whose PSA density contradicts PSA / prostate volume.
 
     Returns
     -------
     DataFrame
-        Values that are impossible are NaN.
+        A copy; values that are impossible or no number are NaN.
     """
     path, out = root / "participants.tsv", table.copy()
     for name in _PLAUSIBLE.keys() & set(table.columns):
@@ -119,12 +120,12 @@ def check_rois(root: Path, rois: pd.DataFrame, known: set[str], problems: list[C
     root : Path
         The cohort folder, for messages.
     rois : DataFrame
-        ``participant_id, roi_id``; ``label`` and ``isup`` as numbers; ``zone, histology``;
-        ``session_id`` and ``sector`` are optional.
+        Columns ``participant_id, roi_id, zone, histology`` as text, ``label`` and ``isup`` as
+        numbers; ``session_id`` and ``sector`` are optional.
     known : set of str
         The patients of ``participants.tsv``.
     problems : list of CadError
-        Receives one for each row that breaks a rule.
+        An error is appended for each row and rule that it breaks.
     """
     session = rois["session_id"] if "session_id" in rois else pd.Series("", index=rois.index)
     session = session.fillna("")
@@ -198,13 +199,14 @@ def check_scores(
     root : Path
         The cohort folder, for messages.
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale``; ``score`` as a number, NaN where missing.
+        Columns ``participant_id, roi_id, reader_id, scale``, and ``score`` as a number, NaN where
+        missing.
     rois : DataFrame
-        The regions that may be scored.
+        Rows of ``rois.tsv``: the regions that may be scored.
     known, readers : set of str
         The patients of ``participants.tsv`` and the readers of ``readers.tsv``.
     problems : list of CadError
-        Receives one for each row that breaks a rule.
+        An error is appended for each row and rule that it breaks.
     """
     distinct = scores[["scale", "score"]].drop_duplicates()
     wrong = [_score_problem(scale, score) for scale, score in distinct.itertuples(index=False)]

@@ -28,7 +28,17 @@ from cad.terms.modality import MODALITIES, Modality
 
 @dataclass
 class Converted:
-    """Hold what a conversion wrote of a study: regions that are new, their scores, and notes."""
+    """Hold what a conversion wrote of one study.
+
+    Parameters
+    ----------
+    rois : list of Roi
+        Regions of the label map that was written; empty where none was written.
+    scores : list of dict
+        Scores of these regions, as in :class:`cad.dicom.into.regions.Labelled`.
+    notes : list of str
+        Messages for the user: which series was taken, what was left out.
+    """
 
     rois: list[Roi] = field(default_factory=list)
     scores: list[dict[str, str]] = field(default_factory=list)
@@ -38,31 +48,32 @@ class Converted:
 def convert(
     study: SourceStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
 ) -> Converted:
-    """Write the images, masks and sidecars of a study that are not there yet.
+    """Write the images, masks and sidecars of a study that its cohort folder does not have yet.
 
     Parameters
     ----------
     study : SourceStudy
-        Its series, annotation objects and folders.
+        The study in the source: its series, annotation objects and folders.
     study_id : str
         ``sub-XXX[_ses-YY]``, the stem of every file name.
     build : Path
         Folder to write into.
     have : Path or None
-        The study's folder in the cohort; what is there is not written again.
+        The study's folder in the cohort, None for a new study. A file that is there is not written
+        again.
     rules : ImportRules
-        Which series is what.
+        Which series is which image.
 
     Returns
     -------
     Converted
-        ``rois`` holds rows only where a label map was written.
+        ``rois`` holds entries only where a label map was written.
 
     Raises
     ------
     CadError
-        When no series is the T2 that the rules name (listing what there is), more than one
-        matches where one is wanted (listing the candidates), or a series or mask is not sound.
+        When no series is the T2 that the rules name (the error lists the series), more than one
+        matches where one is wanted (the error lists them), or a series or mask is not sound.
     """
     job = _Job(study, study_id, build, have, rules)
     job.images()
@@ -324,17 +335,18 @@ def _day(stated: str) -> str | None:
 
 
 def stacks_by_series(frames: Iterable[Frame]) -> list[Stack]:
-    """Group frames of any series into stacks: images of one place, time and kind each.
+    """Group the frames of any number of series into images.
 
     Parameters
     ----------
     frames : iterable of Frame
-        Headers.
+        Headers of slices.
 
     Returns
     -------
     list of Stack
-        By series number.
+        One for each 3-D image: frames of one series with equal plane, time point, b-value, flip
+        angle and echo time. Sorted by series number.
     """
     found = [stack for part in by_series(frames) for stack in stacks_of(part)]
     return sorted(found, key=lambda stack: stack.first.series_number)

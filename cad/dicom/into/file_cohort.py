@@ -30,9 +30,24 @@ ListedLesion = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class FileStudy:
-    """Hold one study of a cohort of files: whose it is, and its files by kind.
+    """Hold one study of a cohort that comes as image files.
 
-    It answers what :class:`cad.dicom.into.sources.SourceStudy` answers.
+    It has what an import uses of :class:`cad.dicom.into.sources.SourceStudy`.
+
+    Parameters
+    ----------
+    patient_id, name : str
+        Ids of the patient and of the study, as the file names give them.
+    top : Path
+        Folder that is imported.
+    files : dict of str to Path
+        A file for each kind: ``t2w``, ``adc``, ``hbv``, ``gland``, ``lesion``, ``zones``,
+        ``detector``; absent where there is none.
+    listed : (str, str)
+        The study's two cells of the table: grades and PI-RADS categories of its lesions
+        (:func:`listed_lesions`).
+    simulated : bool
+        Whether the study is simulated; false for image files.
     """
 
     patient_id: str
@@ -48,10 +63,19 @@ class FileStudy:
         return str(generate_uid(entropy_srcs=["files", self.patient_id, self.name]))
 
     def check_patient(self) -> None:
-        """Do nothing: a file belongs to the patient that its name says."""
+        """Do nothing, as the file name alone says whose file it is.
+
+        For DICOM this method checks that all files of a study are of one patient.
+        """
 
     def beside(self, name: str | None) -> Path | None:
-        """Return None: in a cohort of files no scores lie beside a study."""
+        """Return None: in a cohort of image files no table of scores lies beside a study.
+
+        Parameters
+        ----------
+        name : str or None
+            Not used.
+        """
         return None
 
 
@@ -63,18 +87,18 @@ def find_file_studies(
     Parameters
     ----------
     source : Path
-        Top of the cohort.
+        Folder that is imported.
     rules : FilesRule
-        Which file is what.
+        Patterns of the paths of each kind of file, and the table of the studies.
     notes : list of str
-        Receives what is no file: pipes, sockets, devices.
+        A message is appended for each thing that is no file: pipes, sockets, devices.
     detector : DetectorRule, optional
         Where a detector's maps lie.
 
     Returns
     -------
     list of FileStudy
-        By patient and study.
+        Sorted by patient and study.
 
     Raises
     ------
@@ -114,7 +138,19 @@ def find_file_studies(
 def convert_files(
     study: FileStudy, study_id: str, build: Path, have: Path | None, rules: ImportRules
 ) -> Converted:
-    """Write a study's images and masks that are not there yet; arguments as for ``convert``.
+    """Write the images and masks of a study that its cohort folder does not have yet.
+
+    Parameters
+    ----------
+    study : FileStudy
+        The study in the source.
+    study_id, build, have, rules
+        As for :func:`cad.dicom.into.conversion.convert`.
+
+    Returns
+    -------
+    Converted
+        ``rois`` holds entries only where a label map was written.
 
     Raises
     ------
@@ -243,19 +279,21 @@ def _listed(paths: list[Path], rules: FilesRule) -> dict[tuple[str, str], tuple[
 
 
 def listed_lesions(grades: str, categories: str) -> tuple[ListedLesion, ...]:
-    """Return the lesions of one study that two cells of a table list, separated by commas.
+    """Return the lesions of one study from two cells of a table, each a list with commas.
 
     Parameters
     ----------
     grades : str
-        ISUP grades or Gleason sums, such as ``3+4,0+0``; may be empty.
+        One cell: for each lesion a Gleason score such as ``3+4``, or an ISUP grade; may be empty.
     categories : str
-        PI-RADS categories of the same lesions in the same order; may be empty.
+        The other cell: PI-RADS categories of the same lesions in the same order; may be empty.
 
     Returns
     -------
     tuple of (int or None, int or None)
-        Grade and category of each; None where a cell does not say.
+        For each lesion its ISUP grade, 0 for ``0+0`` (no cancer), and its PI-RADS category; None
+        for a text that is neither a score nor a grade, for a category ``N/A``, and for an empty
+        cell.
 
     Raises
     ------

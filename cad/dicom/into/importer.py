@@ -41,7 +41,7 @@ Watch = Callable[[int], AbstractContextManager[Tell]]
 
 @contextmanager
 def unwatched(count: int) -> Iterator[Tell]:
-    """Show no progress of an import: the default of its argument ``watch``.
+    """Show no progress; the default of the argument ``watch`` of :func:`import_source`.
 
     Parameters
     ----------
@@ -51,23 +51,27 @@ def unwatched(count: int) -> Iterator[Tell]:
     Yields
     ------
     callable
-        Called after each study with the participant and the reason of its failure; does nothing.
+        Takes the participant and the reason of a failure, and does nothing. The import calls it
+        after each study.
     """
     yield lambda participant, problem: None
 
 
 @dataclass
 class ImportSummary:
-    """Hold what an import did, by study.
+    """Hold what an import did with each study.
 
     Parameters
     ----------
-    added, updated, unchanged, awaiting : list of str
-        Study ids: new; got images, regions or scores; as before; without regions yet.
+    added, updated, unchanged : list of str
+        Ids of studies that are new, that got new images, regions or scores, and that stay as
+        before.
+    awaiting : list of str
+        Ids of those of these studies that have no region yet.
     failures : list of CadError
-        What could not be imported, and why.
+        One error for each study or file that could not be imported.
     notes : list of str
-        What was chosen or missing.
+        Messages for the user: which series was chosen, what is missing.
     """
 
     added: list[str] = field(default_factory=list)
@@ -78,11 +82,11 @@ class ImportSummary:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the summary as plain values, for ``--json``."""
+        """Return the lists by name, with each failure as text; ``--json`` prints them."""
         return {**asdict(self), "failures": [str(failure) for failure in self.failures]}
 
     def as_text(self) -> str:
-        """Return the summary as text, for a terminal."""
+        """Return the summary as lines of text for a terminal."""
         words = {"added": self.added, "updated": self.updated, "already there": self.unchanged}
         lines = [f"{word}: {', '.join(ids)}" for word, ids in words.items() if ids]
         lines += [f"awaiting ROI: {', '.join(self.awaiting)}"] if self.awaiting else []
@@ -105,20 +109,21 @@ def import_source(
     rules : Path
         Rules file (:class:`cad.dicom.into.rules.ImportRules`).
     call : callable
-        How files are opened and studies converted: here, or in a process with limits.
+        Gets a function and its arguments and returns its result. It opens files and converts
+        studies: by default in this process, else in one with limits.
     watch : callable
-        Who is told how far the import is.
+        Opens a progress display, as :func:`unwatched` does.
 
     Returns
     -------
     ImportSummary
-        One study's failure is listed there and costs no other.
+        A study that fails is listed in it, and the others are imported.
 
     Raises
     ------
     CadError
-        When the source does not exist, holds no DICOM image, the rules are not valid, or another
-        process writes into the cohort.
+        When the source does not exist, holds no DICOM image (or no file that the rules name), the
+        rules are not valid, or another process writes into the cohort.
     """
     with claimed(out, COHORT):
         return import_owned(source, out, rules, call, watch)
@@ -127,9 +132,9 @@ def import_source(
 def import_owned(
     source: Path, out: Path, rules: Path, call: Call = here, watch: Watch = unwatched
 ) -> ImportSummary:
-    """Import into a cohort folder that this process has locked already.
+    """Import into a cohort folder that the caller has locked already (:func:`cad.folders.claimed`).
 
-    Parameters, result and errors as :func:`import_source`.
+    Parameters, result and errors are those of :func:`import_source`, which locks the folder itself.
     """
     settings = read_settings(ImportRules, rules)
     if not source.exists():
@@ -368,18 +373,18 @@ def import_patient(
     patient_id : str
         PatientID in the archive.
     out : Path
-        Cohort folder.
+        Cohort folder, made when absent.
     rules : Path
-        Import rules.
+        Rules file.
     limits : ArchiveLimits, optional
-        What the archive may cost.
+        Limits of time and amount for the transfer.
     call, watch : callable
         As for :func:`cad.dicom.into.importer.import_source`.
 
     Returns
     -------
     ImportSummary
-        Studies that arrived in part are failures, and nothing of them is imported.
+        A study that arrived in part is listed among the failures, and nothing of it is imported.
 
     Raises
     ------

@@ -40,7 +40,20 @@ _TENTH = 0.1  # of a lesion, in a zone that counts
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Hold a label map, the rows of its regions, its FrameOfReferenceUID and their scores."""
+    """Hold the regions of one study, as an import gathered them.
+
+    Parameters
+    ----------
+    labels : Volume
+        Label map: each voxel holds the label of its region, 0 outside every region.
+    rois : list of Roi
+        One entry for each label.
+    frame_uid : str
+        FrameOfReferenceUID of the image that DICOM objects were drawn on; empty for image files.
+    scores : tuple of dict
+        Scores that the source's tables give, with the columns of ``scores.tsv``: ``patient_id`` as
+        the source calls the patient, ``roi_id``, ``reader_id``, ``scale``, ``score``.
+    """
 
     labels: Volume
     rois: list[Roi]
@@ -51,18 +64,26 @@ class Labelled:
 def find_regions(
     study: SourceStudy, rules: ImportRules, reference: Stack | None, notes: list[str]
 ) -> Labelled | None:
-    """Return the label map of a study; None where nothing is drawn.
+    """Return the label map and the regions of a study; None where nothing is drawn.
+
+    A person's drawing goes before a detector's map. Files beside the series go first, then SEG and
+    RTSTRUCT objects, mask files of a public data set, and points of a table.
 
     Parameters
     ----------
     study : SourceStudy
-        What was found.
+        The study in the source.
     rules : ImportRules
         File names beside the series, and which names of segments and structures are regions.
     reference : Stack or None
-        The T2 (else ADC) image on whose grid DICOM objects are brought.
+        The T2 image, else the ADC image; DICOM objects are drawn on its grid.
     notes : list of str
-        Receives what to tell.
+        Messages for the user are appended to it.
+
+    Returns
+    -------
+    Labelled or None
+        With the zone of each region, where the rules name a zone map.
 
     Raises
     ------
@@ -169,21 +190,22 @@ def _series_grid(study: SourceStudy, uid: str) -> Volume | None:
 
 
 def with_zones(found: Labelled, path: Path | None, rule: ZonesRule | None) -> Labelled:
-    """Return regions with the zone of the prostate that holds most of the voxels of each.
+    """Return regions with their zone of the prostate: the one that holds most voxels of the region.
 
     Parameters
     ----------
     found : Labelled
-        The regions, in their label map.
+        The regions, in their label map; not changed.
     path : Path or None
-        Zone map; without one the regions stay as they are.
+        Zone map: an image of whole numbers. Without one the regions are returned as they are.
     rule : ZonesRule or None
-        Which value of the map is which zone.
+        Says which number of the map stands for which zone.
 
     Returns
     -------
     Labelled
-        A zone is ``n/a`` where none of a region's voxels lies in a named one.
+        The same label map with new regions. A zone is ``n/a`` where none of the region's voxels
+        lies in a zone that the rule names.
     """
     if rule is None or path is None:
         return found
@@ -292,7 +314,7 @@ def whole_numbers(path: Path) -> Volume:
     Returns
     -------
     Volume
-        uint16.
+        The map, with voxels of type uint16.
 
     Raises
     ------
@@ -329,16 +351,16 @@ def detected(path: Path, rule: DetectorRule, notes: list[str]) -> Labelled | Non
     Parameters
     ----------
     path : Path
-        The map: labels, or a value from 0 to 1 in every voxel.
+        The map: whole numbers, where all but 0 count as 1, or values from 0 to 1.
     rule : DetectorRule
-        Threshold, and the smallest candidate in mm3.
+        Threshold, and the smallest volume of a candidate in mm3.
     notes : list of str
-        Receives how many were kept and left out.
+        A line is appended that counts the candidates kept and those left out.
 
     Returns
     -------
     Labelled or None
-        None where no candidate is large enough.
+        The regions, numbered from 1, on the map's grid; None where no candidate is large enough.
 
     Raises
     ------
@@ -372,23 +394,24 @@ def outlined(top: Path, patient_id: str, rules: ImportRules, notes: list[str]) -
     Parameters
     ----------
     top : Path
-        Top of the source.
+        Folder that is imported.
     patient_id : str
-        As the source calls the patient.
+        The patient's id in the source.
     rules : ImportRules
-        ``outlines`` says where masks and tables lie.
+        Its ``outlines`` say where masks and tables lie, and what their columns mean.
     notes : list of str
-        Receives what to tell.
+        Messages for the user are appended to it.
 
     Returns
     -------
     Labelled or None
-        None where no mask is drawn.
+        The lesions; a score that is missing in the table gives no row. None where no mask is drawn.
 
     Raises
     ------
     CadError
-        For masks that are not sound, and tables that are not there or not of these lesions.
+        For masks that are not sound, a table that is missing, and a table without a row for a
+        lesion.
     """
     rule = rules.outlines
     drawn = _drawn(top, patient_id, rule, notes) if rule else None
@@ -452,16 +475,16 @@ def _drawn(top: Path, patient_id: str, rule: OutlinesRule, notes: list[str]) -> 
 
 
 def outlined_gland(top: Path, patient_id: str, rule: OutlinesRule) -> Path | None:
-    """Return the path of a patient's prostate mask; None where the rules name none that is there.
+    """Return the path of a patient's prostate mask; None where no file matches the rules.
 
     Parameters
     ----------
     top : Path
-        Top of the source.
+        Folder that is imported.
     patient_id : str
-        As the source calls the patient.
+        The patient's id in the source.
     rule : OutlinesRule
-        ``gland`` says where masks lie.
+        Its ``gland`` is the pattern of the mask's path below ``top``.
     """
     found = _files_of(top, rule.gland, patient_id) if rule.gland else iter(())
     return next((path for _, path in found), None)
@@ -473,18 +496,18 @@ def drawn_series(top: Path, patient_id: str, rules: ImportRules, modality: str) 
     Parameters
     ----------
     top : Path
-        Top of the source.
+        Folder that is imported.
     patient_id : str
-        As the source calls the patient.
+        The patient's id in the source.
     rules : ImportRules
-        ``outlines.images`` names the table that says it.
+        Its ``outlines.images`` names the table that lists the series.
     modality : str
         ``t2w`` or ``adc``.
 
     Returns
     -------
     int or None
-        None where no table says it.
+        The SeriesNumber; None for another modality, or where no table lists the patient.
     """
     column = {"t2w": "T2", "adc": "ADC"}.get(modality)
     path = top / rules.outlines.images if rules.outlines and rules.outlines.images else None
@@ -603,14 +626,21 @@ def _flag(text: str) -> bool:
 
 
 def gleason_grade(text: str) -> int | None:
-    """Return the ISUP grade of a Gleason sum; None for a text like ``N/A``.
+    """Return the ISUP grade, 0 to 5, of a Gleason score that is written as text.
 
-    Sums of 6 and less are grade 1, 3+4 is 2, 4+3 is 3, 8 is 4, more is 5; 0+0, no cancer, is 0.
+    6 and less is grade 1, 3+4 is 2, 4+3 is 3, 8 is 4, 9 and 10 are 5. ``0+0`` means no cancer and
+    is grade 0.
 
     Parameters
     ----------
     text : str
-        ``3+4``, or a grade from 0 to 5.
+        Gleason score as two patterns, such as ``3+4``. A single digit from 0 to 5 is an ISUP grade
+        already and is returned as it is.
+
+    Returns
+    -------
+    int or None
+        None for every other text, such as ``N/A`` or the sum ``7``, and without an error.
     """
     if text.strip() in ("0", "1", "2", "3", "4", "5"):
         return int(text)
@@ -634,7 +664,7 @@ def grade_lesions(grades: Volume) -> Labelled:
     Returns
     -------
     Labelled
-        Lesions numbered from 1, all malignant.
+        Lesions numbered from 1, each malignant and with its ISUP grade.
 
     Raises
     ------
