@@ -69,7 +69,7 @@ LEARNERS: dict[str, Learned] = {
 
 
 def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the men's studies and their lesions.
+    """Read PI-CAI's marksheet: one table of studies and one of their lesions.
 
     Parameters
     ----------
@@ -79,16 +79,18 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     Returns
     -------
     men : DataFrame
-        ``man, study, centre, tissue, truth, top`` (highest category), ``age`` (decades) and the
-        logarithms ``psa, volume, density``.
+        A row for each study: ``man``, ``study``, ``centre``, ``tissue`` (whether there was any),
+        ``truth`` (1 for ISUP grade 2 or more), ``top`` (highest PI-RADS category), ``age`` in
+        decades, and the logarithms ``psa``, ``volume`` and ``density``.
     lesions : DataFrame
-        The same of each lesion's man; ``category``, ``truth`` (NaN without tissue), ``lesions``
-        and ``rank``, the lesion's place in the list.
+        A row for each lesion with a PI-RADS category: the columns of its study but ``truth``, which
+        is the lesion's own (NaN without tissue); ``category``; ``lesions``, how many such lesions
+        the study has; and ``rank``, the lesion's place in that list from 0.
 
     Raises
     ------
     CadError
-        Without one marksheet, and for a study that lists its lesions wrongly.
+        For no or several marksheets, and for a study that lists its lesions wrongly.
     """
     paths = sorted(folder.glob("*marksheet*.csv"))
     if len(paths) != 1:
@@ -127,39 +129,42 @@ def read_marksheet(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def shares(category: pd.Series, truth: pd.Series) -> pd.Series:
-    """Return the share of cancer in each category, half a case added to either side.
+    """Return the share of cancer in each category: (cancers + 0.5) / (cases + 1).
 
     Parameters
     ----------
     category : Series
         PI-RADS category of every lesion or man.
     truth : Series
-        1 or 0; NaN is left out.
+        1 or 0 for each; NaN is left out.
 
     Returns
     -------
     Series
-        By category.
+        The share, indexed by category.
     """
     known = truth[truth.notna()].groupby(category[truth.notna()])
     return (known.sum() + 0.5) / (known.count() + 1)
 
 
 def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return what training lesions are labelled with, by what a learner is told.
+    """Return the training labels of lesions for each kind of knowledge that a learner may be given.
 
     Parameters
     ----------
     train : DataFrame
-        Lesions: ``category, truth, centre, man``.
+        Lesions, with the columns ``category, truth, centre, man``.
     seed : int
-        Draws the men of whom tissue is known.
+        Seed of the draw of the tenth of the men whose tissue is known.
 
     Returns
     -------
     dict of str to (p, eta)
-        ndarrays, shape (n,). Told belief, p is the category's share of cancer among these
-        lesions and eta its spread between centres, .02 to .2; a lesion with NaN p is left out.
+        ndarrays, shape (n,): probability and half-width of the readers' interval; a lesion with NaN
+        p is left out. For ``belief``, p is the share of cancer in the lesion's category among these
+        lesions, and eta the standard deviation of this share between centres, kept in .02 to .2.
+        For ``histology``, p is 1 or 0 by tissue and eta is 0. ``one in ten`` has histology of the
+        drawn men alone, and ``belief and one in ten`` has belief for all others.
     """
     by_centre = [shares(part["category"], part["truth"]) for _, part in train.groupby("centre")]
     spread = pd.concat(by_centre, axis=1).std(axis=1, ddof=0).clip(0.02, 0.2)
@@ -181,21 +186,21 @@ def told(train: pd.DataFrame, seed: int) -> dict[str, tuple[np.ndarray, np.ndarr
 def score_lesions(
     lesions: pd.DataFrame, parts: np.ndarray, seed: int
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Return out-of-fold probabilities of lesions by learner and by what it is told.
+    """Return out-of-fold probabilities of lesions, by learner and by kind of training labels.
 
     Parameters
     ----------
     lesions : DataFrame
         From :func:`read_marksheet`.
     parts : ndarray, shape (n,)
-        What is left out together.
+        Fold of every lesion: each part is scored by models of all others.
     seed : int
         As for :func:`told`.
 
     Returns
     -------
     dict of (str, str) to ndarray, shape (n,)
-        By (learner, told).
+        By name of the learner and key of :func:`told`.
     """
     out: dict[tuple[str, str], np.ndarray] = {}
     for part in np.unique(parts):
@@ -212,21 +217,22 @@ def score_lesions(
 
 
 def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Return every man's probability, and his rank among others, by models of the other parts.
+    """Return every man's probability of cancer and his rank, by models that left his part out.
 
     Parameters
     ----------
     men : DataFrame
         From :func:`read_marksheet`.
     parts : ndarray, shape (n,)
-        What is left out together.
+        Part of every man: each part is scored by a model of all others.
     names : tuple of str
-        Columns that the model uses.
+        Columns that the model uses; ``category`` is the log-odds of cancer in the category ``top``.
 
     Returns
     -------
     ndarray, shape (2, n)
-        Probability; rank from 0 to 1 (:func:`~cad.evaluation.measures.metrics.ranked`).
+        First row: probability. Second row: rank of the man's log-odds, 0 to 1, among those of the
+        men of the other parts (:func:`~cad.evaluation.measures.metrics.ranked`).
     """
     out, truth = np.empty((2, len(men))), men["truth"].to_numpy(float)
     for part in np.unique(parts):
@@ -241,19 +247,19 @@ def score_men(men: pd.DataFrame, parts: np.ndarray, names: tuple[str, ...]) -> n
 
 
 def deal(men: pd.Series, seed: int) -> np.ndarray:
-    """Deal men into :data:`FOLDS` parts of about equal size.
+    """Assign men at random to :data:`FOLDS` parts of about equal size.
 
     Parameters
     ----------
     men : Series
-        The man of every row.
+        Id of the man of every row; all rows of a man get the same part.
     seed : int
-        Of the draw.
+        Random seed.
 
     Returns
     -------
     ndarray of int, shape (n,)
-        The part of every row.
+        The part of every row, from 0.
     """
     names = men.unique()
     order = np.random.default_rng(seed).permutation(len(names)) % FOLDS
@@ -261,14 +267,19 @@ def deal(men: pd.Series, seed: int) -> np.ndarray:
 
 
 def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
-    """Return measures of one learner as text: AUC with men as clusters, Brier score, slope.
+    """Return measures of one learner as text.
 
     Parameters
     ----------
     truth, q : ndarray, shape (n,)
         1 or 0, and probabilities.
     men : ndarray, shape (n,)
-        The man of every row.
+        Id of the man of every row.
+
+    Returns
+    -------
+    dict of str to str
+        ``AUC`` with its interval (men are clusters), ``Brier``, and ``slope`` of the calibration.
     """
     auc = interval_text(clustered_auc(truth, q, men))
     slope = metrics.calibration_slope(truth, q)
@@ -276,26 +287,28 @@ def row_of(truth: np.ndarray, q: np.ndarray, men: np.ndarray) -> dict[str, str]:
 
 
 def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> pd.DataFrame:
-    """Return how a model of men does at a centre that it never saw, before and after recalibration.
+    """Measure a model of men at each centre that it never saw, before and after recalibration.
 
     Parameters
     ----------
     men : DataFrame
         From :func:`read_marksheet`.
     least : int
-        Men of the centre that the recalibration is fitted to.
+        Number of the centre's men to whom the recalibration is fitted; the others are judged.
     draws : int
-        Draws of these men; the rest of the centre is judged.
+        Number of random draws of these men.
 
     Returns
     -------
     DataFrame
-        A row a centre.
+        A row for each centre, with measures as text: those of :func:`row_of` before recalibration;
+        the median slope after it (and its 10 and 90 % quantiles over the draws), and the share of
+        draws whose slope lies from .8 to 1.25.
 
     Raises
     ------
     CadError
-        For a centre with one class only.
+        For a centre whose men are all malignant or all benign.
     """
     for centre, truth in men.groupby("centre")["truth"]:
         if truth.nunique() == 1:
@@ -331,22 +344,22 @@ def sites(men: pd.DataFrame, least: int = SITE_MEN, draws: int = SITE_DRAWS) -> 
 
 
 def by_lesion(lesions: pd.DataFrame, runs: list[dict[tuple[str, str], np.ndarray]]) -> pd.DataFrame:
-    """Judge every learner, by what it was told, on the histology of lesions.
+    """Judge every learner, for every kind of training labels, on the histology of lesions.
 
-    Measures are means over repeats. Probabilities are not averaged: twenty draws of one man in ten
-    would be the tissue of all.
+    Measures are means over repeats. Probabilities are not averaged first: an average over twenty
+    draws of one man in ten would have learned from nearly everybody's tissue.
 
     Parameters
     ----------
     lesions : DataFrame
         From :func:`read_marksheet`.
     runs : list of dict
-        From :func:`score_lesions`, one a repeat.
+        One result of :func:`score_lesions` for each repeat.
 
     Returns
     -------
     DataFrame
-        A row a learner and what it was told.
+        A row for each learner and kind of labels, with measures as text.
     """
     known = lesions["truth"].notna().to_numpy()
     y, men = lesions["truth"].to_numpy(float)[known], lesions["man"].to_numpy()[known]
@@ -383,7 +396,15 @@ def _interval(value: float, variance: float, sign: str) -> str:
 
 
 def readers(options: Options) -> Result:
-    """Compare what learners are told, on real men: by lesion, by man, by centre."""
+    """Compare learners trained on readers' belief with learners trained on histology, on real men.
+
+    The page has tables by lesion, by man and by centre left out.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the PI-CAI marksheet.
+    """
     men, lesions = read_marksheet(options.folder("the PI-CAI marksheet"))
     repeats = options.repeats or REPEATS
     runs = Parallel(n_jobs=options.jobs)(

@@ -72,15 +72,16 @@ LEAKING: dict[str, list[str]] = _TABLES["leaking"]
 
 
 def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Write the tables that arrive whole, and their ``manifest.csv``, into a folder.
+    """Fetch data sets from OpenML, and write their tables and ``manifest.csv`` into a folder.
 
-    Downloads are kept by scikit-learn in its own data folder (``SCIKIT_LEARN_DATA``, by default in
-    the home folder): what has arrived once is not fetched again.
+    A table that is not the UCI set by its counts is not written. Downloads are kept by scikit-learn
+    in its own data folder (``SCIKIT_LEARN_DATA``, by default in the home folder) and are not
+    fetched again.
 
     Parameters
     ----------
     folder : Path
-        Becomes what :func:`cad.experiments.uci.read_sets` reads.
+        Folder to write; :func:`cad.experiments.uci.read_sets` reads it.
     names : tuple of str
         Which sets, by name without regard to case; empty for all.
 
@@ -89,7 +90,7 @@ def fetch_sets(folder: Path, names: tuple[str, ...]) -> tuple[tuple[str, ...], d
     arrived : tuple of str
         Names of the sets in the folder's manifest.
     left_out : dict of str to str
-        Why a set is not there, by name.
+        For each set that was asked for and is not there, the reason.
 
     Raises
     ------
@@ -126,9 +127,9 @@ def provenance(arrived: tuple[str, ...], left_out: dict[str, str]) -> str:
     Parameters
     ----------
     arrived : tuple of str
-        Sets that were fetched.
+        Names of the sets that were fetched.
     left_out : dict of str to str
-        The others, with the reason.
+        Reason by name of each set that was not.
     """
     published = len({source.name for source in SOURCES} | NOT_THERE.keys())
     missing = "; ".join(f"{name} ({why})" for name, why in left_out.items())
@@ -198,7 +199,7 @@ MAX_ROWS = 100
 
 @dataclass(frozen=True)
 class DataSet:
-    """Hold one set: raw attributes and a 0/1 label.
+    """Hold one data set of [W14]: raw attributes and a label of 0 or 1 for each row.
 
     Parameters
     ----------
@@ -221,16 +222,23 @@ def read_sets(folder: Path, names: tuple[str, ...], leaking: bool) -> list[DataS
     Parameters
     ----------
     folder : Path
-        Tables and manifest.
+        Tables and manifest, as :func:`fetch_sets` writes them.
     names : tuple of str
         Which sets, by name without regard to case; empty for all.
     leaking : bool
-        Keep the columns of :data:`LEAKING`, as the paper did.
+        Whether to keep the columns of :data:`LEAKING`, which give the label away; the paper kept
+        them.
+
+    Returns
+    -------
+    list of DataSet
+        In the order of the manifest.
 
     Raises
     ------
     CadError
-        For a missing folder or an unknown name.
+        For a missing manifest or table, an unknown name, or a class that the manifest does not
+        list.
     """
     path = folder / "manifest.csv"
     if not path.is_file():
@@ -251,14 +259,19 @@ def _wanted(names: tuple[str, ...], offered: list[str]) -> list[str]:
 
 
 def draw_rows(data: DataSet, seed: int) -> DataSet:
-    """Draw at most 100 rows with both classes, as [W14] 4.2.1; a smaller set stays whole.
+    """Draw 100 rows at random that contain both classes, as [W14] 4.2.1 does.
 
     Parameters
     ----------
     data : DataSet
-        All its rows.
+        All rows of the set.
     seed : int
-        Of the draw.
+        Random seed.
+
+    Returns
+    -------
+    DataSet
+        At least four rows of each class; a set of at most 100 rows is returned whole.
     """
     n = len(data.y)
     if n <= MAX_ROWS:
@@ -271,18 +284,23 @@ def draw_rows(data: DataSet, seed: int) -> DataSet:
 
 
 def encode(X: pd.DataFrame, fitted_on: np.ndarray) -> np.ndarray:
-    """Return numbers for learners: median and mode imputation, one-hot, z-scores.
+    """Turn attributes into numbers for learners.
+
+    Missing numbers become the median and missing strings the most frequent value; strings are
+    one-hot encoded; then every column is standardised.
 
     Parameters
     ----------
     X : DataFrame, shape (n, d)
+        Raw attributes.
     fitted_on : ndarray of int
-        Rows that medians, modes, categories, means and deviations come from.
+        Training rows: medians, most frequent values, categories, means and deviations come from
+        these alone.
 
     Returns
     -------
     ndarray, shape (n, d_encoded)
-        Columns that are constant on ``fitted_on`` are left out.
+        All rows of ``X``. Columns that are constant on the training rows are left out.
     """
     numbers = X.select_dtypes("number").to_numpy(float)
     numbers = numbers[:, ~np.isnan(numbers[fitted_on]).all(axis=0)]

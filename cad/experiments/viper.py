@@ -24,14 +24,15 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     Parameters
     ----------
     rows : DataFrame
-        VIPER's table of readings: a row a case, reader and modality.
+        VIPER's table of readings: a row for each case, reader and modality.
 
     Returns
     -------
     truth : ndarray, shape (n,)
-        1 or 0.
+        1 for cancer, else 0, for each case.
     scores : ndarray, shape (2, readers, n)
-        By modality; NaN where a reader did not read.
+        First screen-film (SFM), then digital mammography (FFDM); NaN where a reader did not read a
+        case.
     """
     truth = rows.groupby("caseID")["cancerStatus455"].first()
     wide = rows.pivot_table(index=["modalityID", "readerID"], columns="caseID", values="score")
@@ -40,14 +41,20 @@ def ratings(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_blocks(rows: pd.DataFrame) -> str:
-    """Return Obuchowski and Rockette's difference and its error as text, a mean over blocks.
+    """Return the difference of AUC between the modalities by Obuchowski and Rockette's method.
 
-    A block is the readers of the same groups of cases, on the cases that all of them read.
+    Their method needs readers who read the same cases. Readers of the same groups of cases
+    therefore form a block, and the result is the mean over blocks.
 
     Parameters
     ----------
     rows : DataFrame
-        Of one sub-study.
+        Readings of one sub-study, as for :func:`ratings`.
+
+    Returns
+    -------
+    str
+        Digital minus screen-film, and the standard error in brackets: ``+0.012 (0.015)``.
     """
     block = rows.groupby("readerID")["caseGroup"].transform(
         lambda part: " ".join(sorted(set(part)))
@@ -60,7 +67,13 @@ def in_blocks(rows: pd.DataFrame) -> str:
 
 
 def readers(options: Options) -> Result:
-    """Compare each sub-study's difference of AUC with the published one."""
+    """Compare each sub-study's difference of AUC between the modalities with the published one.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of VIPER's table of readings.
+    """
     path = options.folder(FILE) / FILE
     with reading(path, "not VIPER's table of readings"):
         every = pd.read_csv(path)

@@ -28,19 +28,25 @@ _NAMESPACE = uuid.UUID("0a6dd0cf-3a5c-5c0b-8d1a-5b8f3c0f9d21")
 
 
 def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
-    """Write ``fhir/<study>.json`` into a run folder for each of its reports, and read it back.
+    """Write ``fhir/<study>.json`` into a run folder for each of the given reports; read each back.
 
     Parameters
     ----------
     run : Path
         Run folder.
     reports : sequence of Path
-        ``<study>_SR.dcm`` files of the run.
+        Structured reports of the run, ``<study>_SR.dcm``.
+
+    Returns
+    -------
+    list of Path
+        The files written, in the order of the reports.
 
     Raises
     ------
     CadError
-        Without the extra ``fhir``, for what is no report, or a bundle that FHIR's models refuse.
+        When the package ``fhir.resources`` is not installed, a file is no report, or a bundle is
+        not valid FHIR or does not read back as it was written.
     """
     folder = RunFolder(run)
     record, table, made = read_record(folder), read_probabilities(folder), []
@@ -58,12 +64,22 @@ def write_fhir(run: Path, reports: Sequence[Path]) -> list[Path]:
 
 
 def read_fhir(path: Path) -> JsonObject:
-    """Read a bundle as the models of FHIR take it.
+    """Read a FHIR bundle from a JSON file and validate it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    dict
+        The bundle's content.
 
     Raises
     ------
     CadError
-        For what is no FHIR bundle.
+        For a file that is no FHIR bundle, or when the package ``fhir.resources`` is not installed.
     """
     with reading(path, "no FHIR bundle"):
         found: JsonObject = _models().model_validate_json(read_bytes(path, MAX_JSON)).model_dump()
@@ -71,12 +87,19 @@ def read_fhir(path: Path) -> JsonObject:
 
 
 def checked(content: JsonObject, path: Path) -> bytes:
-    """Return a bundle's JSON once the models of FHIR have accepted it.
+    """Validate a FHIR bundle and return it as the bytes of a JSON file.
+
+    Parameters
+    ----------
+    content : dict
+        The bundle.
+    path : Path
+        File that errors name; it is neither read nor written.
 
     Raises
     ------
     CadError
-        With what they refuse.
+        For a bundle that is not valid; the error lists why.
     """
     with reading(path, "FHIR's models refuse the bundle"):
         text: str = _models().model_validate(content).model_dump_json(indent=1)
@@ -91,16 +114,18 @@ def bundle(report: Report, sr_uid: str, rows: pd.DataFrame, record: JsonObject) 
     report : Report
         What the structured report says.
     sr_uid : str
-        Its SOPInstanceUID.
+        SOPInstanceUID of the structured report.
     rows : DataFrame
-        The study's rows of ``probabilities.csv``, indexed by ROI id: the readers' scores.
+        The study's rows of ``probabilities.csv``, indexed by ROI id; the columns ``p`` and ``eta``,
+        where there, give the interval of the readers' probability.
     record : dict
         Content of ``run.json``.
 
     Returns
     -------
     dict
-        A Bundle with a DiagnosticReport, an Observation for each region and one for the man.
+        A Bundle that is not validated yet: a DiagnosticReport, an Observation for each region, one
+        for the man where the report states his probability, and the model as a Device.
     """
     device = _device(report.rois[0], record)
     results = [_region(roi, rows, report, record, device["id"]) for roi in report.rois]

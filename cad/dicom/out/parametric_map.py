@@ -45,9 +45,10 @@ def write_maps(run_dir: Path, cohort_root: Path, out: Path) -> tuple[list[Path],
 
     Returns
     -------
-    list of Path, list of CadError
-        The files, by study, and what could not be written: a map that cannot be written costs no
-        other. Nothing where the run has no maps.
+    list of Path
+        The files written, in the order of the studies; empty where the run has no maps.
+    list of CadError
+        One error for each map that could not be written; the other maps are written.
 
     Raises
     ------
@@ -85,11 +86,16 @@ def map_object(
     study : StudyRef
         The study in its cohort.
     rows : DataFrame
-        Its rows of ``probabilities.csv``; they name the model where the run has several.
+        The study's rows of ``probabilities.csv``; they name the model where the run has several.
     probability : Volume
         0 to 1 on the T2 grid, NaN where there is none.
     run : dict
         Content of ``run.json``.
+
+    Returns
+    -------
+    Dataset
+        The DICOM object, not written yet.
 
     Raises
     ------

@@ -27,9 +27,17 @@ ALGORITHM, VERSION, PARAMETERS, DERIVATION = "111001", "111003", "111002", "1214
 
 @dataclass(frozen=True)
 class DrawnOutline:
-    """Hold a closed line on an image: its SOPInstanceUID, the frame, and columns and rows.
+    """Hold a closed line that is drawn on an image.
 
-    Coordinates begin with (0, 0) at the upper left corner of the image; frames count from 1.
+    Parameters
+    ----------
+    image : str
+        SOPInstanceUID of the image.
+    frame : int
+        Frame of the image, counted from 1.
+    points : ndarray, shape (n, 2)
+        Column and row of each point; (0, 0) is the upper left corner of the image. The last point
+        repeats the first.
     """
 
     image: str
@@ -44,21 +52,23 @@ class RoiReport:
     Parameters
     ----------
     roi_id, tracking_uid : str
-        Tracking identifier.
+        Tracking identifier and tracking unique identifier.
     segment : tuple of (str, int)
         SOPInstanceUID of the SEG and segment number.
     finding, site : str
-        Code values.
+        Code values of the finding and of the place in the body.
     values : dict of str to (float, str)
-        Number and UCUM unit by concept code; medians have ``:median`` behind the code.
+        Measurements: number and UCUM unit by code of the concept; a median has ``:median`` behind
+        the code.
     evaluations : dict of str to str
-        Code value by concept code.
+        Statements in codes, such as the decision: code value by code of the concept.
     algorithm, version : str
-        Who measured.
+        Name and version of the model that measured.
     statements : list of str
         Algorithm parameters: training population, decision thresholds.
     outlines : list of DrawnOutline
-        Where it is drawn, the first where a viewer shows it.
+        Outlines of the region in the order of the report; viewers that show one image show the
+        first.
     """
 
     roi_id: str
@@ -76,10 +86,19 @@ class RoiReport:
 
 @dataclass
 class Report:
-    """Hold a report: whose, of which study, observed by which device, and its groups.
+    """Hold what a structured report says.
 
-    ``man`` is the man's probability in per cent and the code of the decision on him (empty where
-    none is stated); None where the report says nothing of him.
+    Parameters
+    ----------
+    patient_id, study_uid : str
+        PatientID and StudyInstanceUID.
+    device : str
+        Name of the device that observed; empty where none is stated.
+    rois : list of RoiReport
+        One entry for each region.
+    man : (float, str) or None
+        The man's probability of cancer in per cent, and the code of the decision on him (empty
+        where none is stated); None where the report says nothing of him.
     """
 
     patient_id: str
@@ -90,12 +109,22 @@ class Report:
 
 
 def read_report(path: Path) -> Report:
-    """Read a TID 1500 report.
+    """Read a structured report and check it against its template, TID 1500.
+
+    Parameters
+    ----------
+    path : Path
+        A Comprehensive SR or Comprehensive 3D SR.
+
+    Returns
+    -------
+    Report
+        The regions in the order of the report.
 
     Raises
     ------
     CadError
-        Naming the rule of the template that is broken.
+        For a file that is no such report; the error names the rule of the template that is broken.
     """
     dataset = read_dataset(path)
     with reading(path, "not a sound report"):
