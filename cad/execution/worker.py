@@ -121,10 +121,11 @@ class Worker:
         self.deadline = self.since + patience
 
     def late(self) -> bool:
-        """Tell, at the deadline, whether the task has waited too long.
+        """Tell whether the task has waited longer than allowed, and set a new deadline.
 
-        Time in which the process was busy does not count as waiting. Where some of the allowed
-        waiting time is left, False is returned and the deadline is moved by it.
+        To be called once :attr:`deadline` has passed. Time in which the process was busy does not
+        count as waiting. The deadline is set to the present time plus the part of the allowed
+        waiting time that is left.
         """
         now = time.monotonic()
         busy = busy_seconds(self.process.pid)

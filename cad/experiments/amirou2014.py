@@ -40,13 +40,20 @@ _HISTORY = 8
 
 
 def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return features, shape (n, 7), and whether each beat is a premature contraction.
+    """Read the ECG records and return the features and the class of their beats.
 
     Parameters
     ----------
     folder : Path
-        Holds ``<record>.npz`` with ``signal``, ``adc_gain``, ``fs``, ``beat_sample`` and
-        ``beat_is_pvc``.
+        Holds ``<record>.npz`` for each of :data:`RECORDS`, with ``signal``, ``adc_gain``, ``fs``,
+        ``beat_sample`` and ``beat_is_pvc``.
+
+    Returns
+    -------
+    features : ndarray, shape (n, 7)
+        :data:`FEATURES` of the beats of all records.
+    premature : ndarray of bool, shape (n,)
+        Whether each beat is a premature ventricular contraction.
 
     Raises
     ------
@@ -67,7 +74,7 @@ def read_beats(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return features of the beats with neighbours on both sides, and which beats those are.
+    """Return the features of the beats of one record that have enough neighbours on both sides.
 
     Parameters
     ----------
@@ -76,7 +83,15 @@ def beat_features(signal: np.ndarray, fs: int, beats: np.ndarray) -> tuple[np.nd
     fs : int
         Samples per second.
     beats : ndarray of int, shape (n_beats,)
-        Sample of every beat.
+        Index of the sample of every beat.
+
+    Returns
+    -------
+    features : ndarray, shape (n, 7)
+        :data:`FEATURES` of each beat that has nine beats before it, one after it, and 0.12 s of
+        signal on both sides.
+    kept : ndarray of int, shape (n,)
+        Positions of these beats in ``beats``.
     """
     half = round(_HALF_WINDOW_S * fs)
     inner = slice(half - round(_DEFLECTION_S * fs), half + round(_DEFLECTION_S * fs) + 1)
@@ -128,28 +143,29 @@ _NO_CHANGE = 1e-3  # a reject rate that moves by less has no slope
 
 @dataclass(frozen=True)
 class DataSet:
-    """Hold a data set of this paper with its set-up.
+    """Hold one data set of [A14] and how it is used.
 
     Parameters
     ----------
     name : str
-        For titles.
+        Name for titles.
     X : ndarray, shape (n, d)
-        Features; standardised with the training rows' mean and deviation.
+        Features as they are; the experiment standardises them with the training rows' mean and
+        deviation.
     y : ndarray, shape (n,)
-        1 for the class whose misses cost theta, else 0.
+        1 for the class whose misses cost theta times a false alarm, else 0.
     n_train : int
-        Random rows to train on; the rest is the test set.
+        Number of random rows to train on; the rest is the test set.
     n_test : int
-        At most this many test rows.
+        Largest number of test rows.
     gamma : float
-        Of the RBF kernel.
-    published : tuple of float
-        Error-reject ratio of the cost-based and of the symmetric rule.
-    shown : tuple of int
-        Two features for the figure of the reject region.
-    axes : tuple of str
-        Their names.
+        Parameter of the RBF kernel.
+    published : (float, float)
+        The paper's error-reject ratio of the cost-based and of the symmetric rule.
+    shown : (int, int)
+        Columns of the two features in the figure of the reject region.
+    axes : (str, str)
+        Names of these two features.
     """
 
     name: str
@@ -164,7 +180,13 @@ class DataSet:
 
 
 def synthetic(options: Options) -> Result:
-    """Reproduce Figs 2, 3, 6, 8a: two Gaussian classes with many ambiguous points."""
+    """Reproduce [A14] Figs 2, 3, 6, 8a: two Gaussian classes with many ambiguous points.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds and of processes.
+    """
     rng = np.random.default_rng(0)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 1.0)
     n = 4000
@@ -178,7 +200,13 @@ def synthetic(options: Options) -> Result:
 
 
 def ecg(options: Options) -> Result:
-    """Reproduce Figs 4, 5, 7, 8b, 9, 10: premature ventricular contractions."""
+    """Reproduce [A14] Figs 4, 5, 7, 8b, 9, 10: premature beats against all others in ECG records.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the ECG records.
+    """
     X, pvc = read_beats(options.folder("the ECG records"))
     problem = DataSet(
         "ECG data", X, pvc.astype(float), 2000, 4000, 1 / X.shape[1], (-0.84, -0.23),
@@ -194,7 +222,13 @@ def ecg(options: Options) -> Result:
 
 
 def covertype(options: Options) -> Result:
-    """Reproduce Fig. 8c: cottonwood against Douglas fir."""
+    """Reproduce [A14] Fig. 8c: cottonwood against Douglas fir, from the Covertype data of forests.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the table.
+    """
     path = options.folder("the cover types") / "cottonwood_vs_douglas_fir.csv.gz"
     if not path.is_file():
         raise CadError("no such table", file=path)
@@ -245,14 +279,20 @@ def _study(problem: DataSet, options: Options, data: str, page: str = "page") ->
 
 
 def choose_cost(problem: DataSet) -> float:
-    """Return the SVM's parameter C of least cost on held-out rows, rejections included.
+    """Choose the parameter C of the SVM from :data:`COSTS` by the mean cost of its decisions.
 
-    The cost is measured in five folds of the training rows that seed 0 draws.
+    A decision costs 1 if wrong and 0.24 if rejected. It is measured by cross-validation in five
+    folds of the training rows that seed 0 draws.
 
     Parameters
     ----------
     problem : DataSet
-        Rows, labels and how many rows train.
+        The data set; its test rows of seed 0 are not used.
+
+    Returns
+    -------
+    float
+        The C of least cost.
     """
     train = np.random.default_rng(0).permutation(len(problem.y))[: problem.n_train]
     X, y = problem.X[train], problem.y[train]
@@ -308,16 +348,18 @@ def _one_seed(problem: DataSet, C: float, seed: int) -> list[dict[str, object]]:
 
 
 def symmetric_half_width(r: float) -> float:
-    """Return the symmetric rule's threshold δ₀ = ½ on the scale of the cost-based decision values.
+    """Return the symmetric rule's threshold, δ₀ = ½, in units of the cost-based decision values.
 
-    ψ_r(y f) = W(y, H(r) f / r) / H(r): with C ψ's share of C_0 (docs/methods.md 3) both losses have
-    the same solution, and the rules differ in nothing but the threshold. They coincide at r =
-    .2415.
+    The symmetric rule rejects where the decision value lies between plus and minus this number.
+    Both rules minimise the same loss, apart from the scales of loss and decision value: ψ_r(y f) =
+    W(y, H(r) f / r) / H(r), with ψ the symmetric rule's loss, W the cost-based one and H the binary
+    entropy (docs/methods.md 3). So the rules differ in the threshold alone; at r = .2415 they
+    coincide.
 
     Parameters
     ----------
     r : float
-        Cost of rejecting relative to an error.
+        Cost of rejecting; an error costs 1.
     """
     return 0.5 * float(entropy([r, 1.0 - r])) / r
 
@@ -406,16 +448,21 @@ def _optimum(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def double_hinge(f: np.ndarray, y: int, costs: tuple[float, float, float, float]) -> np.ndarray:
-    """Return the loss of decision values under a rejection rule ([A14] (7)).
+    """Return the loss of decision values in a classifier with a reject option ([A14] (7)).
 
     Parameters
     ----------
     f : ndarray, shape (n,)
         Decision values.
     y : int
-        1 positive, 0 negative.
+        True class of all of them: 1 positive, 0 negative.
     costs : tuple of 4 floats
-        Of a false positive, a false negative, and of rejecting a negative and a positive.
+        Costs of a false positive, a false negative, rejecting a negative, rejecting a positive.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        The loss of each decision value.
     """
     rule = asymmetric_rule(costs)
     side, sign = (0, 1.0) if y else (1, -1.0)

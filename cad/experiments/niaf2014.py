@@ -61,15 +61,21 @@ def fit(method: str, X: np.ndarray, p: np.ndarray, eta: float) -> Any:
     Parameters
     ----------
     method : str
-        One of ``SCALES``, a P-SVM with the labels of [N14] (18), its scale learned or that of
-        (14); ``SVM`` (17) or ``F-SVM`` (memberships), both + Platt on the training decision
-        values; or one of ``BASELINES``, which learn the probabilities.
+        A key of ``SCALES``: P-SVM with the labels of [N14] (18), its scale learned or fixed by
+        (14). ``SVM`` (17) learns the classes p > .5, and ``F-SVM`` weights them by abs(2p - 1);
+        Platt's method gives both probabilities from their training decision values. Or one of
+        ``BASELINES``, which learn p without tubes.
     X : ndarray, shape (n, d)
         Training points.
     p : ndarray, shape (n,)
         Stated probabilities.
     eta : float
-        Half-width of the tubes.
+        Half-width of the P-SVM's tubes; the other methods do not use it.
+
+    Returns
+    -------
+    estimator
+        Fitted.
     """
     if method in SCALES:
         model = ProbabilisticSVC(
@@ -113,7 +119,8 @@ def measures(model: Any, X: np.ndarray, p: np.ndarray) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        By the paper's names: AUC, Acc, KL, KL one-sided, Err.
+        AUC, Acc (accuracy), KL (Kullback-Leibler divergence), KL one-sided (the paper's formula),
+        Err (alignment error).
     """
     q = positive_probability(model, X)
     truth = (p > 0.5).astype(float)
@@ -133,10 +140,10 @@ def try_method(
     eta: float,
     test: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, float]:
-    """Fit a method and measure it on test points; a refusal is counted instead of raised.
+    """Fit a method and measure it on test points; count a refused fit instead of raising its error.
 
-    A scale that collapses or is unbounded is refused, and so is, here, a fit on the way there that
-    did not converge. What draws with certain labels of one class warn of is not repeated.
+    A fit is refused if the P-SVM's learned scale collapses or is unbounded, or if a fit did not
+    converge. Warnings about draws whose certain labels are all of one class are not shown.
 
     Parameters
     ----------
@@ -154,7 +161,7 @@ def try_method(
     Returns
     -------
     dict of str to float
-        ``refused`` (0 or 1) and, where fitted, :func:`measures`.
+        ``refused`` (0 or 1) and, where fitted, the entries of :func:`measures`.
     """
     try:
         with warnings.catch_warnings():
@@ -222,22 +229,27 @@ def compare_methods(
     seeds: int,
     label: Callable[[np.ndarray, np.random.Generator], np.ndarray] = lambda p, rng: p,
 ) -> pd.DataFrame:
-    """Measure the methods and the baselines, a row per method and seed.
-
-    A refusal gives NaN.
+    """Measure all methods and baselines of [N14] on data drawn anew with each seed.
 
     Parameters
     ----------
     data : Gaussians
-        Classes.
+        The two classes to draw from.
     amplitude : float
-        Uniform noise on the training probabilities.
+        Amplitude of the uniform noise on the training probabilities.
     eta : float
         Half-width of the P-SVM's tubes.
     seeds : int
-        Seeds 0 .. seeds - 1.
+        Number of seeds: 0 to seeds - 1.
     label : callable
-        From noisy probabilities and a generator to the labels that are learned.
+        Makes the training labels from the noisy probabilities and a random generator; by default
+        these probabilities are the labels.
+
+    Returns
+    -------
+    DataFrame
+        A row for each seed and method: ``method, seed, refused`` and the entries of
+        :func:`measures`, NaN where the fit was refused.
     """
     rows = []
     for seed in range(seeds):
@@ -254,7 +266,13 @@ def compare_methods(
 
 
 def outlier(options: Options) -> Result:
-    """Reproduce Figs 1 and 3: one uncertain point, labelled +1 or p = .51."""
+    """Reproduce [N14] Figs 1 and 3: one uncertain point, labelled either +1 or p = .51.
+
+    Parameters
+    ----------
+    options : Options
+        Not used: one draw of seed 0.
+    """
     rng = np.random.default_rng(0)
     data = Gaussians((-1.0, 0.0), (1.0, 0.0), 0.35)
     X = data.draw(N_TRAIN, rng)
@@ -297,7 +315,15 @@ def outlier(options: Options) -> Result:
 
 
 def table1(options: Options) -> Result:
-    """Reproduce Table I and Fig. 4: no noise, one dimension, both readings of sigma."""
+    """Reproduce [N14] Table I and Fig. 4: two classes in one dimension, labels without noise.
+
+    It is computed twice, as the paper's .3 may be a standard deviation or a variance.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
+    """
     seeds = options.repeats or SEEDS
     parts = []
     for reading, sigma in TABLE1_READINGS.items():
@@ -316,7 +342,13 @@ def table1(options: Options) -> Result:
 
 
 def table2(options: Options) -> Result:
-    """Reproduce Table II and Fig. 5: probabilities with noise in two dimensions."""
+    """Reproduce [N14] Table II and Fig. 5: two classes in two dimensions, labels with noise.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
+    """
     seeds = options.repeats or SEEDS
     parts, tests = [], []
     for name, (negative, positive) in TABLE2_MEANS.items():
@@ -342,7 +374,13 @@ def table2(options: Options) -> Result:
 
 
 def toy(options: Options) -> Result:
-    """Reproduce [N13] V: the same comparison with noise of amplitude .1."""
+    """Reproduce the example of [N13] V: the classes of [N14] Table II, with noise of amplitude .1.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
+    """
     seeds = options.repeats or SEEDS
     rows = compare_methods(TABLE2, TOY_NOISE, TOY_NOISE, seeds)
     table = medians(rows, ["method"])
@@ -465,7 +503,13 @@ def _crossing(model: Any, y: float) -> float:
 
 
 def noise(options: Options) -> Result:
-    """Reproduce Fig. 6: measures against the amplitude of the noise."""
+    """Reproduce [N14] Fig. 6: measures of each method against the amplitude of the label noise.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
+    """
     seeds = options.repeats or SEEDS
     etas = np.clip(AMPLITUDES, ETA, WIDEST_ETA).tolist()
     parts = [
@@ -483,7 +527,15 @@ def noise(options: Options) -> Result:
 
 
 def proportion(options: Options) -> Result:
-    """Reproduce Fig. 7: measures against the share of labels that are probabilities."""
+    """Reproduce [N14] Fig. 7: measures against the share of labels that are probabilities.
+
+    The other labels are the classes 0 and 1.
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
+    """
     seeds = options.repeats or SEEDS
     parts = []
     for share in PROPORTIONS:
@@ -505,9 +557,14 @@ def proportion(options: Options) -> Result:
 
 
 def discrete(options: Options) -> Result:
-    """Compare the methods on labels of five levels, as readers give them.
+    """Compare the methods on labels rounded to five levels, as readers give them, and on others.
 
     [N14] VI mentions this comparison as "data not shown".
+
+    Parameters
+    ----------
+    options : Options
+        Number of seeds.
     """
     seeds = options.repeats or SEEDS
     continuous = compare_methods(TABLE2, TABLE2_NOISE, HALF_STEP, seeds)

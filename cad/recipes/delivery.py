@@ -23,31 +23,37 @@ def deliver(
     fhir: bool = False,
     objects: bool = True,
 ) -> tuple[list[str], list[CadError]]:
-    """Write SR, SEG and map of every study of a run and, where asked, store them in an archive.
+    """Write a run's results for each study as DICOM, and send them to an archive if one is given.
+
+    The DICOM objects are a report (SR), the outlines (SEG), and the probability map if there is
+    one.
 
     Parameters
     ----------
     run : Path
-        Run folder; the objects go to ``dicom/`` in it.
+        Run folder; the objects go to ``dicom/`` in it, FHIR bundles to ``fhir/``.
     cohort : Path or None
-        Cohort of the run: the objects refer to its source images.
+        Cohort of the run: the objects refer to its source images. None raises an error.
     send : str or None
         Archive: HOST:PORT, or a DICOMweb URL.
     aet : str
         The archive's AE title.
     limits : ArchiveLimits, optional
-        What the archive may cost.
+        Limits of time and amount for the transfer.
     audit : Path, optional
         Audit trail that gets a line for every study that was sent, also when that failed.
     fhir : bool
-        Also write a FHIR bundle of every report; none is sent.
+        Whether to write a FHIR bundle of every report, too; bundles are not sent.
     objects : bool
-        Whether the DICOM objects are written; without them bundles alone are.
+        Whether to keep the DICOM objects in the run folder. If not, reports are made in a temporary
+        folder for the bundles.
 
     Returns
     -------
-    list of str, list of CadError
-        Lines that say what was written and sent, and what could not be written.
+    list of str
+        Lines for the user: what was written, sent and what failed.
+    list of CadError
+        One error for each object that could not be written.
 
     Raises
     ------

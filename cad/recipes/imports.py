@@ -27,15 +27,25 @@ def import_cohort(
     Parameters
     ----------
     source : str
-        Folder or zip; an archive's address where ``patient`` is given.
-    out, rules : Path
-        Cohort folder, and the site's rules file.
+        Folder or zip; with ``patient`` the address of an archive.
+    out : Path
+        Cohort folder; it may hold studies already, which stay.
+    rules : Path
+        The site's rules file.
     options : ExecutionOptions
-        Limits of one study; what a study cannot survive costs no other.
-    patient, aet : str
-        PatientID in the archive, and the archive's AE title.
+        Limits of one study. A study that exceeds them is a failure in the summary, and the others
+        are imported.
+    patient : str, optional
+        PatientID in the archive.
+    aet : str
+        The archive's AE title.
     limits : ArchiveLimits, optional
-        What the archive may cost.
+        Limits of time and amount for the transfer from an archive.
+
+    Returns
+    -------
+    ImportSummary
+        Ids of the studies that were imported, the failures, and notes.
 
     Raises
     ------

@@ -27,21 +27,21 @@ from cad.stages.study import failure_of, read_study_of
 
 
 def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -> Judged:
-    """Map the probability over every gland, by the model that scored its study.
+    """Write a map of the probability over the prostate of every study that a model has scored.
 
     Parameters
     ----------
     loaded : Loaded
-        The run.
+        The run; the maps go into its folder.
     judged : Judged
-        Says which model scored which study.
+        The prediction; it says which model scored which study.
     bundles : sequence of Bundle
         The models.
 
     Returns
     -------
     Judged
-        With the studies that could not be mapped among its failures.
+        A copy of ``judged``; a study that could not be mapped is added to its failures.
     """
     start = time.perf_counter()
     models = {bundle.name: bundle for bundle in bundles}
@@ -62,7 +62,13 @@ def map_probability(loaded: Loaded, judged: Judged, bundles: Sequence[Bundle]) -
 
 
 def drop_maps(folder: RunFolder) -> None:
-    """Remove the maps of an earlier prediction: they would show another model's probability."""
+    """Delete the maps of an earlier prediction in a run folder: another model may have made them.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run folder.
+    """
     for path in folder.map_image("any").parent.glob("*"):
         path.unlink()
 
@@ -70,20 +76,25 @@ def drop_maps(folder: RunFolder) -> None:
 def map_study(
     ref: StudyRef, settings: PipelineSettings, bundle: Bundle, folder: RunFolder, site: str
 ) -> Failure | None:
-    """Map one study over its gland, or over a margin around each region without a gland mask.
+    """Write the probability map of one study: over its gland, else over and around its regions.
 
     Parameters
     ----------
     ref : StudyRef
-        The study.
+        The study in its cohort.
     settings : PipelineSettings
-        Those of the model.
+        Settings of the model's pipeline.
     bundle : Bundle
         The model.
     folder : RunFolder
-        Takes the map.
+        Run folder that the map is written into.
     site : str
-        Of the patient; empty where unknown.
+        Site of the patient; empty where unknown.
+
+    Returns
+    -------
+    Failure or None
+        The reason why there is no map; None where it was written.
     """
     try:
         study = read_study_of(ref, settings.images)

@@ -37,14 +37,21 @@ MOST_REGIONS = 6000
 def suggest_readings(
     loaded: Loaded, extracted: Extracted, aggregated: Aggregated, judged: Judged, count: int
 ) -> pd.DataFrame:
-    """Rank the regions that a model scored by :func:`suggest`, and write ``suggestions.csv``.
+    """Rank the regions of a prediction by :func:`suggest`, and write ``suggestions.csv``.
+
+    Regions without a probability are left out.
 
     Parameters
     ----------
     loaded, extracted, aggregated, judged : Loaded, Extracted, Aggregated, Judged
-        A prediction.
+        Results of the stages of the prediction; the file goes into its run folder.
     count : int
         How many regions to name.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`suggest` returns it, and as written.
     """
     known = judged.results["probability"].notna().to_numpy()
     table = suggest(
@@ -59,12 +66,12 @@ def suggest_readings(
 
 
 def nothing_to_read(loaded: Loaded) -> bool:
-    """Tell whether every region of the cohort has :data:`ENOUGH` readings already.
+    """Tell whether every region of the cohort has :data:`ENOUGH` readings (or more) already.
 
     Parameters
     ----------
     loaded : Loaded
-        The run.
+        The run; its cohort holds regions and scores.
     """
     scores = loaded.cohort.scores
     counts = scores[scores["score"].notna()].groupby(_KEY)["score"].size()
@@ -80,35 +87,37 @@ def suggest(
     count: int = 20,
     pirads_probability: str | Mapping[int, float] = "pi-cai",
 ) -> pd.DataFrame:
-    """Rank regions by what one more reading is worth.
+    """Rank regions by the value of one more reading of each, as the module describes it.
 
     Parameters
     ----------
     predictions : DataFrame
-        ``participant_id, roi_id, probability``: the model's, one row a region.
+        ``participant_id, roi_id, probability``: the model's, one row for each region.
     features : DataFrame
-        The model's features of the same rows in the same order, any units; missing values count
-        as the median. Columns that are not numbers are left out.
+        The model's features of the same rows in the same order, any units; missing values count as
+        the median. Columns that are not numbers are left out.
     scores : DataFrame
-        ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; missing scores
-        are no row or NaN. Scores of other regions are ignored.
+        ``participant_id, roi_id, reader_id, scale, score`` as in ``scores.tsv``; a missing score is
+        NaN, or has no row. Scores of other regions are ignored.
     count : int
-        How many regions to name; a region is named once.
+        How many regions to name; a region is named once, and not if it has :data:`ENOUGH` readings.
     pirads_probability : str or mapping
-        Needed for PI-RADS scores (:func:`cad.labels.scales.score_probability`).
+        Probability of each PI-RADS category (:func:`cad.labels.scales.score_probability`).
 
     Returns
     -------
     DataFrame
         Most valuable first: ``rank`` from 1, ``participant_id, roi_id, n_readers, probability,
-        reader_mean`` (NaN if unscored), ``value`` (share of the remaining weighted variance that
-        the reading removes, given the readings above it) and ``reason``.
+        reader_mean`` (mean probability by the readers' scores, NaN if unscored), ``value`` (share
+        of the remaining weighted variance that the reading removes, given the readings ranked
+        before it) and ``reason``, a sentence.
 
     Raises
     ------
     CadError
-        For rows that do not match, a repeated region, a probability outside [0, 1], no numeric
-        feature, too many regions, or a score off its scale.
+        For unequal numbers of predictions and rows of features, a repeated region, a probability
+        outside [0, 1], no numeric feature, too many regions, a count below 1, or a score off its
+        scale.
     """
     _check(predictions, features, count)
     table = predictions[[*_KEY, "probability"]].reset_index(drop=True)
