@@ -24,29 +24,31 @@ _AGAIN = "export it again from the reader's page"
 def outline_maps(
     cohort: Cohort, contents: Sequence[tuple[Path, JsonObject]], key: JsonObject
 ) -> dict[str, Volume]:
-    """Return every reader's label map with the outlines of exports.
+    """Return label maps of the outlines that readers corrected and exported; write nothing.
 
     Parameters
     ----------
     cohort : Cohort
-        As it is now.
+        The cohort as it is now.
     contents : sequence of (Path, dict)
-        Exports whose outlines are the study's, each of voxels that :func:`is_placed` has passed.
+        Path and content of each export. Its outlines are of this reader study, and
+        :func:`is_placed` holds for each of them.
     key : dict
-        The reader study's.
+        Content of the reader study's ``reading.json``.
 
     Returns
     -------
     dict of str to Volume
-        By place in the cohort, on the grid of the image that was drawn on. A map that the reader
-        has keeps its other regions.
+        For each study and reader with outlines a label map, on the grid of the image that was drawn
+        on, by its path relative to the cohort folder. Where the cohort has this reader's map
+        already, its other regions are kept.
 
     Raises
     ------
     CadError
-        Where the image is not the one that was drawn on; an outline is too small to be measured,
-        or lies beside the region it corrects; two of a reader share a voxel; or the reader's map
-        lies on another grid or has another outline of the region.
+        Where the image is not the one that was drawn on; an outline is too small to be measured, or
+        lies beside the region it corrects; two of a reader share a voxel; or the reader's map lies
+        on another grid or has another outline of the region.
     """
     refs = {ref.study_id: ref for ref in cohort.studies()}
     groups: dict[tuple[str, str], list[JsonObject]] = {}
@@ -69,12 +71,13 @@ def outline_maps(
 
 
 def is_placed(one: JsonObject) -> bool:
-    """Tell whether first, shape and runs are whole numbers that name voxels, each once.
+    """Tell whether an exported outline consists of whole numbers that name each voxel once.
 
     Parameters
     ----------
     one : dict
-        An outline of an export: runs of voxels of the part of an image that a page showed.
+        ``first``, ``shape``: first voxel and size of the shown part of the image, in the order z,
+        y, x. ``runs``: start and length of each run of voxels in this part, alternately.
     """
     for name, length in (("first", 3), ("shape", 3), ("runs", None)):
         numbers = one[name]

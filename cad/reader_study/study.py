@@ -43,18 +43,21 @@ def write_case(
     regions: Sequence[JsonObject],
     drawn_on: JsonObject | None = None,
 ) -> None:
-    """Write a case's slices and outlines as a script: a page on a disk may load nothing else.
+    """Write a case's slices and outlines as a script, as a page on a disk can load nothing else.
 
     Parameters
     ----------
     path : Path
-        ``cases/<code>.js``.
+        File to write, ``cases/<code>.js``.
     code : str
         Name of the case for readers; it says nothing of the patient.
+    images : StudyImages
+        The slices.
     regions : sequence of dict
-        ``id`` and ``label`` of every region, and nothing that anybody found.
+        ``id`` and ``label`` of every region, and no score or result.
     drawn_on : dict, optional
-        What a corrected outline says of the image below it; without it none is corrected.
+        Result of :func:`drawn_on`, which an exported outline repeats. Without it, readers cannot
+        correct outlines.
     """
     data = viewers_of([images])[0] | {"regions": list(regions)}
     if drawn_on is not None:
@@ -63,9 +66,15 @@ def write_case(
 
 
 def write_reader_page(path: Path, plan: JsonObject) -> None:
-    """Write the page of one reader's session: its plan, the viewer and the scoring script.
+    """Write the page of one reader's session, with the viewer and the script for scoring.
 
-    Where the plan has ``outlines``, also what corrects them.
+    Parameters
+    ----------
+    path : Path
+        File to write.
+    plan : dict
+        Reader, session, scale, and the cases in their order; where its ``outlines`` is true, the
+        page also gets the script for correcting outlines.
     """
     pen = asset("outline.js", TEMPLATES) if plan.get("outlines") else ""
     page: jinja2.Template = template("reading.html.j2", TEMPLATES)
@@ -94,13 +103,13 @@ class ReadingSettings:
     Parameters
     ----------
     readers : tuple of str
-        Ids of ``readers.tsv``.
+        Ids of readers in ``readers.tsv``; empty for all of them.
     scale : str
         ``likert5`` or ``pirads``: both have five steps.
     seed : int
-        Random seed of the order of cases and of their halves.
+        Random seed for the order of the cases and for the half that is read with the tool.
     wash_out : int
-        Days between the sessions.
+        Days between the two sessions of a reader.
     outlines : bool
         Whether readers may correct the regions' outlines where they read alone.
     """
@@ -126,23 +135,25 @@ def write_reading(
     root : Path
         Cohort folder.
     out : Path
-        Folder to write: a page a reader and session, ``cases/`` and ``reading.json``.
+        Folder to write: a page for each reader and session, ``cases/`` and ``reading.json``.
     settings : ReadingSettings
-        Readers, scale, seed; without readers those of ``readers.tsv``.
+        Readers, scale, seed.
     tool : Path, optional
-        Run folder whose probabilities half of the cases show in each of two sessions.
+        Run folder. With it there are two sessions, and each reader sees its probability on one half
+        of the cases in the first session and on the other half in the second.
     order : Path, optional
-        ``suggestions.csv``: its cases only, in its order, for every reader.
+        ``suggestions.csv``: only its cases are read, in its order, by every reader.
 
     Returns
     -------
     list of str
-        What was written, and which studies could not be.
+        Lines for the user: what was written, and which studies could not be.
 
     Raises
     ------
     CadError
-        For an unknown reader or scale, a folder that holds another study, or no case at all.
+        For an unknown reader or scale, a folder that holds another study, no case at all, or a case
+        that the tool has not scored.
     """
     cohort = read_cohort(root)
     readers = settings.readers or tuple(cohort.readers["reader_id"])
@@ -322,7 +333,9 @@ def _write_cases(
 
 
 def drawn_on(study: Study) -> JsonObject:
-    """Return where in the study's image an outline lies that is drawn on a case's page.
+    """Return the identity of a study's image and the part of it that a case's page shows.
+
+    An outline that is drawn on the page refers to both.
 
     Parameters
     ----------
@@ -332,8 +345,8 @@ def drawn_on(study: Study) -> JsonObject:
     Returns
     -------
     dict
-        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``,
-        which part of it (z, y, x) the page shows, before it is turned.
+        ``image``, a hash of the whole image's voxels and geometry; ``first`` and ``shape``, first
+        voxel and size of the part, in the order z, y, x, before the page turns it.
     """
     whole, shown = study.anatomical, display_grid(study)
     first = np.round(whole.patient_to_index(np.array(shown.origin))).astype(int)[::-1]
@@ -341,12 +354,17 @@ def drawn_on(study: Study) -> JsonObject:
 
 
 def image_hash(image: Volume) -> str:
-    """Return a hash of an image's voxels and of its place to a thousandth of a mm.
+    """Return a hash of an image's voxels and of its geometry, rounded to a thousandth of a mm.
 
     Parameters
     ----------
     image : Volume
-        As stored.
+        The image as the study's file stores it.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
     """
     place = np.round(image.affine, 3) + 0.0  # no negative zero
     voxels = np.ascontiguousarray(image.array)

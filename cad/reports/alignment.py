@@ -9,7 +9,19 @@ from cad.terms.modality import short_name
 
 
 class AlignmentView(NamedTuple):
-    """Hold an image that was aligned to T2: what was found, and pictures before and after."""
+    """Hold the alignment of one image to T2, as the page shows it.
+
+    Parameters
+    ----------
+    title : str
+        Name of the image.
+    text : str
+        How far it was moved and turned, or why it was not.
+    pictures : list of (str, str)
+        Caption and data URL: before and after, or one picture where it was not moved.
+    width, height : float
+        Extent of each picture, mm.
+    """
 
     title: str
     text: str
@@ -22,7 +34,13 @@ _EDGE_COLOUR = (255, 214, 0)
 
 
 def alignments(images: StudyImages) -> list[AlignmentView]:
-    """Return every alignment of a study, ready for its page."""
+    """Return a view of each image of a study that was to be aligned to T2; empty where none was.
+
+    Parameters
+    ----------
+    images : StudyImages
+        The study.
+    """
     if images.registration is None:
         return []
     found = []

@@ -22,8 +22,14 @@ class Said(NamedTuple):
     ----------
     view : RegionView
         The region.
-    where, tool, readers, action : str
-        Place, size and image; the probability; the scores; the decision with its reason.
+    where : str
+        Place, size and image number.
+    tool : str
+        The probability.
+    readers : str
+        The readers' scores.
+    action : str
+        The decision with its reason.
     """
 
     view: RegionView
@@ -43,15 +49,31 @@ def headline(
 ) -> JsonObject:
     """Return the content of the head of one patient's page.
 
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    metrics : Summary
+        Measures of the run.
+    patient : PatientView
+        The patient.
+    views : sequence of RegionView
+        All regions of the patient.
+    studies : sequence of StudyView
+        All studies of the patient.
+    models : sequence of dict
+        Name and training of each model that scored these regions.
+
     Returns
     -------
     dict
-        ``man``, what follows the word of his decision: what to do, his probability and why.
-        ``about``, the study and the patient, each as far as it is known; what is missing
-        last. ``reliable``, what the probabilities rest on; true where that asks for caution.
-        ``said``, every region; ``lesions``, those of :attr:`cad.reports.views.PatientView.head`,
-        each with ``most suspicious to the tool``, the readers, both, or empty. ``rest``, what is
-        not among them, counted.
+        ``man`` (str): continues the word of the decision on him with what to do, his probability
+        and why. ``about`` (list of str): facts on study and patient, then what is missing or
+        unknown. ``reliable`` (list of (str, bool)): sentences on the basis of the probabilities,
+        true where one asks for caution. ``said`` (list of Said): every region. ``lesions`` (list of
+        (Said, str)): those of :attr:`cad.reports.views.PatientView.head`, each with ``most
+        suspicious to the tool``, ``to the readers``, to both, or empty. ``rest`` (str): counts the
+        other regions.
     """
     said = [
         Said(
@@ -84,7 +106,15 @@ def _first_to(patient: PatientView, region: RegionResult) -> str:
 
 
 def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
-    """Say where one of the man's regions lies, how large it is and on which image."""
+    """Say where a region lies, how large it is and on which image.
+
+    Parameters
+    ----------
+    view : RegionView
+        The region.
+    views : sequence of RegionView
+        All regions of the same man; if they have one size, the size is called unknown.
+    """
     words = {"diameter": "axial diameter ", "volume": ""}
     size = [word + view.facts[key] for key, word in words.items() if key in view.facts]
     if _one_size(views):
@@ -94,7 +124,13 @@ def where_words(view: RegionView, views: Sequence[RegionView]) -> str:
 
 
 def image_text(view: RegionView) -> str:
-    """Say where a viewer finds a region: the archive's numbers, else the slice and its place."""
+    """Say on which T2 image a region is largest: by the archive's numbers, else by slice.
+
+    Parameters
+    ----------
+    view : RegionView
+        The region.
+    """
     if view.slice_number is None or view.z_mm is None:
         return "not on the shown slices"
     if view.archive:
@@ -103,7 +139,15 @@ def image_text(view: RegionView) -> str:
 
 
 def tool_words(view: RegionView) -> str:
-    """Say the probability, its range by calibration (Venn-Abers), and what the outline does."""
+    """Say a region's probability, how far it moves with the outline, and its plausible range.
+
+    The range is that of the calibration (Venn-Abers prediction).
+
+    Parameters
+    ----------
+    view : RegionView
+        The region.
+    """
     region = view.region
     if region.probability is None:
         return f"no probability of {view.cancer}"
@@ -122,7 +166,15 @@ def tool_words(view: RegionView) -> str:
 
 
 def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
-    """Say the scores as given, which of the man's readers gave none, and whether they agree."""
+    """Say which score each reader gave a region, who gave none, and whether the readers agree.
+
+    Parameters
+    ----------
+    region : RegionResult
+        The region.
+    readers : sequence of str
+        All readers who scored any region of this man.
+    """
     if not region.scores:
         return "not scored by a reader"
     silent = [reader for reader in readers if reader not in dict(region.scores)]
@@ -138,7 +190,13 @@ def readers_words(region: RegionResult, readers: Sequence[str]) -> str:
 
 
 def action_words(view: RegionView) -> str:
-    """Say what follows and why; of a referral also to whom."""
+    """Say what to do with a region and why; for a region that is referred, also who reads it again.
+
+    Parameters
+    ----------
+    view : RegionView
+        The region.
+    """
     region, limits = view.region, view.thresholds
     p = probability_text(region.probability)
     low, high = (probability_text(limit) for limit in limits) if limits else ("", "")
@@ -178,7 +236,23 @@ def _whom(region: RegionResult) -> str:
 
 
 def man_words(patient: PatientView, man: Man | None, none: str = "") -> str:
-    """Say what follows from the man's decision, his probability and why, or why he has ``none``."""
+    """Say what follows from the decision on a man, and give his probability with the reasons.
+
+    Parameters
+    ----------
+    patient : PatientView
+        The man's regions and decisions.
+    man : Man or None
+        Result for the whole man; None where the run has none.
+    none : str
+        Why no man of the run has a probability; said where this man has none.
+
+    Returns
+    -------
+    str
+        Text that continues the word of the decision, so it begins with a colon, comma, space or
+        full stop.
+    """
     top, head = patient.top, patient.head
     if top is None:
         return ": no region of this man has a probability, see what was missing or failed."

@@ -35,14 +35,16 @@ LAYERS = {
 
 @dataclass(frozen=True)
 class StudyImages:
-    """Hold ``studies/<study_id>.npz``, turned so that rows run to posterior, columns to the left.
+    """Hold the images of one study for its page, read from ``studies/<study_id>.npz``.
+
+    Arrays are turned so that rows run to the patient's back and columns to his left.
 
     Parameters
     ----------
     layers : dict of str to ndarray, shape (n_slices, H, W)
-        Float32, NaN outside the field of view.
+        Float32, NaN outside the field of view; the keys are those of :data:`LAYERS`.
     roi_map : ndarray, shape (n_slices, H, W)
-        Label values, uint8.
+        Label map of the regions, uint8; labels above 255 are stored as 255.
     spacing : (float, float)
         In-plane voxel size along x and y, mm.
     z_mm : ndarray, shape (n_slices,)
@@ -50,11 +52,13 @@ class StudyImages:
     sides : (str, str, str, str)
         Letters at the left, right, top and bottom edge; empty where the direction is unknown.
     curves : dict of str to ndarray
-        ``times`` s (T,), ``signal``, ``concentration`` mM and ``fit`` mM (n_roi, T).
+        ``times`` in s, shape (T,); a row for each region, shape (n_roi, T), in ``signal`` and in
+        ``concentration`` and its ``fit``, both in mM.
     meta : dict
-        As written with the study.
+        Facts written with the study: regions, slice numbers, notes, missing images.
     registration : ndarray of uint8, shape (n, 3, H, W), or None
-        Each moved image before and after, and the edges of T2; numbers in ``meta``.
+        For each image whose alignment to T2 was tried: before, after, and the edges of T2; numbers
+        in ``meta``.
     """
 
     layers: dict[str, np.ndarray]
@@ -68,22 +72,33 @@ class StudyImages:
 
     @property
     def slice_numbers(self) -> list[int]:
-        """Number every shown slice in the whole series, from 1."""
+        """Return the number of every shown slice in the whole series, counted from 1."""
         shown = range(1, len(self.z_mm) + 1)
         return [int(n) for n in self.meta.get("slice_numbers", [*shown, 0])[:-1]]
 
     @property
     def n_slices(self) -> int:
-        """Count the slices of the whole series."""
+        """Return the number of slices of the whole series, of which a part may be shown."""
         return int(self.meta.get("slice_numbers", [len(self.z_mm)])[-1])
 
     @property
     def rois(self) -> dict[str, JsonObject]:
-        """Return the measurements of every region by its id."""
+        """Return by ROI id what was measured of every region."""
         return {str(roi["roi_id"]): roi for roi in self.meta.get("rois", [])}
 
     def curve(self, roi_id: str) -> dict[str, np.ndarray]:
-        """Return times and this region's curves; empty where there is no dynamic series."""
+        """Return the times and one region's curves; empty where there is no dynamic series.
+
+        Parameters
+        ----------
+        roi_id : str
+            The region; for an unknown one the result is empty.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (T,)
+            With the keys of ``curves``.
+        """
         ids = list(self.rois)
         if "times" not in self.curves or roi_id not in ids:
             return {}
@@ -93,7 +108,14 @@ class StudyImages:
 
 
 def read_images(folder: RunFolder, study_id: str) -> StudyImages:
-    """Read one study's display arrays, with the probability map where the run made one.
+    """Read one study's images from a run folder, with the probability map where the run made one.
+
+    Parameters
+    ----------
+    folder : RunFolder
+        The run folder.
+    study_id : str
+        The study.
 
     Raises
     ------
@@ -117,7 +139,16 @@ _WANTED = {
 
 
 def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
-    """Return display arrays turned so that rows run to posterior and columns to the left."""
+    """Turn a study's arrays so that rows run to the patient's back and columns to his left.
+
+    Parameters
+    ----------
+    arrays : dict of str to ndarray
+        Arrays of ``studies/<study_id>.npz``; not changed. If their axes are far from the patient's,
+        or ``direction`` is absent, they stay as they are.
+    meta : dict
+        The file's ``meta``, parsed; slice numbers are put into the new order in a copy.
+    """
     place, sides = (slice(None),) * 3, ("", "", "", "")
     if "direction" in arrays and _upright(arrays["direction"]):
         place, sides = turn(arrays["direction"]), ("R", "L", "A", "P")
@@ -148,12 +179,19 @@ def oriented(arrays: dict[str, np.ndarray], meta: JsonObject) -> StudyImages:
 
 
 def turn(direction: np.ndarray) -> tuple[slice, slice, slice]:
-    """Return what :func:`oriented` does to the axes z, y, x of an array; done twice it is undone.
+    """Return the slices by which :func:`oriented` turns an array with axes z, y, x.
+
+    Indexing twice with them gives the first array again.
 
     Parameters
     ----------
     direction : ndarray, shape (3, 3)
-        As of :class:`cad.imaging.volume.Volume`.
+        Direction cosines, as of :class:`cad.imaging.volume.Volume`.
+
+    Returns
+    -------
+    tuple of 3 slices
+        Each keeps or reverses its axis.
     """
     cosines = np.asarray(direction, float)
     steps = [-1 if _upright(cosines) and cosines[k, k] < 0 else 1 for k in (2, 1, 0)]
@@ -166,13 +204,46 @@ def _upright(direction: np.ndarray) -> bool:
 
 
 def key_slice(images: StudyImages, label: int) -> int | None:
-    """Find the slice on which a region is largest; None where the region is not on the grid."""
+    """Return the index of the slice on which a region is largest.
+
+    Parameters
+    ----------
+    images : StudyImages
+        The study.
+    label : int
+        The region's label in the cohort.
+
+    Returns
+    -------
+    int or None
+        None where the region is not on the shown slices.
+    """
     area = (images.roi_map == min(label, 255)).sum(axis=(1, 2))
     return int(area.argmax()) if area.any() else None
 
 
 class KeyImage(NamedTuple):
-    """Hold a key slice for an SVG in mm: image, outline, extent, scale bar, neighbours."""
+    """Hold a slice of one layer around a region, for an SVG in mm.
+
+    Parameters
+    ----------
+    title, unit : str
+        Name and unit of the layer.
+    source : str
+        The picture as a data URL.
+    width, height : float
+        Extent, mm.
+    outline, others : str
+        SVG paths along the borders of the region and of the other regions, in voxels.
+    neighbours : list of (str, float, float)
+        Name and place (x, y in mm) of each other region.
+    scale : (float, float)
+        Voxel size along x and y, mm.
+    window : (float, float)
+        Values shown black and white.
+    digits : int
+        Decimals of values.
+    """
 
     title: str
     unit: str
@@ -188,7 +259,22 @@ class KeyImage(NamedTuple):
 
 
 def key_images(images: StudyImages, label: int, keys: tuple[str, ...]) -> list[KeyImage]:
-    """Show the same field of view of several layers around one region, on its key slice."""
+    """Cut the same field of view around one region out of several layers, on its largest slice.
+
+    Parameters
+    ----------
+    images : StudyImages
+        The study.
+    label : int
+        The region's label.
+    keys : tuple of str
+        Layers to show; one that the study does not have is left out.
+
+    Returns
+    -------
+    list of KeyImage
+        In the order of :data:`LAYERS`; empty where the region is not on the shown slices.
+    """
     z = key_slice(images, label)
     if z is None:
         return []
@@ -236,7 +322,18 @@ def _neighbours(
 
 
 def window(images: StudyImages, key: str) -> tuple[float, float]:
-    """Return a layer's grey window: the study's own, else its 1st and 99.5th percentile."""
+    """Return the values of a layer that are shown black and white.
+
+    These are fixed for ADC and probability, else the window stored with the study, else the layer's
+    1st and 99.5th percentile.
+
+    Parameters
+    ----------
+    images : StudyImages
+        The study.
+    key : str
+        The layer, a key of ``images.layers``.
+    """
     stated = (images.meta.get("window") or {}).get(key)
     if key in FIXED_WINDOWS:
         return FIXED_WINDOWS[key]
@@ -270,11 +367,16 @@ def outline(mask: np.ndarray) -> str:
 
 
 def runs(lines: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return line, start and length of every run of True in each row.
+    """Return every unbroken run of True in each row of an array.
 
     Parameters
     ----------
     lines : ndarray of bool, shape (H, W)
+
+    Returns
+    -------
+    list of (int, int, int)
+        Row, first column and length of each run.
     """
     steps = np.diff(np.pad(lines.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, starts = np.nonzero(steps == 1)
@@ -296,12 +398,20 @@ def _crop(mask: np.ndarray, spacing: tuple[float, float]) -> tuple[slice, slice]
 
 
 def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
-    """Return the scroller data of a page's studies, as good as the page's weight allows.
+    """Return the data of a page's slice viewers, compressed until the page is not too heavy.
+
+    Pictures are lossless if all fit into :data:`SLICES_BYTES`; else the best of
+    :data:`LOSSY_QUALITIES` that fits is taken, or the lowest.
 
     Parameters
     ----------
     studies : list of StudyImages
-        Those of one page.
+        All studies of one page.
+
+    Returns
+    -------
+    list of dict
+        For each study the result of :func:`viewer_data`, with ``lossy`` (true or false).
     """
     made: list[JsonObject] = []
     for quality in (None, *LOSSY_QUALITIES):
@@ -315,12 +425,20 @@ def viewers_of(studies: list[StudyImages]) -> list[JsonObject]:
 
 
 def viewer_data(images: StudyImages, quality: int | None = None) -> JsonObject:
-    """Return what the scroller's script needs: geometry, sprites and where the regions are.
+    """Return what the script of the slice viewer needs of one study.
 
     Parameters
     ----------
+    images : StudyImages
+        The study.
     quality : int, optional
         WebP quality; None for lossless.
+
+    Returns
+    -------
+    dict
+        Geometry; ``layers``, each with all slices side by side in one picture; ``labels``, the
+        label map as such a picture.
     """
     n, height, width = images.roi_map.shape
     columns = math.ceil(math.sqrt(n * height / width))
@@ -384,6 +502,15 @@ def _tile(array: np.ndarray, columns: int) -> np.ndarray:
 
 
 def data_url(grey: np.ndarray, quality: int | None = None) -> str:
+    """Return a picture as WebP in a data URL.
+
+    Parameters
+    ----------
+    grey : ndarray of uint8, shape (H, W) or (H, W, 3)
+        Grey levels or RGB.
+    quality : int, optional
+        WebP quality; None for lossless.
+    """
     stream = io.BytesIO()
     image = Image.fromarray(grey)
     if quality is None:

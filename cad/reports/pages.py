@@ -30,10 +30,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(run: Path) -> Path:
-    """Write ``report/`` and ``figures/`` of a run folder.
+    """Write the pages and figures of a run: ``report/`` and ``figures/`` in its folder.
 
-    Reads the run folder only and computes no result. Every page is one file without any
+    Only the run folder is read, and no result is computed. Every page is one file without any
     reference to another place: it opens from a disk, makes no network request, and prints on A4.
+    Pages of patients that the run no longer has are deleted.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ def write_report(run: Path) -> Path:
     Raises
     ------
     CadError
-        When the folder is no finished run, or holds what no page can show. A study whose images
-        are damaged gets a page that says so.
+        When the folder is no finished run, or holds what no page can show. A study whose images are
+        damaged raises no error: its page says so.
     """
     results = read_results(run)
     folder = results.folder
@@ -236,13 +237,29 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def template(name: str, folder: Path = TEMPLATES) -> jinja2.Template:
-    """Return a template of a folder; it may use those of the pages."""
+    """Return a Jinja template by its file name; it may include the templates of the run's pages.
+
+    Parameters
+    ----------
+    name : str
+        File name.
+    folder : Path
+        Folder that is searched first.
+    """
     return _environment(folder).get_template(name)
 
 
 @cache
 def asset(name: str, folder: Path = TEMPLATES) -> Markup:
-    """Return our own style or script, put into the page as it is."""
+    """Return the text of a style sheet or script, which a template inserts without escaping.
+
+    Parameters
+    ----------
+    name : str
+        File name.
+    folder : Path
+        Its folder.
+    """
     return Markup(read_text(folder / name))  # nosec B704  # noqa: S704
 
 

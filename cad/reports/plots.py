@@ -7,16 +7,16 @@ import numpy as np
 
 
 class CurvePlot(NamedTuple):
-    """Hold an enhancement curve in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
+    """Hold a plot of an enhancement curve, in a box of ``WIDTH`` x ``HEIGHT`` drawing units.
 
     Parameters
     ----------
     points : list of (float, float)
-        Measured values.
+        x and y of the measured values; y grows downwards.
     fit : str
-        SVG points of the fitted curve, empty where there is none.
+        The fitted curve as the ``points`` of an SVG polyline; empty where there is none.
     x_ticks, y_ticks : list of (float, str)
-        Place and label.
+        Place on the axis and label; x in minutes.
     quantity : str
         Name and unit of the vertical axis.
     """
@@ -32,12 +32,17 @@ WIDTH, HEIGHT = 300.0, 130.0
 
 
 def curve_plot(curve: dict[str, np.ndarray]) -> CurvePlot | None:
-    """Plot the concentration curve with its fit; the signal where there is no concentration.
+    """Return the plot of a region's concentration with its fit, else of its signal.
 
     Parameters
     ----------
     curve : dict of str to ndarray, shape (T,)
         ``times`` s, ``concentration`` and ``fit`` mM, ``signal`` a.u.; any may be absent or NaN.
+
+    Returns
+    -------
+    CurvePlot or None
+        None without times, or where neither concentration nor signal has a finite value.
     """
     if "times" not in curve:
         return None
@@ -88,7 +93,15 @@ _UNITS = {"1e-6 mm2/s": "×10⁻⁶ mm²/s", "1": "", "-": "", "none": ""}
 
 
 def measured(value: float | None, unit: str = "") -> str:
-    """Write three significant digits with the unit; whole numbers from 1000."""
+    """Write a number with three significant digits and its unit; whole from 1000 on.
+
+    Parameters
+    ----------
+    value : float or None
+        None gives ``not measured``.
+    unit : str
+        Unit as in the tables; known ones are shown in typographic form.
+    """
     if value is None:
         return "not measured"
     if value == 0:
@@ -112,7 +125,13 @@ def _unit(unit: str) -> str:
 
 
 def probability_text(value: float | None) -> str:
-    """Write a probability in percent; never 0 or 100 for what is not certain."""
+    """Write a probability in whole percent, ``<1%`` and ``>99%`` at the ends, and ``–`` for None.
+
+    Parameters
+    ----------
+    value : float or None
+        From 0 to 1.
+    """
     if value is None:
         return "–"
     if value < 0.005:

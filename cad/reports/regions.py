@@ -28,24 +28,41 @@ class RegionView:
     Parameters
     ----------
     region : RegionResult
-        What the run says.
+        The run's result for the region.
     anchor : str
-        Of its card.
+        HTML id of its card.
     thresholds : (float, float) or None
-        P- and P+ of the model that scored it.
-    where, place : str
-        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any. And
-        in words: ``left mid posterolateral peripheral zone (estimated)``.
+        P- and P+ of the model that scored it: benign below the first, malignant above the second.
+    where : str
+        ``left mid PZpl (estimated)``; side or zone alone where that is all; empty without any.
+    place : str
+        The same in words: ``left mid posterolateral peripheral zone (estimated)``.
+    sector : Mark or None
+        The region's sector and point on the sector map.
     images : list of KeyImage
-        Its slice by modality.
+        A picture for each modality, on the slice where the region is largest.
     slice_number, z_mm : int, float, or None
-        Of that slice: in the stack, and along its normal.
-    archive : str
-        ``series 4 image 9``, as the archive numbers them; empty where the import kept no numbers.
+        Number of that slice in the series, and its position along the slice normal.
+    archive, archive_adc : str
+        That slice in T2 and ADC as the archive numbers it, ``series 4 image 9``; empty where the
+        import kept no numbers.
     facts : dict of str to str
-        Text with unit by name; absent where unknown.
+        Measurements by name, as text with unit; absent where unknown.
+    fit : str
+        Numbers of the perfusion model's fit; empty without any.
+    curve : CurvePlot or None
+        The enhancement curve.
+    no_curve : str
+        Sentence for a missing curve.
+    reasons : ReasonSum or None
+        Families of features that moved the probability.
+    warnings : list of str
+        Sentences on what asks for caution.
+    cancer : str
+        What counts as malignant in the run, ``cancer of ISUP 2 or more``.
     outline : str
-        Between what the probability moves with the outline; empty where nobody asked.
+        Range of the probability when the outline moves (:func:`outline_words`); empty if not
+        computed.
     """
 
     region: RegionResult
@@ -78,7 +95,17 @@ class RegionView:
 
 
 def region_view(results: Results, region: RegionResult, images: StudyImages | None) -> RegionView:
-    """Put together what the page shows of a region."""
+    """Put together what the page shows of a region.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    region : RegionResult
+        One of its regions.
+    images : StudyImages or None
+        The region's study; None where its images cannot be shown.
+    """
     known = images.rois.get(region.roi, {}) if images else {}
     z = key_slice(images, region.label) if images else None
     place = known.get("place")
@@ -120,7 +147,20 @@ def _cancer(results: Results) -> str:
 
 
 def outline_words(region: RegionResult, thresholds: tuple[float, float] | None) -> str:
-    """Say between what the probability moves with the outline; empty where nobody asked."""
+    """Say how far a region's probability moves with its outline, and if the decision depends on it.
+
+    Parameters
+    ----------
+    region : RegionResult
+        Holds the lowest and highest probability over several outlines.
+    thresholds : (float, float) or None
+        P- and P+ of the model.
+
+    Returns
+    -------
+    str
+        Without a subject, ``between 20% and 40% ...``; empty where the run did not compute it.
+    """
     if region.outline is None:
         return ""
     low, high = (probability_text(value) for value in region.outline)

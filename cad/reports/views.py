@@ -17,7 +17,31 @@ from cad.terms.modality import short_name
 
 @dataclass(frozen=True)
 class StudyView:
-    """Hold a study on its patient's page."""
+    """Hold a study as its patient's page shows it.
+
+    Parameters
+    ----------
+    study : str
+        Id of the study.
+    regions : list of RegionView
+        Its regions.
+    viewer : dict or None
+        Data of the slice viewer; None where no slices can be shown.
+    n_slices : int
+        Number of slices in the viewer; 0 where no images can be shown.
+    missing, notes : list of str
+        Missing modalities, and remarks of the run on the study.
+    failures : list of dict
+        Rows of ``failures.csv``.
+    alignments : list of AlignmentView
+        Images that were aligned to T2.
+    gland_ml : float or None
+        Volume of the gland.
+    lost : str
+        Why the images cannot be shown; empty where they can.
+    acquired : list of str
+        Date, scanner and field strength, as far as known.
+    """
 
     study: str
     regions: list[RegionView]
@@ -173,6 +197,23 @@ def list_patients(results: Results) -> list[PatientView]:
 
 
 def study_views(results: Results, patient: PatientView) -> list[StudyView]:
+    """Return a view of each study of a patient, sorted by study id.
+
+    Modalities that a study lacks are also added to ``patient.missing``.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    patient : PatientView
+        The patient.
+
+    Returns
+    -------
+    list of StudyView
+        A study whose images are absent or damaged says so in ``lost``; slices of all studies that
+        cannot be shown are named in ``notes``.
+    """
     names = {r.study for r in patient.regions} | {_study_of(f) for f in patient.failures}
     views: list[StudyView] = []
     shown = []
