@@ -39,21 +39,21 @@ EXPERIMENT = Kind("result of an experiment", lambda folder: False)
 
 @dataclass(frozen=True)
 class Options:
-    """Say how large an experiment is and where its data lie.
+    """Hold the options of the command line for an experiment.
 
     Parameters
     ----------
+    out : Path
+        Folder that results go to; long experiments also keep partial results there and resume them.
     data : Path or None
         Folder of the paper's data, or of a cohort, for the experiments that need one; without it
         ``wang2014-uci`` fetches its tables from OpenML.
     repeats : int or None
-        Seeds or repetitions; None is the experiment's own number.
+        Number of seeds or repetitions; None for the experiment's own number.
     datasets : tuple of str
-        Names of data sets to use; empty is all.
+        Names of data sets to use; empty for all.
     jobs : int
-        Processes.
-    out : Path
-        Where results go; partial results of long experiments are resumed from there.
+        Number of processes.
     """
 
     out: Path
@@ -63,7 +63,18 @@ class Options:
     jobs: int = 1
 
     def folder(self, content: str) -> Path:
-        """Return the folder of the data; raise CadError without one, naming its ``content``."""
+        """Return the folder of the data that was given with ``--data``.
+
+        Parameters
+        ----------
+        content : str
+            What the folder holds, for the error message.
+
+        Raises
+        ------
+        CadError
+            When no folder was given.
+        """
         if self.data is None:
             raise CadError("this experiment needs --data", hint=f"give the folder of {content}")
         return self.data
@@ -71,6 +82,13 @@ class Options:
 
 def run_experiment(name: str, options: Options) -> Path:
     """Run one experiment and write its tables and figures.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`EXPERIMENTS`.
+    options : Options
+        Its ``out`` is the folder to write, made when absent.
 
     Returns
     -------

@@ -23,12 +23,12 @@ class Gaussians:
     sigma: float
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Return points, shape (n, d), half from each class in alternation."""
+        """Return n points, shape (n, d): negative and positive class by turns, negative first."""
         means = np.array([self.negative, self.positive], float)[np.arange(n) % 2]
         return means + self.sigma * rng.standard_normal(means.shape)
 
     def posterior(self, X: np.ndarray) -> np.ndarray:
-        """Return P(Y = 1 | x), shape (n,) ([N14] (16))."""
+        """Return the true probability of the positive class at points, shape (n,) ([N14] (16))."""
         low, high = np.array(self.negative, float), np.array(self.positive, float)
         gap = ((X - low) ** 2).sum(axis=1) - ((X - high) ** 2).sum(axis=1)
         posterior: np.ndarray = expit(gap / (2 * self.sigma**2))

@@ -180,7 +180,13 @@ def medians(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     rows : DataFrame
         One row for each method and seed, as :func:`compare_methods` returns it.
     by : list of str
-        Columns whose values form the groups.
+        Columns whose values form the groups, such as ``method``.
+
+    Returns
+    -------
+    DataFrame
+        A row for each group, in order of appearance: the columns ``by``, the medians over fits that
+        were not refused, and ``refused``.
     """
     grouped = rows.drop(columns="seed").groupby(by, sort=False)
     return grouped.median().assign(refused=grouped["refused"].mean()).reset_index()

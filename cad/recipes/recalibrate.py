@@ -14,22 +14,27 @@ from cad.stages.men import known_of_men, man_settings
 
 
 def recalibrate(bundle: Bundle, loaded: Loaded, judged: Judged, out: Path) -> JsonObject:
-    """Recalibrate a model's probabilities to a site, first of regions, then of men; write it anew.
+    """Fit a model's probabilities of regions, then of men, to a site; write a new bundle.
+
+    Where the settings state an aim for the predictive values, thresholds are chosen anew.
 
     Parameters
     ----------
     bundle : Bundle
-        The model.
-    loaded, judged
-        The site's cohort, scored by it.
+        The model; not changed.
+    loaded : Loaded
+        The site's cohort with settings and histology.
+    judged : Judged
+        The model's probabilities of the cohort's regions.
     out : Path
-        The new bundle.
+        Folder of the new bundle.
 
     Returns
     -------
     dict
         For ``regions`` and ``men`` (None for a model without probabilities of men): the fitted map
-        and measures before and after it; ``text``, the same for people.
+        and measures before and after it. ``text``: the same as lines for people. ``sites``,
+        ``simulated`` and ``of_training``: on whom the map was fitted.
 
     Raises
     ------

@@ -45,7 +45,22 @@ def draw_figures(
 
 
 def draw(name: str, axes: Any, metrics: Summary) -> bool:
-    """Draw the figure of a name on matplotlib axes; return False where its data are missing."""
+    """Draw one figure on matplotlib axes.
+
+    Parameters
+    ----------
+    name : str
+        Name of the figure, as :func:`draw_figures` returns it.
+    axes : Axes
+        It is drawn on.
+    metrics : Summary
+        Measures of the run.
+
+    Returns
+    -------
+    bool
+        False where the metrics lack the figure's data.
+    """
     return _DRAW[name](axes, metrics, None)
 
 
@@ -79,10 +94,18 @@ def _against(metrics: Summary, figure: str) -> str:
 
 
 def inline(name: str, svg: str) -> str:
-    """Return the SVG for use inside a page: the page's colours, its own ids, no prologue, no style.
+    """Turn the SVG text of a figure file into one that can stand inside a page.
 
-    A page's content security policy allows the page's own style sheet alone, so that what the file
-    says in style attributes is said in presentation attributes here.
+    It takes its colours from the page's style sheet, its ids begin with the figure's name, and
+    style attributes become presentation attributes, as the page's content security policy allows no
+    other style.
+
+    Parameters
+    ----------
+    name : str
+        Name of the figure.
+    svg : str
+        Content of its file.
     """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)

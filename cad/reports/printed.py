@@ -59,7 +59,13 @@ def printed_table(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def findings(metrics: Summary) -> list[tuple[str, str]]:
-    """Return the main results of a run as pairs of a title and one sentence."""
+    """Return the main results of a run as pairs of a title and one sentence.
+
+    Parameters
+    ----------
+    metrics : Summary
+        Measures of the run; a result that it does not have is left out.
+    """
     of = {name: part.sentence for name, part in metrics.decisions.items()}
     stated, before = of.get("stated"), of.get("before_histology")
     point, tool, ceiling = metrics.operating_point, metrics.assisted, metrics.ceiling
@@ -77,21 +83,42 @@ def findings(metrics: Summary) -> list[tuple[str, str]]:
 
 
 def learned(run: JsonObject) -> list[tuple[str, str]]:
-    """Describe the fitted estimators of a run, or of its models: pairs of name and sentence."""
+    """Return a sentence on the fitted estimator of each model of a run, as pairs (model, sentence).
+
+    Parameters
+    ----------
+    run : dict
+        Content of ``run.json``.
+    """
     models = (run.get("model") or {}).get("models") or {run.get("name", ""): run}
     said = [(name, (part.get("estimator") or {}).get("sentence")) for name, part in models.items()]
     return [(name, sentence) for name, sentence in said if sentence]
 
 
 def promises(metrics: Summary) -> list[tuple[str, str]]:
-    """Return for each model of a prediction its name, and how its thresholds did at training."""
+    """Return how well each model's thresholds did at its training, as pairs (model, sentence).
+
+    Parameters
+    ----------
+    metrics : Summary
+        Measures of a prediction.
+    """
     return [(name, point.sentence()) for name, point in metrics.at_training.items()]
 
 
 def closing_lines(results: Results, metrics: Summary) -> list[str]:
-    """Return two lines: how many men and regions, decided how; the first three men.
+    """Return the last lines that a run prints.
 
-    What the last men say of the model's promise ends the first line, where it made one.
+    The first line counts men, regions and decisions; where a model promised a share of decided men,
+    it also compares that share with the last men. The second line names the three men who come
+    first, and is left out where no man has a result.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
+    metrics : Summary
+        Measures of the run.
     """
     views = list_patients(results)
     scored = [view for view in views if view.top is not None]

@@ -84,7 +84,20 @@ class ReasonSum:
 
 
 def reason_sum(reasons: Sequence[Reason], columns: Mapping[str, Column]) -> ReasonSum | None:
-    """Sum up which families of features moved a region's probability; None without explanations."""
+    """Sum up which families of features moved a region's probability.
+
+    Parameters
+    ----------
+    reasons : sequence of Reason
+        The region's rows of ``explanations.csv``.
+    columns : mapping of str to Column
+        Description of each feature by name.
+
+    Returns
+    -------
+    ReasonSum or None
+        The largest contributions, and the sum of the others; None where nothing was explained.
+    """
     spoken = [reason for reason in reasons if reason.contribution is not None]
     spoken.sort(key=lambda reason: -abs(reason.contribution or 0.0))
     if not spoken:

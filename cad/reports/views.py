@@ -62,7 +62,19 @@ MOST = 4
 
 @dataclass
 class PatientView:
-    """Hold what the index says of a patient, and what the patient's page is made from."""
+    """Hold what the index of a report shows of a patient, and what the patient's page is made from.
+
+    Parameters
+    ----------
+    patient : str
+        Id of the patient.
+    regions : list of RegionResult
+        The run's results for all regions of the patient.
+    failures : list of dict
+        Rows of ``failures.csv`` on the patient.
+    missing : set of str
+        Names of the modalities that a study lacks; :func:`study_views` fills it.
+    """
 
     patient: str
     regions: list[RegionResult] = field(default_factory=list)
@@ -114,23 +126,23 @@ class PatientView:
 
     @property
     def readers(self) -> list[str]:
-        """Return who scored a region of this patient."""
+        """Return the ids of all readers who scored a region of this patient, sorted."""
         return sorted({reader for region in self.regions for reader, _ in region.scores})
 
     @property
     def blinded(self) -> bool:
-        """Return whether nobody has scored a region yet; the page then asks for a score first."""
+        """Tell whether no region of the patient has a score yet; the page then asks for one."""
         return bool(self.regions) and not any(region.scores for region in self.regions)
 
     @property
     def probability(self) -> float | None:
-        """Return the probability that any region of the patient is malignant."""
+        """Return the man's probability of any cancer of ISUP 2 or more; None without one."""
         known = (region.patient_probability for region in self.regions)
         return next((value for value in known if value is not None), None)
 
     @property
     def top(self) -> RegionResult | None:
-        """Return the region of highest probability."""
+        """Return the region of highest probability; None where no region has one."""
         known = [region for region in self.regions if region.probability is not None]
         return max(known, key=lambda r: r.probability or 0.0, default=None)
 
@@ -151,9 +163,11 @@ class PatientView:
 
     @property
     def status(self) -> str:
-        """Say ``scored``, ``scored without DCE``, ``scored in part``, ``awaiting ROI``, ``failed``.
+        """Return the state of the patient's results as words.
 
-        Not the cohort's ``complete``, which says that every study has regions.
+        It is ``scored``, ``scored without`` and the missing modalities, ``scored in part`` (some
+        region has no probability, or something failed), ``awaiting ROI`` (no region is drawn yet)
+        or ``failed``.
         """
         if self.top is None:
             awaiting = any(f.get("status") == "awaiting ROI" for f in self.failures)
@@ -164,20 +178,32 @@ class PatientView:
         return f"scored without {lacking}" if lacking else "scored"
 
     def count(self, decision: str) -> int:
-        """Count the regions of which this decision is stated."""
+        """Return the number of the patient's regions with this decision.
+
+        Parameters
+        ----------
+        decision : str
+            ``malignant``, ``refer`` or ``benign``; empty for regions without a decision.
+        """
         return sum(region.decision == decision for region in self.regions)
 
     @property
     def histology(self) -> str:
-        """Say how many of the regions that histology knows are malignant."""
+        """Say how many regions with histology are malignant: ``malignant 1 of 3``, or ``–``."""
         truths = [region.truth for region in self.regions if region.truth is not None]
         return f"malignant {sum(truths)} of {len(truths)}" if truths else "–"
 
 
 def list_patients(results: Results) -> list[PatientView]:
-    """List every patient that the run knows, by falling probability of the man.
+    """Return every patient of a run, sorted by falling probability of the man.
 
-    Patients whom nobody has scored follow by name: their order would give the results away.
+    Patients whose regions no reader has scored come last, sorted by name, as a place by probability
+    would tell the result before the reading.
+
+    Parameters
+    ----------
+    results : Results
+        Content of the run folder.
     """
     found: dict[str, PatientView] = {}
     for region in results.regions:
