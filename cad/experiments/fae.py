@@ -42,7 +42,15 @@ def feature_sets(columns: list[str]) -> dict[str, list[str]]:
 
 
 def men(options: Options) -> Result:
-    """Compare the P-SVM with other learners in ten folds; also leave out one man at a time."""
+    """Compare the P-SVM with other learners on FAE's table of features of real men.
+
+    Each learner is tested in ten folds, and the P-SVM also leaving out one man at a time.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the table.
+    """
     path = options.folder(FILE) / FILE
     with reading(path, "not FAE's table of features"):
         table = pd.read_csv(path, index_col=0)

@@ -36,7 +36,7 @@ class Gaussians:
 
 
 def noisy(p: np.ndarray, amplitude: float, rng: np.random.Generator) -> np.ndarray:
-    """Return probabilities with uniform noise of the given amplitude, clipped to [0, 1]."""
+    """Return probabilities with uniform noise from -amplitude to amplitude, clipped to [0, 1]."""
     return np.clip(p + rng.uniform(-amplitude, amplitude, len(p)), 0.0, 1.0)
 
 

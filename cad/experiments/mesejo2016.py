@@ -111,7 +111,13 @@ def believe(rule: str, grades: np.ndarray, truth: np.ndarray) -> Belief:
 
 
 def readers(options: Options) -> Result:
-    """Compare learners and consensus rules, leaving out one lesion at a time."""
+    """Compare learners and consensus rules on colonoscopy lesions, each lesion left out in turn.
+
+    Parameters
+    ----------
+    options : Options
+        Its ``data`` is the folder of the lesions.
+    """
     X, grades, truth, names = read_lesions(options.folder("the lesions"))
     scaled = _scaled_in_folds(X)
     compared = {rule: _compared(rule, scaled, grades, truth, names) for rule in RULES}

@@ -70,7 +70,15 @@ class Result:
         return cls(title, setup, tables, figures or {}, remarks)
 
     def write(self, out: Path, name: str) -> Path:
-        """Write ``<name>.md``, one CSV per table and one PNG per figure; return the page."""
+        """Write ``<name>.md``, one CSV per table, one PNG per figure; return the path of the page.
+
+        Parameters
+        ----------
+        out : Path
+            Folder to write into.
+        name : str
+            Stem of every file name; tables and figures also get a number.
+        """
         parts = [f"# {self.title}", "", self.setup, ""]
         for i, (caption, table) in enumerate(self.tables.items(), start=1):
             file = f"{name}-{i}.csv"

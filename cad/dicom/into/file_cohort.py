@@ -59,7 +59,7 @@ class FileStudy:
 
     @property
     def uid(self) -> str:
-        """Return an identifier in place of a StudyInstanceUID; it is the same in every import."""
+        """Return an identifier instead of a StudyInstanceUID; equal ids always give the same."""
         return str(generate_uid(entropy_srcs=["files", self.patient_id, self.name]))
 
     def check_patient(self) -> None:
