@@ -350,7 +350,7 @@ def compare_command(
     memory_limit: common.MemoryLimit = 8.0,
     as_json: common.Json = False,
 ) -> None:
-    """Compare pipelines on the same folds, with paired differences."""
+    """Validate pipelines on the same folds; give each measure's paired difference to the first."""
     from cad.pipeline import compare_pipelines
     from cad.recipes.compare import comparison_table
 

@@ -36,7 +36,7 @@ class ExecutionOptions:
 
     @property
     def processes(self) -> int:
-        """Return the number of processes for parallel work without limits: at least 1."""
+        """Return how many processes share loops that no time or memory limit guards, at least 1."""
         return max(self.jobs, 1)
 
 

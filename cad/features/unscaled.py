@@ -53,7 +53,20 @@ class UnscaledT2:
         )
 
     def columns(self, scale: NyulScale, settings: FeatureSettings) -> dict[str, np.ndarray]:
-        """Return the T2 feature columns by name, as ``extract`` gives them on this scale."""
+        """Measure the T2 features on a scale.
+
+        Parameters
+        ----------
+        scale : NyulScale
+            Maps T2 intensities to standard ones; fitted on training patients.
+        settings : FeatureSettings
+            What is measured.
+
+        Returns
+        -------
+        dict of str to ndarray, shape (n_regions,)
+            Values by column name, in the order of the study's regions.
+        """
         prepared = self.prepared(scale)
         return measure(prepared, self.regions, settings) | radiomics_features(
             prepared, self.regions, settings

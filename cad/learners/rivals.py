@@ -48,7 +48,10 @@ def rival_learners() -> dict[str, BaseEstimator]:
 
 
 class GroupedLearner(SoftLearner):
-    """Share the fit of learners that choose their settings on inner folds of whole patients."""
+    """Base of learners that choose their settings on inner folds of whole patients.
+
+    ``fit`` is written here; it takes soft labels, their uncertainty, weights and patients.
+    """
 
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
 

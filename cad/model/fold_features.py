@@ -59,21 +59,23 @@ class Preparation:
     medians: np.ndarray | None = None
 
     def adjust(self, X: pd.DataFrame, sites: Sequence[str] | np.ndarray) -> np.ndarray:
-        """Return a copy of the rows as the learner gets them; T2 must be on the scale already.
+        """Remove site effects and empty the unstable features: a copy of the rows for the learner.
+
+        Imputation and scaling are the learner's own steps and come later.
 
         Parameters
         ----------
         X : DataFrame, shape (n, n_features)
-            In the training columns' order.
+            In the training columns' order; T2 features measured on :attr:`scale`.
         sites : sequence of str, length n
             Site of every row, empty where unknown; used for harmonisation only.
 
         Returns
         -------
         ndarray, shape (n, n_features)
-            The column of an unstable feature is empty (NaN): imputation makes it constant, and
-            constant features are dropped. Rows of a site without training patients stay as
-            they are.
+            The column of a feature that redrawn outlines change too much is empty (NaN): imputation
+            makes it constant, and constant features are dropped. Rows of a site without training
+            patients stay as they are.
         """
         values: np.ndarray = X.to_numpy(float, copy=True)
         if self.harmoniser is not None and self.medians is not None:

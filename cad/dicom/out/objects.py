@@ -66,16 +66,21 @@ def uid(identity: str, *parts: object) -> str:
 
 
 def heading(modality: str, name: str, identity: str) -> dict[str, Any]:
-    """Return what highdicom is told of every object: its series, its name, who made it.
+    """Return the keyword arguments that every object's highdicom constructor gets.
 
     Parameters
     ----------
     modality : str
-        Of the series (:data:`cad.dicom.own.SERIES`).
+        Key of :data:`cad.dicom.own.SERIES`: decides series number and description.
     name : str
-        What the UIDs call the object.
+        Any text; tells objects of one study apart when their UIDs are made.
     identity : str
-        Hash of what the object says.
+        Hash of the object's content: the same content gets the same UIDs.
+
+    Returns
+    -------
+    dict of str to object
+        UIDs and numbers of series and instance, description, manufacturer, character set.
     """
     number, description, _ = SERIES[modality]
     return {

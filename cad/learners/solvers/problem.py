@@ -108,7 +108,15 @@ class Problem:
         return coefficients
 
     def slack(self, f: Array, u: Array) -> Array:
-        """Return t - A f - B u, shape (m,): positive where a row misses its margin."""
+        """Return t - A f - B u, shape (m,): positive where a constraint misses its margin.
+
+        Parameters
+        ----------
+        f : ndarray, shape (n,)
+            Values of the kernel expansion at the training points.
+        u : ndarray, shape (k,)
+            Variables beside them, such as the intercept. t, A, B are the problem's: m constraints.
+        """
         single = self.A.nnz == self.n_rows  # one point a row: no need of a sparse product
         at_points = self.A.data * f[self.A.indices] if single else self.A @ f
         slack: Array = self.t - at_points - self.B @ u
