@@ -32,7 +32,7 @@ class ReadingFolder:
         """
         places = {path.parent for path in _files(folder, KEY)}
         places |= {path.parents[1] for path in _files(folder, "cases/*.js")}
-        exports = {path.parent for path in _files(folder, "*.jsonl") if _is_export(path)}
+        exports = {path.parent for path in _files(folder, "*") if _is_export(path)}
         return sorted(places | {one for one in exports if places.isdisjoint((one, *one.parents))})
 
     def held(self) -> AbstractContextManager[None]:
@@ -75,7 +75,7 @@ class ReadingFolder:
         """Return what still holds the patient, or may: without the key nobody can tell."""
         blind = []
         if not (self.folder / KEY).is_file():
-            exports = [p.name for p in _files(self.folder, "*.jsonl") if _is_export(p)]
+            exports = [p.name for p in _files(self.folder, "*") if _is_export(p)]
             cases = ["cases/"] if (self.folder / "cases").is_dir() else []
             blind = [f"{name} (whose they are, {KEY} says, which is not here)"
                      for name in (*cases, *exports)]  # fmt: skip
@@ -88,7 +88,7 @@ class ReadingFolder:
 
 def _files(folder: Path, pattern: str) -> list[Path]:
     """Return the files in and below a folder but what is being built there."""
-    paths = sorted(folder.rglob(pattern))
+    paths = sorted(path for path in folder.rglob(pattern) if path.is_file())
     return [path for path in paths if not any(map(is_ours, path.relative_to(folder).parts))]
 
 

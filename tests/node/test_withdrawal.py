@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -294,20 +295,23 @@ def test_a_reader_study_without_its_key_is_not_called_free(tmp_path):
     assert "whose they are" in json.loads(done.stdout)["still_held"][str(study)][0]
 
 
-def test_a_folder_of_exports_alone_is_not_called_free(tmp_path):
-    """What readers sent back names cases by codes; a run's own log beside it says nothing."""
+@pytest.mark.parametrize("name", ["r1-session-1.jsonl", "r1-session-1.jsonl.txt"])
+def test_a_folder_of_exports_alone_is_not_called_free(name, tmp_path):
+    """What readers sent back names cases by codes, under any name; a run's log says nothing."""
     cohort, study = make_cohort(tmp_path / "cohort", 3), tmp_path / "study"
     write_reading(cohort, study, ReadingSettings(("r1",)))
     sent, run = tmp_path / "sent", tmp_path / "run"
     for folder in (sent, run):
         folder.mkdir()
-    export(study, "r1").rename(sent / "r1-session-1.jsonl")
+    export(study, "r1").rename(sent / name)
+    (run / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(run / "waits.jsonl")
     (run / "log.jsonl").write_text('{"study": "sub-0001"}\n')
     words = ["cohort", "remove", "sub-0002", "--cohort", str(cohort), "--json"]
     done = CliRunner().invoke(app, [*words, "--runs", str(sent), "--runs", str(run)])
     assert done.exit_code == 1
     said = json.loads(done.stdout)
-    assert "r1-session-1.jsonl (whose they are" in said["still_held"][str(sent)][0]
+    assert f"{name} (whose they are" in said["still_held"][str(sent)][0]
     assert said["free"] == [str(run)]
 
 
