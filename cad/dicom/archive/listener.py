@@ -279,7 +279,7 @@ def _read(connection: socket.socket, most: int, until: float) -> bytes:
     if left <= 0:
         raise TimeoutError("too slow")
     connection.settimeout(left)
-    return connection.recv(min(most, 2**16))
+    return connection.recv(most)
 
 
 def _words(error: Exception) -> str:
